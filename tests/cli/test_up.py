@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def reached() -> Host:
         host = real()
         assert isinstance(host, Host)
-        return replace(host, ssh=Ssh(address="127.0.0.1", port=port))
+        return host.model_copy(update={"ssh": Ssh(address="127.0.0.1", port=port)})
 
     monkeypatch.setattr(named_hosts, "this_machine", reached)
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.hub.stand_in_hub import COMMIT, StandInHub, safetensors, serving
 from tests.processes import PATIENCE_S
+from winhost.hub.draft import entry_of
 from winhost.hub.hub_repository import HubRepository
-from winhost.hub.model_entry import entry_of
 from winhost.hub.model_folder import ModelFolder
 from winhost.lab.hostfile import expand, find
 from winhost.model.errors import WinhostError

@@ -167,8 +167,8 @@ def test_a_delta_may_lie_anywhere_and_what_is_beside_it_comes_first(tmp_path: Pa
 def test_a_complete_host_says_everything(tmp_path: Path) -> None:
     path = delta(tmp_path, "")
     text = (tmp_path / f"{BASE}.yaml").read_text(encoding="utf-8")
-    path.write_text(text.replace("  Wsl: {present: false, version: null, package: null}\n", ""), encoding="utf-8")
-    with raises("FileFaults", match="Wsl is missing"):
+    path.write_text(text.replace("  Memory: {total: 256 GiB, free: 243 GiB}\n", ""), encoding="utf-8")
+    with raises("FileFaults", match="Memory is missing"):
         expand(path)
 
 

@@ -22,7 +22,9 @@ from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.sizing.host_memory import wsl_default_ram
-from winhost.wslconfig import WSLCONF, effective, lint
+from winhost.wslconfig.format import WSLCONF
+from winhost.wslconfig.keys import effective
+from winhost.wslconfig.rules import lint
 
 NEEDED: dict[str, Any] = {
     "wsl": {"version": "2.7.14", "source": "https://example.test/wsl.msi", "sha256": "0" * 64},

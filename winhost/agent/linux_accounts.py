@@ -40,23 +40,19 @@ def lines_of(path: str) -> list[list[str]]:
 
 
 def accounts() -> dict[str, LocalUser]:
-    found: dict[str, LocalUser] = once("accounts", read_accounts)
-    return found
+    def read() -> dict[str, LocalUser]:
+        lines = lines_of("/etc/passwd")
+        return {each[0]: LocalUser(each[0], int(each[2]), int(each[3]), each[5], each[6]) for each in lines}
 
-
-def read_accounts() -> dict[str, LocalUser]:
-    lines = lines_of("/etc/passwd")
-    return {each[0]: LocalUser(each[0], int(each[2]), int(each[3]), each[5], each[6]) for each in lines}
+    return once("accounts", read)
 
 
 def groups() -> dict[str, LocalGroup]:
-    found: dict[str, LocalGroup] = once("groups", read_groups)
-    return found
+    def read() -> dict[str, LocalGroup]:
+        lines = lines_of("/etc/group")
+        return {each[0]: LocalGroup(each[0], int(each[2]), tuple(filter(None, each[3].split(",")))) for each in lines}
 
-
-def read_groups() -> dict[str, LocalGroup]:
-    lines = lines_of("/etc/group")
-    return {each[0]: LocalGroup(each[0], int(each[2]), tuple(filter(None, each[3].split(",")))) for each in lines}
+    return once("groups", read)
 
 
 def account_name(name: str) -> str:

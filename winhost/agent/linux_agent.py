@@ -11,7 +11,7 @@ import subprocess
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Callable, Iterable, Iterator
@@ -124,8 +124,8 @@ def bad_request(message: str) -> AgentFault:
     return AgentFault("Winhost.BadRequest", "InvalidArgument", message)
 
 
-def wrong_place(message: str) -> AgentFault:
-    return AgentFault("Winhost.WrongPlace", "InvalidOperation", message)
+def wrong_state(message: str) -> AgentFault:
+    return AgentFault("Winhost.WrongState", "InvalidOperation", message)
 
 
 WARNINGS: list[str] = []
@@ -214,13 +214,15 @@ def entry(resource: str) -> Entry:
 # ---- what resources read with
 
 ONCE: dict[str, Any] = {}
+T = TypeVar("T")
 
 
-def once(label: str, read: Callable[[], Any]) -> Any:
+def once(label: str, read: Callable[[], T]) -> T:
     """Read for this batch, and until the next change."""
     if label not in ONCE:
         ONCE[label] = read()
-    return ONCE[label]
+    found: T = ONCE[label]
+    return found
 
 
 def value(read: Callable[[], Any]) -> Any:

@@ -40,6 +40,13 @@ def invalid(path: str, program: str, said: str, folder: str) -> AgentFault:
     return AgentFault("Winhost.NotValid", "InvalidData", message, program)
 
 
+def accepted_by(program: str, path: str, folder: str, *arguments: str) -> None:
+    """Raises AgentFault where the program refuses the file, with what it says."""
+    done = run(program, *arguments)
+    if done.code != 0:
+        raise invalid(path, program, done.errors + done.output, folder)
+
+
 def copy_beside(path: str, text: str, folder: str) -> None:
     """The files of a folder as they are, with the new one among them."""
     for each in Path(path).parent.glob("*"):
@@ -54,30 +61,22 @@ def validate_sshd(path: str, text: str, folder: str) -> None:
     main = content("/etc/ssh/sshd_config").decode("utf-8", "replace")
     inside = re.sub(r"(?:/etc/ssh/)?sshd_config\.d/", f"{folder}/sshd_config.d/", main)
     put(f"{folder}/sshd_config", inside, 0o600)
-    done = run("sshd", "-t", "-f", f"{folder}/sshd_config")
-    if done.code != 0:
-        raise invalid(path, "sshd", done.errors, folder)
+    accepted_by("sshd", path, folder, "-t", "-f", f"{folder}/sshd_config")
 
 
 def validate_sudoers(path: str, text: str, folder: str) -> None:
     put(f"{folder}/sudoers", text, 0o440)
-    done = run("visudo", "-c", "-f", f"{folder}/sudoers")
-    if done.code != 0:
-        raise invalid(path, "visudo", done.errors + done.output, folder)
+    accepted_by("visudo", path, folder, "-c", "-f", f"{folder}/sudoers")
 
 
 def validate_netplan(path: str, text: str, folder: str) -> None:
     copy_beside(path, text, f"{folder}/etc/netplan")
-    done = run("netplan", "generate", "--root-dir", folder)
-    if done.code != 0:
-        raise invalid(path, "netplan", done.errors + done.output, folder)
+    accepted_by("netplan", path, folder, "generate", "--root-dir", folder)
 
 
 def validate_nft(path: str, text: str, folder: str) -> None:
     put(f"{folder}/rules.nft", text, 0o600)
-    done = run("nft", "-c", "-f", f"{folder}/rules.nft")
-    if done.code != 0:
-        raise invalid(path, "nft", done.errors, folder)
+    accepted_by("nft", path, folder, "-c", "-f", f"{folder}/rules.nft")
 
 
 def validate_unit(path: str, text: str, folder: str) -> None:

@@ -26,8 +26,7 @@ def full_name(name: str) -> str:
 
 
 def images_of(engine: str) -> dict[str, str]:
-    found: dict[str, str] = once("images of " + engine, lambda: read_images(engine))
-    return found
+    return once("images of " + engine, lambda: read_images(engine))
 
 
 def users_of(engine: str) -> list[tuple[str, str]]:
@@ -38,8 +37,7 @@ def users_of(engine: str) -> list[tuple[str, str]]:
         shown = json.loads(must(engine, "container", "inspect", *ids)) if ids else []
         return [(each["Name"].lstrip("/"), each["Image"][-64:]) for each in shown]
 
-    found: list[tuple[str, str]] = once("containers of " + engine, read)
-    return found
+    return once("containers of " + engine, read)
 
 
 def size_of_image(engine: str, image: str, more: dict[str, str]) -> int:

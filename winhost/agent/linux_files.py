@@ -1,6 +1,7 @@
 # Part of the agent, files: no symbolic link is followed, whatever part of the path it is.
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pwd
@@ -11,7 +12,7 @@ from grp import getgrgid, getgrnam
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from winhost.agent.linux_agent import AgentFault, bad_request, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, wrong_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise wrong_place(f"{path} is no file.")
+            raise wrong_state(f"{path} is no file.")
         yield file
 
 
@@ -73,7 +74,7 @@ def content(path: str) -> bytes:
     with opened(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise wrong_place(f"{path} is larger than 1 MiB.")
+        raise wrong_state(f"{path} is larger than 1 MiB.")
     return data
 
 
@@ -90,7 +91,7 @@ def appended(path: str, most: int) -> Iterator[BinaryIO]:
         number = os.open(name, flags, 0o644, dir_fd=folder)
     with os.fdopen(number, "ab") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise wrong_place(f"{path} is no file.")
+            raise wrong_state(f"{path} is no file.")
         if os.fstat(number).st_size > most:
             os.ftruncate(number, 0)
         yield file
@@ -217,6 +218,15 @@ def owner_of(found: os.stat_result) -> str:
     with suppress(KeyError):
         group = getgrgid(found.st_gid).gr_name
     return f"{user}:{group}"
+
+
+def lock_taken(lock: int) -> bool:
+    """Take the lock of an open file; False where another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def boot_id() -> str:

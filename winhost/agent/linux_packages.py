@@ -36,19 +36,18 @@ class Package(NamedTuple):
 
 def packages() -> dict[str, Package]:
     """The packages that dpkg calls installed, by name."""
-    found: dict[str, Package] = once("packages", read_packages)
-    return found
 
+    def read() -> dict[str, Package]:
+        fields = "${db:Status-Abbrev}\t${Package}\t${Version}\t${Pre-Depends}, ${Depends}\n"
+        found = {}
+        for line in must("dpkg-query", "--show", "--showformat=" + fields).splitlines():
+            status_, name, version, needs = line.split("\t")
+            if status_[1] == "i":
+                names = tuple(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", needs))
+                found[name] = Package(version, status_[0] == "h", names)
+        return found
 
-def read_packages() -> dict[str, Package]:
-    fields = "${db:Status-Abbrev}\t${Package}\t${Version}\t${Pre-Depends}, ${Depends}\n"
-    found = {}
-    for line in must("dpkg-query", "--show", "--showformat=" + fields).splitlines():
-        status_, name, version, needs = line.split("\t")
-        if status_[1] == "i":
-            names = tuple(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", needs))
-            found[name] = Package(version, status_[0] == "h", names)
-    return found
+    return once("packages", read)
 
 
 # What every change by apt has in common. Whoever asks has seen what goes, and nobody is there to be asked.

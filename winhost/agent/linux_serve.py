@@ -1,7 +1,6 @@
 # Part of the agent, batches of calls, and the lines that they come and go by.
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from winhost.agent.linux_agent import ONCE, AgentFault, State, describe_error
 from winhost.agent.linux_calls import answer
+from winhost.agent.linux_files import lock_taken
 from winhost.agent.linux_unkept import LOCK
 from winhost.agent.linux_wire import LineWire
 
@@ -36,20 +36,12 @@ def alone(wire: LineWire) -> Iterator[None]:
     """Machine-wide: a call that outlived its controller still holds it, and is waited for instead of raced."""
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        while not taken(lock):
+        while not lock_taken(lock):
             if wire.gone(0.2):
                 sys.exit()  # nobody waits for it any more
         yield
     finally:
         os.close(lock)
-
-
-def taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def answers(request: State, wire: LineWire) -> list[State]:
@@ -68,10 +60,7 @@ def serve() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.umask(0o022)
     wire = LineWire()
-    while True:
-        line = wire.receive()
-        if not line:
-            return
+    for line in iter(wire.receive, b""):
         with wire.alive():
             ONCE.clear()
             given = {"answers": answers(json.loads(line), wire)}

@@ -11,12 +11,12 @@ import json
 import os
 import re
 import signal
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_state
+from winhost.agent.linux_files import text_of
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
 from winhost.agent.linux_keys import keys
 from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
@@ -31,7 +31,6 @@ YIELD = "/run/winhost-gateway/yield"  # gone when the gateway stops
 YIELDS = ("now", "auto", "never")
 SOCKET = r"/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock"
 ADDRESS = r"[0-9A-Fa-f:.]{2,45}"
-MOST_FILE = 1_000_000
 SMI = "--query-gpu=index,name,memory.total,memory.used,utilization.gpu"
 ENGINE_METRICS = {
     "vllm:num_requests_running": "running",
@@ -63,15 +62,8 @@ READY_S = 40.0  # the gateway gives an engine 30 s for its completion
 
 
 def deployed(asked: State) -> State:
-    """The file; nothing where there is none."""
-    try:
-        file = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return {"text": None}
-    with os.fdopen(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise wrong_place(f"{FILE} is no file.")
-        return {"text": opened.read(MOST_FILE).decode("utf-8")}
+    """The file; null where there is none."""
+    return {"text": text_of(FILE)}
 
 
 def state(asked: State) -> State:
@@ -208,7 +200,7 @@ def test(asked: State) -> State:
     """
     place = gateway_place(asked["gateway"])
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-        raise wrong_place("The gateway does not listen there, or not alone.")
+        raise wrong_state("The gateway does not listen there, or not alone.")
     engine = asked.get("engine")
     starts = FailedStarts(engine["unit"], engine["turns"] is True) if engine else None
     hopeless = starts.for_good if starts else None
@@ -220,7 +212,7 @@ def yields(asked: State) -> State:
     """Read whether models yield their GPUs, or set it to `mode`. code: the error code of /ready, if not 200."""
     place, mode = gateway_place(asked["gateway"]), asked.get("mode")
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-        raise wrong_place("The gateway does not listen there, or not alone.")
+        raise wrong_state("The gateway does not listen there, or not alone.")
     if mode is not None:
         if mode not in YIELDS:
             raise bad_request(f"One of {', '.join(YIELDS)} is expected.")

@@ -10,11 +10,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from winhost.bundle.linux_bundle import Bundle, BundleRefusal, ask, format_value, read, visible
 from winhost.bundle.linux_journal import BundleRun, Journal, step_of
-from winhost.bundle.linux_run import Bundle, BundleRefusal, ask, format_value, read, visible
-from winhost.core.answers import MissingFact, Record, Unavailable, Unknown, fault, identity
+from winhost.core.answers import HostAnswers, MissingFact, Record, Unavailable, Unknown, fault, identity
 from winhost.core.checks import Check, check, drifted
-from winhost.core.host_answers import HostAnswers
 from winhost.core.loop import Loop, NotSet
 from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
 from winhost.core.order import NoInstance, differences, steps_for
@@ -25,7 +24,7 @@ from winhost.core.steps import DesiredResource, SetAnswer, Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-    from winhost.bundle.linux_run import State
+    from winhost.bundle.linux_bundle import State
     from winhost.core.answers import Id, Json, Key
 
 TELL_S = 5.0  # as the agent says over a wire what it waits for

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from winhost.bundle.linux_run import WINHOST, Bundle, BundleRefusal, Result
+from winhost.bundle.linux_bundle import WINHOST, Bundle, BundleRefusal, Result
 from winhost.core import changes
 from winhost.core.answers import Id, identity
 from winhost.core.changes import Changes, Dependent, Unfitting
@@ -21,7 +21,7 @@ from winhost.core.steps import Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from winhost.bundle.linux_run import State
+    from winhost.bundle.linux_bundle import State
 
 SCHEMA = "winhost.bundle-journal/3"
 LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))

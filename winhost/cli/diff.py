@@ -1,6 +1,6 @@
 """winhost diff: two readings of a host, or of each of several."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,27 +131,16 @@ def _row(difference: Difference, format_: Callable[[Json], str]) -> tuple[str, s
 
 def _value(value: Json) -> str:
     if is_missing(value):
-        return _missing(value)
-    if isinstance(value, list | dict):
-        return _listed(value)
+        error = value.get("unknown")
+        if isinstance(error, Mapping):
+            return f"unknown ({error.get('message') or error.get('category')})"
+        return f"needs {value.get('unavailable')}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_value, value)) or "none"
     one_line = isinstance(value, str) and "\n" not in value
     return visible(str(value)) if one_line else format_value(value)
-
-
-def _missing(value: Mapping[str, Json]) -> str:
-    error = value.get("unknown")
-    if not isinstance(error, Mapping):
-        return f"needs {value.get('unavailable')}"
-    return f"unknown ({error.get('message') or error.get('category')})"
-
-
-def _listed(value: Json) -> str:
-    parts: Iterable[str] = (
-        (f"{name} {_value(each)}" for name, each in value.items())
-        if isinstance(value, dict)
-        else (_value(each) for each in value)
-    )
-    return ", ".join(parts) or "none"
 
 
 def _show_change(change: VerdictChange) -> None:

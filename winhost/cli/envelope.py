@@ -103,13 +103,10 @@ def show_list(
     if shape in ("json", "yaml", "name"):
         show_results(kind, shape, ((getattr(row, columns[0]), row) for row in rows), lambda _: None)
     elif rows or not none:
-        table(fields, ([_cell(getattr(row, field)) for field in fields] for row in rows))
+        values = ([getattr(row, field) for field in fields] for row in rows)
+        table(fields, ([", ".join(map(str, v)) if isinstance(v, tuple) else v or "" for v in row] for row in values))
     else:
         say(none)
-
-
-def _cell(value: object) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else value or ""
 
 
 def print_json(document: object, indent: int | None = None) -> None:

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
+from winhost.connect.guard import own_address
 from winhost.connect.tunnel import SshWay
-from winhost.connect.way_there import own_address
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -198,7 +198,7 @@ def _place_of(record: RunState, deployed: Deployed, session: HostSession, reache
     except WinhostError:
         return  # everything is as planned all the same
     address = reached_address(record, deployed.gateway, reached, lambda: way)
-    found: dict[str, Json] = {"address": address, "ssh": list(way.words) if way else None}
+    found: dict[str, Json] = {"address": address, "ssh": list(way.arguments) if way else None}
     yield Check("Where the endpoint is reached", ASKED, PLACE, found, found, holds=True)
 
 

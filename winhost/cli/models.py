@@ -126,7 +126,7 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
     """Find the entries of the catalogue, else make one from the hub or a folder. Raises WinhostError (NotListed)."""
     if found := named(model, known.entries):
         return found
-    from winhost.hub.model_entry import entry_of  # likewise
+    from winhost.hub.draft import entry_of  # likewise
 
     return (entry_of(named_repository(model, hub, token)),)
 

@@ -1,6 +1,6 @@
 """winhost plan: plan what would change."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -61,12 +61,11 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     if into and many:
         check_each_once(hosts)
 
-    def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for read in reads:
-            result = planned_host(read, asked, joining, into, stated_facts, keys, watch)
-            yield read.host, result
+    def planned(watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
+        for read in read_each(hosts, watch, named):
+            yield read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)
 
-    results, fleet = watched(lambda watch: planned(read_each(hosts, watch, named), watch)), hosts.fleet_file
+    results, fleet = watched(planned), hosts.fleet_file
     if many and output.shape in ("table", "wide") and not details:
         code = show_plans([*results], output.wide)
     else:
@@ -81,7 +80,7 @@ def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement,
     """The assumptions for facts files. Raises BadParameter for a live host, which is asked instead."""
     if not assumed:
         return ()
-    from winhost.cli.assess import statements  # with all rules, which a plan of one path does without
+    from winhost.cli.assess import statements  # loads all rules, which a plan of one path must not
 
     stated_facts = statements(assumed)
     if any_host(hosts):
@@ -109,7 +108,7 @@ def _joining(asked: AskedPlan) -> "PlannedStack | None":
     """The workload to serve; None if none is named. Raises UsageError for options that need one."""
     cluster = asked.cluster
     if options := asked.stack.meant():
-        from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
+        from winhost.cli.planned_stack import PlannedStack  # loads all that serves, which other plans must not
 
         return PlannedStack(options, cluster)
     if cluster.said:
@@ -122,7 +121,7 @@ def _asked_of(
 ) -> "tuple[PathRequest, Fit | None]":
     path, best = asked.path, None
     if path is None:
-        from winhost.engine.choosing import recommended  # with the rules of all paths
+        from winhost.engine.choosing import recommended  # loads the rules of all paths
 
         best = recommended(facts)
         path = path_of(best.variant)
@@ -139,7 +138,7 @@ def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
     named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
     if not assumed:
         return HostFacts(read.known, named=named)
-    from winhost.compat.stated import stated  # as above
+    from winhost.compat.stated import stated  # loads all rules
 
     return HostFacts(stated(read.known, assumed), named=named)
 
@@ -165,14 +164,14 @@ def planned_host(
             watch(disk_images.told(made.host, doing, done, whole))
 
         if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
-            from winhost.cli.new_vm_image import with_image_of  # with all that finds images
+            from winhost.cli.new_vm_image import with_image_of  # loads all that finds images
 
             request = with_image_of(asked.pinned(plain, tell), request)
             made = make_plan(facts, request)
         made = replace(made, notes=(*made.notes, *uncompared, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
-            from winhost.engine.choosing import check_unasked  # as above
+            from winhost.engine.choosing import check_unasked  # loads the rules of all paths
 
             check_unasked(facts, made, best)
         uploads.check(made.steps, disk_images.found(Path(), request, tell))
@@ -207,25 +206,21 @@ class Into:
 
     def write(self, made: Plan) -> Path:
         """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
+        file = self.path
+        if self.many or self.path.is_dir():
+            from winhost.model.fleet import host_name  # loads the models of fleet.yaml
 
-        file = self._file_of(made.host) if self.many or self.path.is_dir() else self.path
+            try:
+                file = self.path / f"{host_name(made.host)}.json"
+            except ValueError:  # facts may have any host name, even `../../x`
+                raise UsageError(
+                    "NoFileName",
+                    what=f"no file can be named after the host '{visible(made.host)}'",
+                    hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
+                    host=made.host,
+                ) from None
         with os_errors():
             if self.many:
                 self.path.mkdir(parents=True, exist_ok=True)
             write_file(file, write_document(made), "plan", self.force)
         return file
-
-    def _file_of(self, host: str) -> Path:
-        """The file of a host in the folder. Facts may have any host name, even `../../x`."""
-
-        from winhost.model.fleetfile import host_name  # with the models of that file
-
-        try:
-            return self.path / f"{host_name(host)}.json"
-        except ValueError:
-            raise UsageError(
-                "NoFileName",
-                what=f"no file can be named after the host '{visible(host)}'",
-                hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
-                host=host,
-            ) from None

@@ -100,22 +100,21 @@ def _write_folder(folder: Path, files: dict[str, str], force: bool) -> None:
 
 
 def _show_rendered(rendered: Rendered, output: Output) -> int:
-    return show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
+    def show(_: Rendered) -> None:
+        if rendered.file is None:
+            click.echo(rendered.text, nl=False)
+        else:
+            say(f"Written to {visible(rendered.file)}")
+        for each in rendered.notes:
+            say(f"note: {each}", hang=2, err=True)
 
-
-def _show(rendered: Rendered) -> None:
-    if rendered.file is None:
-        click.echo(rendered.text, nl=False)
-    else:
-        say(f"Written to {visible(rendered.file)}")
-    for each in rendered.notes:
-        say(f"note: {each}", hang=2, err=True)
+    return show_results("rendered", output.shape, [(rendered.host, rendered)], show)
 
 
 def kubernetes(
     machine: MachineOptions, stack: StackOptions, cluster: ClusterOptions, force: bool, output: Output
 ) -> int:
-    from winhost.cli.planned_stack import (  # with clusters, which other renderings do without
+    from winhost.cli.planned_stack import (  # loads clusters, which other renderings must not
         check_cluster_options,
         check_images,
         cluster_request,
@@ -178,7 +177,7 @@ _NOTE = "Its key and its task: docs/wsl2.md has the commands. A plan of path wsl
 
 
 def watcher(workload_file: Path, url: str | None, output: Output) -> int:
-    from winhost.cli.planned_stack import settings_text  # with all that plans
+    from winhost.cli.planned_stack import settings_text  # loads all that plans
 
     wanted = load_workload(workload_file).availability.yield_to
     if wanted is None:

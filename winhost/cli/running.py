@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import field, replace
 from functools import partial
@@ -82,34 +82,27 @@ class Asking:
     retry_options: str | None = None
 
 
-def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
+def asking_for(plan: Plan, stages: Sequence[Stage], **more: Any) -> Asking:
     """Collect the consents that these stages of a plan ask for, and what is deferred in them."""
-    needed: dict[str, list[str]] = {}
-    maybe: dict[str, list[str]] = {}
-    for stage in stages:
-        for step in stage.steps:
-            _noted(needed, step.risks, step.title)
-            _noted(maybe, step.may_need, step.title)
-        for deferred in stage.deferred:
-            _noted(maybe, deferred.asks, f"{deferred.title}, later")
-    return Asking(plan.host, _titles_by_risk(needed), _titles_by_risk(maybe, but=needed), plan.request.vm, **more)
+    steps = [step for stage in stages for step in stage.steps]
+    asking = asking_for_steps(plan.host, steps, vm=plan.request.vm, **more)
+    possible = [(step.may_need, step.title) for step in steps]
+    possible += [(each.asks, f"{each.title}, later") for stage in stages for each in stage.deferred]
+    maybe = {risk: titles for risk, titles in _titles_by_risk(possible).items() if risk not in asking.needed}
+    return replace(asking, maybe=maybe)
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
     """Collect the consents that steps ask for."""
-    needed: dict[str, list[str]] = {}
-    for step in steps:
-        _noted(needed, step.risks, step.title)
-    return Asking(host, _titles_by_risk(needed), **more)
+    return Asking(host, _titles_by_risk((step.risks, step.title) for step in steps), **more)
 
 
-def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> None:
-    for risk in risks:
-        titles.setdefault(risk, []).append(title)
-
-
-def _titles_by_risk(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
-    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles) if risk not in but}
+def _titles_by_risk(asked: Iterable[tuple[Iterable[str], str]]) -> dict[str, tuple[str, ...]]:
+    titles: dict[str, list[str]] = {}
+    for risks, title in asked:
+        for risk in risks:
+            titles.setdefault(risk, []).append(title)
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles)}
 
 
 def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
@@ -117,7 +110,6 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
     With --yes, ask only for those without which the run could not begin. Raises ConsentNeeded at the first no.
     """
-
     if not sys.stdin.isatty():
         return accepted
     given = list(accepted)
@@ -164,7 +156,7 @@ class Stop:
         """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
         self._now = True
         if self._cuttable:
-            self._cuttable = False  # by whoever raises: a `finally` can be cut short itself
+            self._cuttable = False  # here, because a `finally` can be interrupted itself
             raise KeyboardInterrupt
 
     @contextmanager
@@ -325,7 +317,7 @@ def carried_through(
     brief: bool = False,
 ) -> Outcome:
     """Carry a run through. On a terminal, each consent that turns out to be needed is asked for once, and the run is
-    resumed with it. Raises ConsentNeeded if nobody gives it.
+    resumed with it. Raises ConsentNeeded if it is not given.
 
     run: the run to resume; plan_file: the plan of one that begins.
     """
@@ -366,7 +358,7 @@ def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: Run
         show_outcome(end, brief=brief)
         if end.outcome == "applied" and end.holds and not brief:
             if not hosts:
-                with suppress(WinhostError):  # somebody edits fleet.yaml meanwhile; other hosts still have their ends
+                with suppress(WinhostError):  # fleet.yaml may have faults by now; each host still gets its outcome
                     hosts.update(hosts_by_name(known_fleet(options.fleet_file)))
             show_served(end.run, hosts.get(end.host), end.checks)
 
@@ -393,7 +385,6 @@ def ended_run(
 
     ask: what is shown and asked for first; it gives the consents.
     """
-
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], options.fleet_file)[0]
     with shown_on(options.document):

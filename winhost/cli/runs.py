@@ -122,8 +122,10 @@ def _show(held: Held, run: ListedRun, entries: list[RawEvent], wide: bool) -> No
     record = replay(run.run, entries)
     titles = {id_: touched.title for id_, touched in record.touched.items()}
     value = format_full_value if wide else format_value
-    said = (_SENTENCES.get(entry["event"], _nothing)(entry, value, titles) for entry in entries)
-    rows = ((entry["at"], entry["event"], sentence) for entry, sentence in zip(entries, said, strict=True))
+    rows = []
+    for entry in entries:
+        sentence = _SENTENCES.get(entry["event"])
+        rows.append((entry["at"], entry["event"], sentence(entry, value, titles) if sentence else ""))
     table(("at", "event", "what"), rows)
     say(f"{run.run}: {run.state}")
     if run.why:
@@ -168,10 +170,6 @@ def _is_known(host: str) -> bool:
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
     """Each once, as the steps call them: two steps may be about two things of one title."""
     return list(dict.fromkeys(titles[identity(thing["resource"], thing["key"])] for thing in things))
-
-
-def _nothing(*_: object) -> str:
-    return ""
 
 
 def _approvals(entry: RawEvent, value: Value, _: Titles) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from winhost.cli import named_hosts
 from winhost.cli.first_completion import PLACE, deployed_by, reached_address
 from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
-from winhost.connect.ssh import target_of
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
 from winhost.core.checks import Check
@@ -20,8 +19,8 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import AnyHost, Fleet, LinuxHost, load_fleet
+from winhost.model.fleet_path import find_fleet
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed
@@ -81,8 +80,8 @@ class ServingRun:
         def way() -> SshWay | None:
             if not isinstance(self.host, LinuxHost):
                 return None
-            target = target_of(self.host)
-            return SshWay(target.user, target.address, target.port, None, target.jump.address if target.jump else None)
+            jump = self.host.jump.address if self.host.jump else None
+            return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
 
         return reached_address(self.record, gateway, reached, way)
 
@@ -107,7 +106,7 @@ def is_this_linux(host: AnyHost | None) -> bool:
     """
     if not isinstance(host, LinuxHost) or host.jump is not None:
         return False
-    return host.address.lower() in LOOPBACK and host.login.port == _SSH
+    return host.address.lower() in LOOPBACK and host.port == _SSH
 
 
 def known_fleet(fleet_file: Path | None) -> Fleet | None:

@@ -23,8 +23,8 @@ from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
 from winhost.hub.draft import Planned, draft
 from winhost.hub.hub_repository import HUB, HubRepository, NotListed, is_model_name
-from winhost.images.cloud_images import NAME, release_named
 from winhost.images.image_registry import ImageName
+from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole

@@ -82,7 +82,7 @@ class Watch:
         self._to_stop = "Ctrl-C stops." if reads else stops
         self._sum_up_at = time.monotonic() + SILENT
         self._read = 0
-        # Never changed but replaced: whoever draws it needs no lock.
+        # Replaced and never changed, so that drawing it needs no lock.
         self._at: Mapping[str, Doing] = {}
         self._sent: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -101,7 +101,14 @@ class Watch:
     def __call__(self, event: ProgressEvent) -> None:
         """Safe to call from several threads."""
         with self._lock:
-            self._note(event)
+            before = self._at.get(event.host)
+            if event.kind in _BEGIN or before is None:
+                reported = event.kind not in ("at", "step")
+                self._at = {**self._at, event.host: Doing(event.text, _count(event), reported)}
+            elif event.kind == "waiting":
+                before.waits, before.reported = event.text, True
+            elif event.kind in ("preparing", "sending", "done"):
+                before.what, before.waits, before.reported = event.text, "", True
             self.show(event)
 
     def now(self, host: str, doing: str) -> None:
@@ -196,16 +203,6 @@ class Watch:
         count = f"{self._read} of {self.hosts} read; " if self.hosts > 1 else ""
         self._write(f"{count}now: {', '.join(at[:3])}{more}")
 
-    def _note(self, event: ProgressEvent) -> None:
-        before = self._at.get(event.host)
-        if event.kind in _BEGIN or before is None:
-            reported = event.kind not in ("at", "step")
-            self._at = {**self._at, event.host: Doing(event.text, _count(event), reported)}
-        elif event.kind == "waiting":
-            before.waits, before.reported = event.text, True
-        elif event.kind in ("preparing", "sending", "done"):
-            before.what, before.waits, before.reported = event.text, "", True
-
     def _is_news(self, event: ProgressEvent) -> bool:
         """Tell whether a line of the event stays. A file gets one for each tenth; a beginning is told when done."""
         if event.kind in ("step", "at"):
@@ -293,7 +290,6 @@ class Screen(Watch):
 
     def rows(self) -> Group:
         """Return the live lines, with the time first: a narrow terminal cuts off their ends."""
-
         rows = [f"  {self._read} of {self.hosts} read"] if self.hosts > 1 else []
         rows += [_row(host, doing) for host, doing in self._at.items()]
         return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
@@ -335,7 +331,7 @@ def asked_each(
     items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
 ) -> "Iterator[tuple[W, T | WinhostError]]":
     """Ask several hosts at a time, showing which. Answers come in the order of hosts."""
-    from winhost.engine.many import stream  # which facts files do without
+    from winhost.engine.many import stream  # only hosts need it
 
     with watching(reads=True) as watch:
         watch.hosts = len(items)

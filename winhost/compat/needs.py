@@ -247,7 +247,7 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
         about_memory = finding("gpu-memory.fit-unknown", lacking or "whether everything can be placed")
     elif found.may_fit is False:
         few = f"too few GPUs for {', '.join(found.placement.homeless)}" if found.placement.homeless else "too few GPUs"
-        full = ", ".join(place.where for place in found.places if place.may_fit is False) or few
+        full = ", ".join(memory.where for memory in found.memories if memory.may_fit is False) or few
         about_memory = finding("gpu-memory.does-not-fit", f"not enough memory in: {full}")
     else:
         about_memory = finding("gpu-memory.may-fit", "; ".join(found.deciding()))

@@ -202,7 +202,7 @@ def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.budget is None:
         return None
     asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
-    there = sum(place.gpu is not None for place in case.budget.places)
+    there = sum(memory.gpu is not None for memory in case.budget.memories)
     if asked > there:
         return f"pods ask for {asked} GPU(s), and there are {there}"
     return None

@@ -140,17 +140,14 @@ def restarted(changes: C, states: Iterable[tuple[Id, Mapping[str, Json] | None]]
     """The host is back. A change that took effect with the restart is what it is now, not what it was while pending."""
     changes = replace(changes, restarting_from=None, restart_due=False)
     for id_, after in states:
-        changes = left(changes, id_, after) if not changes.going_back else _took_effect_late(changes, id_, after)
+        known = changes.touched.get(id_)
+        if not changes.going_back:
+            changes = left(changes, id_, after)
+        elif known and not known.transitional and after is not None:
+            # A run that was killed on the way there may still have owed this restart.
+            touched = replace(known, after={**known.after, **after})
+            changes = replace(changes, touched={**changes.touched, id_: touched})
     return changes
-
-
-def _took_effect_late(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
-    """Record a late restart on the way back: a run that was killed on the way there may still owe it."""
-    known = changes.touched.get(id_)
-    if known is None or known.transitional or after is None:
-        return changes
-    touched = replace(known, after={**known.after, **after})
-    return replace(changes, touched={**changes.touched, id_: touched})
 
 
 def turned_back(changes: C) -> C:

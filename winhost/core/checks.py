@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from .answers import Json, MissingFact, identity
+from .answers import HostAnswers, Json, MissingFact, identity
 from .changes import Changes
 from .dataclass import dataclass
-from .host_answers import HostAnswers
 from .steps import DesiredResource, Step
 
 

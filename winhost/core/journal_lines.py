@@ -46,8 +46,10 @@ class LineFormat:
         """Read the entries of all complete lines. Raises DamagedLine."""
         found: list[RawEvent] = []
         for number, text in enumerate(data.split(b"\n")[:-1], start=1):
-            entry = read_line(number, text)
-            if not self._has_written(text, entry):
+            entry, written = read_line(number, text), b""
+            with suppress(ValueError, RecursionError):
+                written = self.line(entry)
+            if written != text + b"\n":
                 raise DamagedLine(number, "not as winhost writes it")
             if entry.get("hash") != self._hash({name: value for name, value in entry.items() if name != "hash"}):
                 raise DamagedLine(number, "it was edited")
@@ -55,11 +57,6 @@ class LineFormat:
                 raise DamagedLine(number, "it does not follow from the line before")
             found.append(entry)
         return found
-
-    def _has_written(self, text: bytes, entry: RawEvent) -> bool:
-        with suppress(ValueError, RecursionError):
-            return self.line(entry) == text + b"\n"
-        return False
 
     def _hash(self, entry: RawEvent) -> str:
         """Compute the hash of an entry that has none yet."""
@@ -90,18 +87,14 @@ def append(descriptor: int, line: bytes, size: int) -> None:
     if os.fstat(descriptor).st_size != size:  # what follows from a line before that one would make two ends of it
         raise OSError(errno.EBUSY, "it ends otherwise than this run left it")
     try:
-        _write_all(descriptor, line)
+        left = line
+        while left:  # a disk that gets full takes a part and says so by the count alone
+            written = os.write(descriptor, left)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left = left[written:]
         os.fsync(descriptor)
     except OSError:
         with suppress(OSError):  # what cannot be cut off now is a torn last line
             os.ftruncate(descriptor, size)
         raise
-
-
-def _write_all(descriptor: int, line: bytes) -> None:
-    """A disk that gets full takes a part and says so by the count alone."""
-    while line:
-        written = os.write(descriptor, line)
-        if written == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        line = line[written:]

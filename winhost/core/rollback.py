@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
 
-from .answers import Id, MissingFact
+from .answers import HostAnswers, Id, MissingFact
 from .changes import ChangedResource, Changes
+from .conditions import consents_of
 from .dataclass import dataclass
 from .dependents import dependents_of
-from .host_answers import HostAnswers
 from .marks import Mark, MarkedRun, moved_since
-from .requirements import consents_of
 from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource
-from .undoable import Verdicts, judge
+from .undo import Verdicts, judge
 
 
 @dataclass(frozen=True)
@@ -151,13 +150,14 @@ def _holders_of(touched: ChangedResource, id_: Id, record: Changes, later: Later
 
 def _that_changed_it(touched: ChangedResource, id_: Id, later: Sequence[Changes]) -> tuple[str, ...]:
     """The later runs whose rollback would restore a property to what this run left, not to what it found."""
-    return tuple(run.run for run in later if id_ not in run.restored and _moves(run.touched.get(id_), touched))
-
-
-def _moves(later: ChangedResource | None, touched: ChangedResource) -> bool:
-    if later is None or later.is_restored:
-        return False
-    return any(touched.original.get(name, value) != value for name, value in later.original.items())
+    found = []
+    for run in later:
+        theirs = run.touched.get(id_)
+        if theirs is None or theirs.is_restored or id_ in run.restored:
+            continue
+        if any(touched.original.get(name, value) != value for name, value in theirs.original.items()):
+            found.append(run.run)
+    return tuple(found)
 
 
 def _that_marked_it(

@@ -38,7 +38,10 @@ class Journal:
         self.path = path
         self._around = around
         self.entries, self._size = _read(path) if path.exists() else ([], 0)
-        self._cut_torn_line()
+        if path.exists():  # what follows the last whole line goes
+            descriptor = os.open(path, os.O_WRONLY | _NO_LINK)
+            with os.fdopen(descriptor, "wb") as file:
+                file.truncate(self._size)
 
     def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
@@ -51,12 +54,6 @@ class Journal:
         self.entries.append(read_line(entry["n"], line))
         self._around("after", entry)
         return entry
-
-    def _cut_torn_line(self) -> None:
-        if self.path.exists():
-            descriptor = os.open(self.path, os.O_WRONLY | _NO_LINK)
-            with os.fdopen(descriptor, "wb") as file:
-                file.truncate(self._size)
 
 
 def read_journal(path: Path) -> list[RawEvent]:
@@ -108,13 +105,9 @@ def _append(path: Path, line: bytes, size: int) -> None:
     finally:
         os.close(descriptor)
     if new and os.name == "posix":
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync the folder: without this a crash of the machine can lose the file's name though its lines are on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        # Else a crash of the machine can lose the file's name though its lines are on disk.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -10,15 +10,13 @@ import os
 import re
 import secrets
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock
 
 from winhost.connect.own_key import public_line
 from winhost.core.dataclass import dataclass
-from winhost.engine.private import not_private
-from winhost.engine.store import Store
+from winhost.engine.store import Store, not_private
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.fleet import Host, Ssh
@@ -56,7 +54,7 @@ def ssh_key(host: str, named: Ssh | None, store: Store | None = None, pending: P
     Raises UsageError: NoPublicHalf, SecretUnreadable, NoStore, NotPrivate.
     """
     if named is not None and named.key is not None:
-        return SshKey(public_line(host, named.key, named.key_at), named.key, ours=False)
+        return SshKey(public_line(host, named.key, named.at("key")), named.key, ours=False)
     store = store or Store()
     file = store.key(host, _SSH)
     with _making(store):
@@ -74,7 +72,10 @@ def with_ssh_key(host: Host, store: Store | None = None) -> Host:
     if named.key is not None:
         return host
     file = (store or Store()).key(host.name, _SSH)
-    return replace(host, ssh=replace(named, key=_at(file), key_at=visible(str(file)))) if file.exists() else host
+    if not file.exists():
+        return host
+    ssh = named.model_copy(update={"key": _at(file), "written_at": {"key": visible(str(file))}})
+    return host.model_copy(update={"ssh": ssh})
 
 
 def _new_private_key() -> bytes:

@@ -2,7 +2,7 @@
 fetch`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from winhost.core.answers import Json
@@ -59,17 +59,9 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
         return {"source": f"{copy}/{name}"} if copy else {}
     if resource == "AptSource" and (source := offline.sources.get(f"{desired.get('uri')} {desired.get('suite')}")):
         return {"uri": source}
-    if resource in ("LinuxFile", "EngineUnit") and isinstance(desired.get("text"), str):
-        return dict(_renamed(desired["text"], offline))
+    if resource in ("LinuxFile", "EngineUnit") and isinstance(text := desired.get("text"), str):
+        new = text
+        for pinned, image in offline.images.items():
+            new = new.replace(pinned, image.name)  # loaded from an archive, it has no digest of a registry
+        return {"text": new} if new != text else {}
     return {}
-
-
-def _renamed(text: str, offline: Offline) -> Iterator[tuple[str, Json]]:
-    """Rename images: one that was loaded from an archive has no digest of a registry, so whatever starts it uses its
-    name.
-    """
-    new = text
-    for pinned, image in offline.images.items():
-        new = new.replace(pinned, image.name)
-    if new != text:
-        yield "text", new

@@ -312,7 +312,7 @@ class OpenRun:
         with suppress(EndOfRun):  # then it is the journal that stopped it
             self.write("stopped", why=ending.what, next=next_)
             if self.record.unchanged and not self.record.going_back:
-                with suppress(WinhostError):  # a mark of what was not done says nothing
+                with suppress(WinhostError, KeyboardInterrupt):  # a mark of what was not done says nothing
                     self.forget_marks()
                 self.write("outcome", outcome="nothing changed")
 

@@ -444,14 +444,11 @@ class DdaPlanner(PathPlanner[DdaSettings]):
             for function in gpu.functions
             if self._on_host(function)
         }
-        return {**of_gpus, **dict(self._of_fetching())}
-
-    def _of_fetching(self) -> Iterator[tuple[Id, tuple[str, ...]]]:
-        """A port on this computer, through which the host fetches what lies here."""
         new = self._settings.new_vm
-        if new is not None and new.upload == FETCHED and new.disk_sha256 and staged(new)["source"].startswith("./"):
-            file = staged(new)
-            yield identity("StagedFile", {part: file[part] for part in ("sha256", "name", "source")}), ("network",)
+        if new is None or new.upload != FETCHED or not new.disk_sha256 or not staged(new)["source"].startswith("./"):
+            return of_gpus
+        file = {part: staged(new)[part] for part in ("sha256", "name", "source")}
+        return {**of_gpus, identity("StagedFile", file): ("network",)}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """The VM, and whether windows that were asked for hold the GPUs that it has already."""

@@ -9,9 +9,8 @@ from typing import Any
 from winhost import __version__
 from winhost.compat.assess import judge, recommended
 from winhost.connect.wire_errors import error_of
-from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity, if_known
+from winhost.core.answers import NOT_THERE, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
-from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import RESTART, Condition
 from winhost.core.steps import DesiredResource, Step
@@ -164,7 +163,26 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {request.path}")
     try:
-        return _make_plan(facts, request)
+        planned = _planner(facts, request)
+        verdict = planned.verdict
+        _refuse(facts, request, planned)
+        stage = _stage(facts, request, planned, number=1)
+        told = ", ".join(facts.document.stated)
+        stated = f"stated, and not read: {told}. apply reads the host itself, and judges and plans by that."
+        return Plan(
+            host=facts.host,
+            machine_id=facts.machine_id,
+            origin=facts.document.origin,
+            facts_read_at=facts.document.read_at,
+            winhost=__version__,
+            request=request.document,
+            stages=(stage,),
+            notes=(*((visible(stated),) if told else ()), *_notes(verdict, planned.cautions)),
+            linux_key=_linux_key(facts.document),
+            variant=variant_name(verdict.path),
+            unchecked=planned.unchecked(stage.deferred),
+            stated=facts.document.stated,
+        )
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
     except NoInstance as missing:
@@ -174,34 +192,6 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
             raise silent from missing
         grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{unread(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
-
-
-def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    planned = _planner(facts, request)
-    verdict = planned.verdict
-    _refuse(facts, request, planned)
-    stage = _stage(facts, request, planned, number=1)
-    return Plan(
-        host=facts.host,
-        machine_id=facts.machine_id,
-        origin=facts.document.origin,
-        facts_read_at=facts.document.read_at,
-        winhost=__version__,
-        request=request.document,
-        stages=(stage,),
-        notes=(*_stated(facts.document), *_notes(verdict, planned.cautions)),
-        linux_key=_linux_key(facts.document),
-        variant=variant_name(verdict.path),
-        unchecked=planned.unchecked(stage.deferred),
-        stated=facts.document.stated,
-    )
-
-
-def _stated(facts: Facts) -> tuple[str, ...]:
-    if not facts.stated:
-        return ()
-    listed = ", ".join(facts.stated)
-    return (visible(f"stated, and not read: {listed}. apply reads the host itself, and judges and plans by that."),)
 
 
 def _linux_key(facts: Facts) -> str | None:
@@ -424,6 +414,7 @@ class _Scope:
 
 
 def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
+    items: Iterable[Any] = (None,) if entry.for_each is None else _look_up(entry.for_each, _Scope(decisions))
     return [
         DesiredResource(
             resource=entry.resource,
@@ -432,17 +423,8 @@ def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
             title=str(_filled(entry.title, scope)),
             why=str(_filled(entry.why, scope)),
         )
-        for scope in _scopes(entry, decisions)
+        for scope in (_Scope(decisions, item) for item in items)
     ]
-
-
-def _scopes(entry: PlaybookResource, decisions: object) -> Iterator[_Scope]:
-    if entry.for_each is None:
-        yield _Scope(decisions)
-        return
-    items: Iterable[Any] = _look_up(entry.for_each, _Scope(decisions))
-    for item in items:
-        yield _Scope(decisions, item)
 
 
 def _filled(value: Json, scope: _Scope) -> Json:

@@ -1,6 +1,6 @@
 """Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from winhost.connect.wire_errors import Drifted
@@ -236,7 +236,12 @@ class Runner(WorkingRun):
         goals = (*stage.desired, *pending.values())
         steps = steps_for(goals, host_answers(facts), prefix=f"{stage.number}.", extra_risks=risks)
         self.files.check(steps)
-        return tuple(_as_restore(step, pending) for step in steps)
+        return tuple(
+            replace(step, role="restore")
+            if step.role == "desired" and identity(step.resource, step.key) in pending
+            else step
+            for step in steps
+        )
 
     def _pending_restore(self) -> dict[Id, DesiredResource]:
         """The needs that were met for other steps and not restored yet: read now, they would look as if found so."""
@@ -249,21 +254,14 @@ class Runner(WorkingRun):
             if id_ not in requested and not moved.is_restored
         }
 
-    def _await_again(self, facts: Facts) -> Facts:
-        """Wait again for states that held when the plan was made, and no longer do after other steps: an engine was
-        replaced.
-        """
-        stages = self.record.stages
-        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
-        steps = steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again.")
-        if not steps:
-            return facts
-        self.do(steps)
-        return self.read()
-
     def _finish(self, facts: Facts) -> Outcome:
-        facts = self._await_again(facts)
-        checks = tuple(verify_stages(self.record.stages, facts))
+        stages = self.record.stages
+        # States that held when the plan was made may hold no longer after other steps: an engine was replaced.
+        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
+        if again := steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again."):
+            self.do(again)
+            facts = self.read()
+        checks = tuple(verify_stages(stages, facts))
         if all(check.holds for check in checks):
             checks += self.context.final(self.record, self.session)
         holds = all(check.holds for check in checks)
@@ -280,8 +278,3 @@ def _of_what_is_there(stage: Stage, facts: Facts) -> Stage:
     if desired == stage.desired:
         return stage
     return replace(stage, desired=desired, steps=tuple(s for s in stage.steps if host.answer(s.resource) != off))
-
-
-def _as_restore(step: Step, pending_restore: Mapping[Id, DesiredResource]) -> Step:
-    mine = step.role == "desired" and identity(step.resource, step.key) in pending_restore
-    return replace(step, role="restore") if mine else step

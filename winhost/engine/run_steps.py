@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
-from winhost.core.answers import Id, Json
-from winhost.core.host_answers import HostAnswers
+from winhost.core.answers import HostAnswers, Id, Json
 from winhost.core.loop import Loop, NotSet
 from winhost.core.steps import Step
 from winhost.engine import amending

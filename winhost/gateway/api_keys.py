@@ -26,7 +26,11 @@ class ApiKeys:
         planned = parse_keys(text)
         if all(each.metrics or each.yields for each in planned):
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
-        self._lines = {each.name: each for each in counting(planned, _changes(changes))}
+        try:
+            changed = parse_keys(changes)
+        except WrongKeys as wrong:
+            raise WrongKeys(f"changed keys, {wrong}") from None
+        self._lines = {each.name: each for each in counting(planned, changed)}
         self._hashes = [(each.name, bytes.fromhex(each.sha256)) for each in self._lines.values()]
         self.hashes = frozenset(each.sha256 for each in self._lines.values() if each.revoked is None)
 
@@ -53,13 +57,6 @@ class ApiKeys:
         given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         matching = [name for name, known in self._hashes if hmac.compare_digest(given, known)]
         return matching[0] if matching else None
-
-
-def _changes(text: str) -> list[KeyLine]:
-    try:
-        return parse_keys(text)
-    except WrongKeys as wrong:
-        raise WrongKeys(f"changed keys, {wrong}") from None
 
 
 class KeyFiles:

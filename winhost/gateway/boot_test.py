@@ -10,7 +10,6 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from .gateway_settings import GatewaySettings, parse_settings
 
@@ -19,23 +18,19 @@ _LOST = (OSError, http.client.HTTPException)
 
 
 def main(words: "list[str]") -> int:
-    """Returns 0 whatever it found: RESULT tells it."""
+    """Write the outcome to RESULT. Returns 0 whatever it is."""
     settings = parse_settings(Path(words[0]).read_text("utf-8"))
     until = time.monotonic() + _WITHIN_S
     while (why := why_not_ready(settings)) and time.monotonic() < until:
         time.sleep(_PAUSE_S)
+    uptime = float(Path("/proc/uptime").read_text("ascii").split()[0])  # seconds since the kernel started
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    told = {"at": at, "ready": not why, "seconds": int(uptime), "why": why[:100]}
     result = Path(words[1])
     beside = result.with_suffix(".new")
-    beside.write_text(json.dumps(_told(why)) + "\n", "ascii")
+    beside.write_text(json.dumps(told) + "\n", "ascii")
     beside.replace(result)
     return 0
-
-
-def _told(why: str) -> "dict[str, Any]":
-    """The text of RESULT. seconds: since the kernel started."""
-    uptime = float(Path("/proc/uptime").read_text("ascii").split()[0])
-    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"at": at, "ready": not why, "seconds": int(uptime), "why": why[:100]}
 
 
 def why_not_ready(settings: GatewaySettings) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import StringIO
+from os.path import commonprefix
 from typing import Any
 
 from .engine_control import EngineFault
@@ -224,14 +225,15 @@ class Continued:
         told = []
         try:
             for event in events:
-                told.append(self._one(event))
+                told.append(self._told(event))
             if len(self._rest) > _MOST_TEXT:
                 raise EngineFault("event")
         except (EngineFault, EngineSays) as fault:
             self.fault = fault
         return b"".join(told)
 
-    def _one(self, event: bytes) -> bytes:
+    def _told(self, event: bytes) -> bytes:
+        """The event for the client. Raises EngineFault, EngineSays."""
         if event == _DONE:
             if not self.finished:
                 raise EngineFault("unfinished")
@@ -242,14 +244,15 @@ class Continued:
             found = json.loads(event[6:])
             if "error" in found:
                 raise EngineSays(event + b"\n\n", found["error"])
-            return self._told(found)
+            return self._counted(found)
         except (ValueError, LookupError, TypeError, AttributeError):
             if self._later:
                 raise EngineFault("event") from None
             self.give_up("its events are not those of vLLM")
             return event + b"\n\n"
 
-    def _told(self, found: "dict[str, Any]") -> bytes:
+    def _counted(self, found: "dict[str, Any]") -> bytes:
+        """Count the tokens of an event, and return what the client gets for it."""
         if not self._head:
             self._head = {name: found[name] for name in ("id", "object", "created", "model") if name in found}
         choices, usage = found["choices"], found.get("usage")
@@ -277,11 +280,14 @@ class Continued:
         return most is not None and self.given >= most
 
     def _choice(self, choice: "dict[str, Any]") -> "tuple[bool, bool]":
-        """Tell whether the client gets this choice, and whether it says something new."""
+        """Take over the text of a choice. Tells whether the client gets it, and whether it says something new."""
         delta, name = (choice["delta"], "content") if self._again.chat else (choice, "text")
         self._look_at(delta)
-        said = delta.get(name) or ""
-        text = self._without_what_was_said(said) if self._skip else said
+        text = said = delta.get(name) or ""
+        if self._skip:  # this engine says it again, perhaps in several parts
+            same = len(commonprefix((said, self._skip)))  # noqa: RUF071 - letter by letter is meant
+            text = said[same:]
+            self._skip = self._skip[same:] if same == len(said) else ""
         if choice.get("finish_reason") is not None:
             self.finished, self._skip = True, ""
         again = "role" in delta and self._role
@@ -301,13 +307,6 @@ class Continued:
                 self.give_up(_BESIDES[name])
                 if self._later:  # the engine that goes on took the text so far for something else
                     raise EngineFault("rest")
-
-    def _without_what_was_said(self, text: str) -> str:
-        same = 0
-        while same < min(len(text), len(self._skip)) and text[same] == self._skip[same]:
-            same += 1
-        self._skip = self._skip[same:] if same == len(text) else ""
-        return text[same:]
 
     def _keep(self, text: str) -> None:
         if self.broken or not text:

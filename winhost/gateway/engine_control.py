@@ -41,20 +41,20 @@ FAULTS = (WrongAnswer, NotUp, EngineFault, asyncio.TimeoutError)
 
 
 class EngineControl:
-    """Puts an engine to sleep and wakes it. Each call may raise any of FAULTS. hang_up: closes connections to it."""
+    """Put an engine to sleep and wake it. Each call may raise any of FAULTS. hang_up: closes connections to it."""
 
     def __init__(self, model: PublishedModel, call: Call, hang_up: Callable[[], None] = lambda: None) -> None:
         self._model, self._call, self.hang_up = model, call, hang_up
 
     async def sleep(self, level: int, seconds: float) -> None:
-        """Returns once it sleeps and has released its memory."""
+        """Return once the engine sleeps and has released its memory."""
         # vLLM reads the query alone. Without it, the mode is `abort`, which cuts answers.
         await self._ok("POST", f"/sleep?level={level}&mode=wait", seconds)
         if not await self.sleeping():
             raise WrongAnswer("it says that it is awake after /sleep")
 
     async def wake(self, level: int, seconds: float) -> None:
-        """Returns once it is awake and has its weights."""
+        """Return once the engine is awake and has its weights."""
         if level == 2:
             await self._ok("POST", "/wake_up?tags=weights", seconds)
             await self._ok("POST", "/collective_rpc", seconds, {"method": "reload_weights"})
@@ -71,8 +71,8 @@ class EngineControl:
         return found
 
     async def healthy(self) -> bool:
-        """Tell whether it listens and does not say that it is dead. An engine that sleeps or failed to wake is healthy,
-        too.
+        """Tell whether the engine listens and does not say that it is dead. One that sleeps, or failed to wake, is
+        healthy, too.
         """
         try:
             return (await self._call("GET", "/health", None, _SHORT_S))[0] == 200
@@ -92,7 +92,8 @@ class EngineControl:
     async def answers(self) -> str:
         """The answer to the canary's request as the engine is now."""
         path, request = _CANARY[self._model.ready]
-        return _answered(await self._ok("POST", path, _CANARY_S, {"model": self._model.served_as, **_greedy(request)}))
+        greedy = {} if "input" in request else {"temperature": 0, "seed": 0}
+        return _text_of(await self._ok("POST", path, _CANARY_S, {"model": self._model.served_as, **request, **greedy}))
 
     async def _ok(self, method: str, path: str, seconds: float, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode("ascii")
@@ -100,10 +101,6 @@ class EngineControl:
         if status != 200:
             raise WrongAnswer(f"{status} to {path.partition('?')[0]}")
         return answer
-
-
-def _greedy(request: dict[str, Any]) -> dict[str, Any]:
-    return request if "input" in request else {**request, "temperature": 0, "seed": 0}
 
 
 def _object(answer: bytes) -> dict[str, Any]:
@@ -118,7 +115,7 @@ def _object(answer: bytes) -> dict[str, Any]:
     return found
 
 
-def _answered(answer: bytes) -> str:
+def _text_of(answer: bytes) -> str:
     """The text of an answer, or the first numbers of an embedding, rounded."""
     found = _object(answer)
     try:

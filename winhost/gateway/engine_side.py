@@ -6,6 +6,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .engine_connection import EngineConnection, NotBegun, ReadBy, whole_if_small
@@ -39,7 +40,7 @@ class Engines:
     """
 
     def __init__(self, limits: Limits, read_by: ReadBy = lambda fd, read: None) -> None:
-        """read_by: as of FairSelector."""
+        """read_by: FairSelector.read_by."""
         self._limits, self._read_by = limits, read_by
         self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
         self._hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not
@@ -64,7 +65,7 @@ class Engines:
         return Answer(self, model.engine, head, body, until, begun)
 
     def hung_up(self, engine: SocketOrPort) -> int:
-        """The number of times that its connections were hung up."""
+        """The number of times that `hang_up` was called for an engine."""
         return self._hung_up[engine]
 
     async def ask(
@@ -114,7 +115,7 @@ class Engines:
         there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:
-        """Stop using its connections: those without a request close now, the others after their answers."""
+        """Stop using connections to an engine: those without a request close now, the others after their answers."""
         self._hung_up[engine] += 1
         while self._kept[engine]:
             self._kept[engine].popitem()[0].close()
@@ -130,7 +131,8 @@ class Engines:
         try:
             if engine.socket:
                 to = await _unix_socket(engine.socket)
-                sent = _sent_of(first, to)
+                with suppress(OSError):  # it is full, or the engine closed it: asyncio finds out
+                    sent = to.send(first) if first else 0
                 _, connection = await loop.create_unix_connection(
                     lambda: EngineConnection(silence, sent, self._read_by), sock=to
                 )
@@ -165,8 +167,8 @@ class Engines:
             connection.close()
 
     async def metrics(self, model: PublishedModel, most: int) -> bytes:
-        """The engine's metrics for Prometheus, in at most so many bytes. Where the engine is hung up meanwhile, because
-        it is to sleep, this ends. Raises NotUp, EngineFault, TooLong.
+        """The engine's metrics for Prometheus, in at most this many bytes. `hang_up` ends this, too, so that the engine
+        can sleep. Raises NotUp, EngineFault, TooLong.
         """
         connection = await self._connected(model.engine)
         self._aside[model.engine].add(connection)
@@ -183,7 +185,7 @@ class Engines:
         return text
 
     async def ready(self, model: PublishedModel) -> bool:
-        """Tell whether it answers a request with a completion. The result is kept for a while, however many ask."""
+        """Tell whether an engine completes a request. The result is kept for a while, however many ask."""
         async with self._asking:
             asked, found = self._ready.get(model.name, (float("-inf"), False))
             if time.monotonic() - asked > _READY_HOLDS_S[found]:
@@ -194,15 +196,16 @@ class Engines:
     async def _completes(self, model: PublishedModel) -> bool:
         path, request = _READY_REQUESTS[model.ready]
         body = json.dumps({"model": model.served_as, **request}).encode("ascii")
+
+        async def asked() -> bool:
+            async with self.answer(model, path, [body], "ready", hold=0) as connection:
+                answer = await _whole(connection)
+                return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
+
         try:
-            return await asyncio.wait_for(self._answers(model, path, body), _READY_S)
+            return await asyncio.wait_for(asked(), _READY_S)
         except (NotUp, EngineFault, asyncio.TimeoutError):
             return False
-
-    async def _answers(self, model: PublishedModel, path: str, body: bytes) -> bool:
-        async with self.answer(model, path, [body], "ready", hold=0) as connection:
-            answer = await _whole(connection)
-            return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
 
     def close(self) -> None:
         """Close all connections without a request."""
@@ -253,13 +256,6 @@ async def _unix_socket(path: str) -> socket.socket:
     except BaseException:
         to.close()
         raise
-
-
-def _sent_of(first: bytes, to: socket.socket) -> int:
-    try:
-        return to.send(first) if first else 0
-    except OSError:  # it is full, or the engine closed it: asyncio finds out
-        return 0
 
 
 def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]", header: str) -> bytes:

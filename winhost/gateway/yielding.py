@@ -9,11 +9,11 @@ import json
 import logging
 import math
 from collections.abc import Callable, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .settings_values import SOCKET, number, table, word
+from .settings_values import SOCKET, names_of, number, table, word
 
 _LOG = logging.getLogger("gateway")
 ROUTE = "/winhost/yield"
@@ -23,6 +23,11 @@ NOW, AUTO, NEVER = MODES = ("now", "auto", "never")
 _LONGEST_S = 3600
 _LOOK_S = 1.0
 _LATER_S = 60
+
+
+def loop_time() -> float:
+    """The time of the event loop."""
+    return asyncio.get_running_loop().time()
 
 
 class NotAsked(ValueError):
@@ -42,22 +47,21 @@ class YieldSettings:
 
 def parse_yields(value: Any) -> YieldSettings:
     """Raises WrongSettings."""
-    given = table(value, "yields", (), [each.name for each in fields(YieldSettings)])
+    given = table(value, "yields", (), names_of(YieldSettings))
     times = {name: number(given, "yields", name, _LONGEST_S) for name in given if name != "mode"}
     return YieldSettings(mode=word(given, "yields", "mode", SOCKET) if "mode" in given else None, **times)
 
 
 class Yielding:
-    """The requests of others for the GPUs. settings: None if no key may ask; wanted: called when somebody begins to
-    want them; changed: called whenever that may have changed.
+    """The requests of others for the GPUs. settings: None if no key may ask; changed: called when somebody may have
+    begun or ceased to want the GPUs, with True if somebody begins.
     """
 
     def __init__(self, settings: "YieldSettings | None") -> None:
         self.settings = settings or YieldSettings()
         self.may_be_asked = settings is not None
         self.mode = AUTO
-        self.wanted: Callable[[], None] = lambda: None
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[bool], None] = lambda begins: None
         self._until: dict[str, float] = {}  # by the hash of a key, because another key may get its name
         self._since = float("-inf")
 
@@ -72,7 +76,7 @@ class Yielding:
             return math.inf if self.mode == NOW else 0.0
         if not self._until:
             return 0.0
-        return max([0.0, *(until - _now() for until in self._until.values())])
+        return max([0.0, *(until - loop_time() for until in self._until.values())])
 
     @property
     def cut_at(self) -> float:
@@ -86,7 +90,7 @@ class Yielding:
 
     def ask(self, key: str, seconds: float) -> None:
         """Ask for the GPUs for so long from now. Keys do so independently of each other."""
-        self._change(lambda: self._until.update({key: _now() + min(seconds, self.settings.longest)}))
+        self._change(lambda: self._until.update({key: loop_time() + min(seconds, self.settings.longest)}))
 
     def resume(self, key: str) -> None:
         self._change(lambda: self._until.pop(key, None))
@@ -104,13 +108,13 @@ class Yielding:
     def _change(self, change: Callable[[], object]) -> None:
         before = self.asked
         change()
-        if self.asked and not before:
-            self._since = _now()
-            self.wanted()
-        self.changed()
+        begins = self.asked and not before
+        if begins:
+            self._since = loop_time()
+        self.changed(begins)
 
     async def follow_file(self) -> None:
-        """Follow the file of modes for as long as the gateway runs."""
+        """Apply the mode in the administrator's file, and each change of it, for as long as the gateway runs."""
         told = ""
         while self.settings.mode is not None:
             try:
@@ -132,8 +136,8 @@ class Yielding:
             given = json.loads(body)
         except (ValueError, RecursionError):
             raise NotAsked("The body is not JSON.") from None
-        state = given.get("state") if isinstance(given, dict) else None
-        seconds = given.get("seconds", self.settings.longest) if isinstance(given, dict) else None
+        given = given if isinstance(given, dict) else {}
+        state, seconds = given.get("state"), given.get("seconds", self.settings.longest)
         if state not in ("yield", "resume") or not given.keys() <= {"state", "seconds"}:
             raise NotAsked('The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.')
         if type(seconds) is not int or seconds < 1:
@@ -142,7 +146,3 @@ class Yielding:
             self.ask(key, seconds)
         else:
             self.resume(key)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

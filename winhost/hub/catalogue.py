@@ -116,21 +116,17 @@ def catalogue() -> Catalogue:
     file = refreshed_file()
     if not file.is_file():
         return catalogue_of(shipped_document())
+    from yaml import YAMLError  # only for a file of the user's
+
     try:
         document = load_catalogue(file)
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise ValueError(f"it is no {SCHEMA}")
         return replace(catalogue_of(document), file=file)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, _yaml_error()) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, YAMLError) as error:
         what = f"{visible(str(file))} cannot be used as a catalogue of models: {visible(str(error)[:200])}"
         hint = "Delete it to have the one that comes with winhost, then: winhost models refresh"
         raise UsageError("CatalogueUnusable", what=what, hint=hint) from error
-
-
-def _yaml_error() -> type[Exception]:
-    from yaml import YAMLError  # only where the file cannot be used
-
-    return YAMLError
 
 
 def catalogue_of(document: Mapping[str, Any]) -> Catalogue:

@@ -22,7 +22,7 @@ from winhost.web.asking import (
     is_this_machine,
     opened,
     parsed,
-    place_of,
+    url_parts,
 )
 
 HUB = "https://huggingface.co"
@@ -77,16 +77,16 @@ class HubRepository:
             raise _wrong(self.model, "is not the name of a model", "Write it as ORG/NAME")
         if _REVISION.fullmatch(self.revision) is None or ".." in self.revision:
             raise _wrong(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
-        place = self._place
-        if self.token and place.scheme != "https" and not is_this_machine(place):
+        url = self._url
+        if self.token and url.scheme != "https" and not is_this_machine(url):
             raise _wrong(self.model, "a token is sent over https alone", "Give the hub's address with https")
 
     @property
-    def _place(self) -> SplitResult:
+    def _url(self) -> SplitResult:
         try:
             if not self.hub.isprintable() or " " in self.hub:
                 raise NotAnswered(f"names {visible(self.hub[:200])}, which is no address")
-            return place_of(self.hub)
+            return url_parts(self.hub)
         except NotAnswered as error:
             raise _wrong(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
 
@@ -127,20 +127,18 @@ class HubRepository:
         pages = 0
         while url is not None and (pages := pages + 1) <= _MOST_PAGES:
             if urlsplit(url)[:2] != urlsplit(self.hub)[:2]:
-                raise not_listed(self.model, f"{self._place.netloc} sends elsewhere", "Only the hub itself is asked")
+                raise not_listed(self.model, f"{self._url.netloc} sends elsewhere", "Only the hub itself is asked")
             answer = self._asked(url, _MOST)
             page = self._parsed(answer.body)
             if not isinstance(page, list) or not all(isinstance(entry, dict) for entry in page):
                 raise not_listed(self.model, "the hub answers with no list", "Try again")
             yield from page
-            url = _next(answer.headers.get("link", ""))
-
-    def file(self, path: str, most: Bytes = _MOST) -> bytes:
-        return self._asked(self._address(path), most).body
+            after = re.search(r'<([^<>]{1,2000})>; rel="next"', answer.headers.get("link", ""))
+            url = after[1] if after else None
 
     def document(self, path: str, most: Bytes = _MOST) -> dict[str, Any]:
         """A file that is an object in JSON."""
-        found = self._parsed(self.file(path, most))
+        found = self._parsed(self._asked(self._address(path), most).body)
         if not isinstance(found, dict):
             raise not_listed(self.model, f"{path} is no object in JSON", "Do not use this model")
         return found
@@ -160,9 +158,6 @@ class HubRepository:
     def _credentials(self) -> Credentials | None:
         return ("Bearer", self.token) if self.token else None
 
-    def json(self, url: str) -> Json:
-        return self._parsed(self._asked(url, _MOST).body)
-
     def _address(self, path: str) -> str:
         return f"{self.hub}/{quote(self.model)}/resolve/{self.revision}/{quote(path)}"
 
@@ -181,7 +176,7 @@ class HubRepository:
         try:
             return ask(url, most, headers=headers, credentials=self._credentials)
         except NotAnswered as error:
-            why, away = f"{self._place.netloc} {error}", "reached" in str(error) or "in time" in str(error)
+            why, away = f"{self._url.netloc} {error}", "reached" in str(error) or "in time" in str(error)
             if away:
                 raise not_listed(self.model, why, _OFFLINE, reached=False) from None
             raise not_listed(self.model, why, "Use another hub, or try again later") from None
@@ -194,7 +189,9 @@ class HubRepository:
     def _refused(self, answer: WebAnswer) -> WinhostError:
         status, code = answer.status, answer.headers.get("x-error-code", "")
         if status == 429:
-            wait = _seconds(answer)
+            limited = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))  # "api";r=0;t=55
+            after = answer.headers.get("retry-after", "")
+            wait = after if re.fullmatch(r"\d{1,6}", after) else limited and limited[1]
             when = f"in {wait} s" if wait else "later"
             hint = f"Run the command again {when}; with a token more is allowed: {_BY_REFERENCE}"
             return not_listed(self.model, "the hub allows no more requests for now (429)", hint)
@@ -221,19 +218,6 @@ class HubRepository:
 
         near = near_names(self.model, catalogue_of(shipped_document()).entries)
         return f"Did you mean {' or '.join(near)}? " if near else ""
-
-
-def _seconds(answer: WebAnswer) -> str:
-    """The seconds to wait, from Retry-After or from RateLimit: `"api";r=0;t=55`."""
-    after = answer.headers.get("retry-after", "")
-    found = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))
-    return after if re.fullmatch(r"\d{1,6}", after) else found[1] if found else ""
-
-
-def _next(link: str) -> str | None:
-    """The next page in a Link header: `<https://…>; rel="next"`."""
-    found = re.search(r'<([^<>]{1,2000})>; rel="next"', link)
-    return found[1] if found else None
 
 
 def model_files(model: str, revision: str, reference: str | None = None, hub: str = HUB) -> dict[str, Json]:

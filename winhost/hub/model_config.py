@@ -62,7 +62,9 @@ def model_config(document: Mapping[str, Any]) -> ModelConfig:
     heads, hidden = _count(text, _HEADS, 65_536), _count(text, _HIDDEN, 65_536)
     kv_heads = _kv_heads(text)
     layers, others, partial = _layers(text)
-    quantized = _first_mapping(document, text, "quantization_config", "compression_config")
+    named = (part.get(name) for part in (document, text) for name in ("quantization_config", "compression_config"))
+    quantized = next((each for each in named if isinstance(each, dict)), {})
+    tied = (part.get("tie_word_embeddings") for part in (text, document))
     architectures = document.get("architectures")
     return ModelConfig(
         architecture=_word(architectures[0]) if isinstance(architectures, list) and architectures else None,
@@ -73,7 +75,7 @@ def model_config(document: Mapping[str, Any]) -> ModelConfig:
         head_dim=_head_dim(text, heads, hidden),
         hidden=hidden,
         vocabulary=_count(text, _VOCABULARY, _MOST) or _count(document, _VOCABULARY, _MOST),
-        tied=_flag(document, text, "tie_word_embeddings"),
+        tied=next((each for each in tied if type(each) is bool), None),
         dtype=_dtype(document, text),
         longest=_count(text, _CONTEXT, 100_000_000) or _count(document, _CONTEXT, 100_000_000),
         intermediate=_count(text, _INTERMEDIATE, 10_000_000),
@@ -144,26 +146,14 @@ def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:
     return (None if mixed else layers, layers or 0 if mixed else 0, window)
 
 
-def _flag(document: Mapping[str, Any], text: Mapping[str, Any], name: str) -> bool | None:
-    found = [part[name] for part in (text, document) if type(part.get(name)) is bool]
-    return found[0] if found else None
-
-
 def _dtype(document: Mapping[str, Any], text: Mapping[str, Any]) -> str | None:
-    for part in (text, document):
-        for name in ("dtype", "torch_dtype"):
-            found = _word(part.get(name))
-            if found:
-                return found.removeprefix("torch.")
-    return None
+    named = (_word(part.get(name)) for part in (text, document) for name in ("dtype", "torch_dtype"))
+    found = next(filter(None, named), None)
+    return found.removeprefix("torch.") if found else None
 
 
 def _word(value: Any) -> str | None:
     return value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 100 else None
-
-
-def _first_mapping(document: Mapping[str, Any], text: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return next((part[name] for part in (document, text) for name in names if isinstance(part.get(name), dict)), {})
 
 
 def _quantized_as(said: Mapping[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.secrets import Secret, SecretRef
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, parsed, place_of
+from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, parsed, url_parts
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HOST = r"localhost(?::\d{1,5})?|\[[0-9a-f:]+\]:\d{1,5}|[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d{1,5})?|[a-z0-9-]+:\d{1,5}"
@@ -321,7 +321,9 @@ class Registry:
     def _token(self, challenge: str) -> tuple[str, Secret]:
         """Ask the registry's own authority for a token to read this repository, for anybody or for an account."""
         scheme, _, rest = challenge.partition(" ")
-        basic = ("Basic", _basic(self.entry)) if self.entry else None
+        basic = None
+        if self.entry:
+            basic = "Basic", Secret(base64.b64encode(self.entry.reveal().encode()).decode("ascii"))
         if scheme.lower() == "basic" and basic:
             return basic
         asked = dict(_CHALLENGE.findall(rest[:4096]))
@@ -332,7 +334,7 @@ class Registry:
         query = urlencode({**more, "scope": f"repository:{self.name.repository}:pull"})
         url = f"{asked['realm']}{'&' if '?' in asked['realm'] else '?'}{query}"
         try:
-            if basic and place_of(url).scheme != "https" and not is_this_machine(place_of(url)):
+            if basic and url_parts(url).scheme != "https" and not is_this_machine(url_parts(url)):
                 raise NotAnswered("wants the password without TLS")
             answer = ask(url, MiB, credentials=basic)
             token = _token_in(manifest_document(answer.body)) if answer.status == 200 else None
@@ -343,10 +345,6 @@ class Registry:
             why = f"the authority of {self.name.registry} gives no token ({answer.status})"
             raise not_resolved(self.name, why, f"{_COMPARE}. {_ENTRY}")
         return "Bearer", token
-
-
-def _basic(entry: Secret) -> Secret:
-    return Secret(base64.b64encode(entry.reveal().encode()).decode("ascii"))
 
 
 def _token_in(document: Mapping[str, Any]) -> Secret | None:

@@ -5,10 +5,8 @@ the form of what follows. In other languages only forms and GUIDs are read.
 """
 
 import re
-from collections.abc import Iterator
 
-from winhost.core.answers import Json
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, sections, told
 
 _GUID = r"\{([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})\}"
 PROTECTOR = re.compile(rf"^ {{4}}\S.*\r?\n {{6}}\S+\s*{_GUID}", re.MULTILINE)
@@ -25,25 +23,18 @@ _ELSEWHERE = Unreported("manage-bde -status says it, in English")
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    states = dict(_volumes(text))
+    states = {volume[1]: _volume(section) for volume, section in sections(VOLUME, text)}
     if not states:
         raise Misread("names no volume")
     return FileObservations(resources={"BitLocker": states})
 
 
-def _volumes(text: str) -> Iterator[tuple[str, State]]:
-    places = [*VOLUME.finditer(text)]
-    for place, after in zip(places, [*places[1:], None], strict=False):
-        yield place[1], _volume(text[place.end() : after.start() if after else len(text)])
-
-
 def _volume(section: str) -> State:
     if STATUS.search(section):
         return _status(dict(_ENGLISH.findall(section)))
-    heads = [*PROTECTOR.finditer(section)]
     protectors, registers = [], set[int]()
-    for head, after in zip(heads, [*heads[1:], None], strict=False):
-        block = section[head.start() : after.start() if after else len(section)]
+    for head, behind in sections(PROTECTOR, section):
+        block = head[0] + behind
         found = _REGISTERS.search(block)
         registers |= {int(each) for each in found[1].split(", ")} if found else set()
         protectors.append({"id": head[1].lower(), "kind": _kind(block, bound=found is not None)})
@@ -64,17 +55,14 @@ def _kind(block: str, *, bound: bool) -> str:
     return "external-key" if _KEY_FILE.search(block) else "unknown"
 
 
-def _status(told: dict[str, str]) -> State:
-    conversion = told.get("Conversion Status", "")
-    percentage = re.match(r"(\d{1,3})(?:[.,]\d+)?%", told.get("Percentage Encrypted", ""))
+def _status(english: dict[str, str]) -> State:
+    conversion = english.get("Conversion Status", "")
+    percentage = re.match(r"(\d{1,3})(?:[.,]\d+)?%", english.get("Percentage Encrypted", ""))
+    protection = {"Protection On": "on", "Protection Off": "off"}.get(english.get("Protection Status", ""))
     return {
-        "conversion": _known(_CONVERSIONS.get(conversion, conversion.lower().replace(" ", "-"))),
-        "percentage": _known(int(percentage[1]) if percentage else None),
-        "protection": _known({"Protection On": "on", "Protection Off": "off"}.get(told.get("Protection Status", ""))),
+        "conversion": told(_CONVERSIONS.get(conversion, conversion.lower().replace(" ", "-")), _ELSEWHERE),
+        "percentage": told(int(percentage[1]) if percentage else None, _ELSEWHERE),
+        "protection": told(protection, _ELSEWHERE),
         "protectors": Unreported("manage-bde -protectors -get says it"),
         "pcrs": Unreported("manage-bde -protectors -get says it"),
     }
-
-
-def _known(value: Json) -> Value:
-    return _ELSEWHERE if value in (None, "") else Observation(value)

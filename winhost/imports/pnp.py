@@ -4,7 +4,7 @@ People paste whichever they know. All of them name a device by its instance path
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from winhost.imports.observation import FileObservations, Misread, Observation, SeenFunction, Unreported, Value
 from winhost.imports.survey_dda import LOCATION_PATH, is_gpu
@@ -29,7 +29,13 @@ def read(text: str) -> FileObservations:
     """The display adapters. Raises Misread."""
     if not LIST.search(text) and not TABLE.search(text):
         raise Misread("lists no device by its instance path")
-    found = list(_functions(text))
+    found = list[SeenFunction]()
+    for block in re.split(r"\n[ \t]*\n", text):
+        if LIST.search(block):
+            items = {m[1].casefold(): m[2] for line in block.splitlines() if (m := _ITEM.match(line))}
+            found += filter(None, [_of_items(items, block)])
+        else:
+            found += filter(None, map(_of_row, block.splitlines()))
     whole = {str(each.state["instance"]): each for each in found if "instance" in each.state}
     # A console cuts long paths, so that two GPUs of one model are alike. Beside whole paths they are the same GPUs.
     known = [each.ids for each in whole.values()]
@@ -41,16 +47,6 @@ def read(text: str) -> FileObservations:
     return FileObservations(functions=(*whole.values(), *cut))
 
 
-def _functions(text: str) -> Iterator[SeenFunction]:
-    for block in re.split(r"\n[ \t]*\n", text):
-        if LIST.search(block):
-            found = _of_items({m[1].casefold(): m[2] for line in block.splitlines() if (m := _ITEM.match(line))}, block)
-            if found:
-                yield found
-        else:
-            yield from filter(None, map(_of_row, block.splitlines()))
-
-
 def _of_items(told: Mapping[str, str], block: str) -> SeenFunction | None:
     instance = _INSTANCE.search(block)
     kinds = [told[key] for key in ("class", "class name", "creationclassname") if key in told]
@@ -58,8 +54,8 @@ def _of_items(told: Mapping[str, str], block: str) -> SeenFunction | None:
     if instance is None or not (kinds[0].casefold() in _DISPLAY if kinds else is_gpu(name, instance[0])):
         return None
     problem = told.get("problem") or told.get("configmanagererrorcode") or told.get("status") or ""
-    place = LOCATION_PATH.search(block)
-    return _function(instance, name, problem, told.get("driverversion"), place[0].upper() if place else None)
+    path = LOCATION_PATH.search(block)
+    return _function(instance, name, problem, told.get("driverversion"), path[0].upper() if path else None)
 
 
 def _of_row(line: str) -> SeenFunction | None:

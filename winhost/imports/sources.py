@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from winhost.core.dataclass import dataclass
 from winhost.imports import (
-    boot_texts,
     computer_info,
     dxdiag,
     hyperv_words,
@@ -122,14 +121,14 @@ SOURCES: Mapping[str, FileKind] = {
     ),
     "bcdedit": FileKind(
         "bcdedit /enum all",
-        boot_texts.read_bcd,
-        looks=boot_texts.BCD,
+        msinfo.read_bcd,
+        looks=msinfo.BCD,
         near=re.compile(r"\{(?:bootmgr|fwbootmgr)\}"),
     ),
     "msinfo32": FileKind(
         "msinfo32 /nfo FILE, or /report FILE",
         msinfo.read,
-        looks=re.compile(rf"{boot_texts.INFO.pattern}|{msinfo.TEXT.pattern}", re.MULTILINE),
+        looks=re.compile(rf"{msinfo.INFO.pattern}|{msinfo.TEXT.pattern}", re.MULTILINE),
         near=re.compile(r"^\[System Summary\]", re.MULTILINE),
     ),
     "partitionable-gpus": FileKind(

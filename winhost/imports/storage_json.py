@@ -3,13 +3,21 @@
 A partition names its disk by a number of Windows alone; merged with the disks of the same machine, that becomes a GUID.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.imports.observation import MOST_ELEMENTS, FileObservations, Misread, Observation, State, Unreported, Value
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    State,
+    Unreported,
+    Value,
+    json_value,
+    told,
+)
 
 DISK_NUMBER = "disk number "
 """The prefix of a disk's number, which stands for the GUID of a partition's disk until the disks are known."""
@@ -46,56 +54,50 @@ def read_partitions(text: str) -> FileObservations:
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Json]]:
-    if sum(map(text.count, "[{,")) > MOST_ELEMENTS:
-        raise Misread(f"holds more than {MOST_ELEMENTS:,} values, which no host's disks have")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Misread("is no whole JSON") from None
+    document = json_value(text)
     listed = document.get("value", document) if isinstance(document, dict) else document
     yield from (each for each in (listed if isinstance(listed, list) else [listed]) if isinstance(each, dict))
 
 
-def _disk(told: Mapping[str, Json]) -> State:
-    guid = _guid(told.get("Guid"))
-    style = _value(told, "PartitionStyle", lambda value: _word(value, _STYLES))
+def _disk(disk: Mapping[str, Json]) -> State:
+    guid = _guid(disk.get("Guid"))
+    style = _value(disk, "PartitionStyle", lambda value: _word(value, _STYLES))
     raw = isinstance(style, Observation) and style.value != "GPT"
     return {
-        "model": _value(told, "FriendlyName", _text),
-        "bus": _value(told, "BusType", lambda value: _word(value, _BUSES)),
-        "size": _value(told, "Size", _number),
+        "model": _value(disk, "FriendlyName", _text),
+        "bus": _value(disk, "BusType", lambda value: _word(value, _BUSES)),
+        "size": _value(disk, "Size", _number),
         "style": style,
-        "boot": _value(told, "IsBoot", _flag),
-        "system": _value(told, "IsSystem", _flag),
+        "boot": _value(disk, "IsBoot", _flag),
+        "system": _value(disk, "IsSystem", _flag),
         "guid": Observation(guid) if guid or raw else _EMPTY,
-        "number": _value(told, "Number", _number),
-        "sector": _value(told, "LogicalSectorSize", _number),
-        "offline": _value(told, "IsOffline", _flag),
-        "read_only": _value(told, "IsReadOnly", _flag),
-        "health": _value(told, "HealthStatus", _health),
+        "number": _value(disk, "Number", _number),
+        "sector": _value(disk, "LogicalSectorSize", _number),
+        "offline": _value(disk, "IsOffline", _flag),
+        "read_only": _value(disk, "IsReadOnly", _flag),
+        "health": _value(disk, "HealthStatus", lambda value: (_word(value, _HEALTH) or "").lower()),
     }
 
 
-def _partition(told: Mapping[str, Json]) -> State:
-    number = _number(told.get("DiskNumber"))
-    letter = _text(str(told.get("DriveLetter") or "").replace("\0", ""))
+def _partition(partition: Mapping[str, Json]) -> State:
+    number = _number(partition.get("DiskNumber"))
+    letter = _text(str(partition.get("DriveLetter") or "").replace("\0", ""))
     return {
-        "disk": _EMPTY if number is None else Observation(f"{DISK_NUMBER}{number}"),
-        "number": _value(told, "PartitionNumber", _number),
-        "offset": _value(told, "Offset", _number),
-        "size": _value(told, "Size", _number),
-        "type": _value(told, "GptType", _guid),
+        "disk": told(None if number is None else f"{DISK_NUMBER}{number}", _EMPTY),
+        "number": _value(partition, "PartitionNumber", _number),
+        "offset": _value(partition, "Offset", _number),
+        "size": _value(partition, "Size", _number),
+        "type": _value(partition, "GptType", _guid),
         "letter": Observation(letter),
-        "boot": _value(told, "IsBoot", _flag),
-        "system": _value(told, "IsSystem", _flag),
-        "hidden": _value(told, "IsHidden", _flag),
-        "no_letter": _value(told, "NoDefaultDriveLetter", _flag),
+        "boot": _value(partition, "IsBoot", _flag),
+        "system": _value(partition, "IsSystem", _flag),
+        "hidden": _value(partition, "IsHidden", _flag),
+        "no_letter": _value(partition, "NoDefaultDriveLetter", _flag),
     }
 
 
-def _value(told: Mapping[str, Json], name: str, shape: Callable[[Any], Json]) -> Value:
-    found = shape(told.get(name))
-    return _EMPTY if found is None else Observation(found)
+def _value(said: Mapping[str, Json], name: str, shape: Callable[[Any], Json]) -> Value:
+    return told(shape(said.get(name)), _EMPTY)
 
 
 def _text(value: Json) -> str | None:
@@ -117,8 +119,3 @@ def _guid(value: Json) -> str | None:
 
 def _word(value: Json, words: Mapping[int, str]) -> str | None:
     return words.get(value) if type(value) is int else _text(value)
-
-
-def _health(value: Json) -> str | None:
-    word = _word(value, _HEALTH)
-    return word.lower() if word else None

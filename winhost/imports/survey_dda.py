@@ -117,12 +117,14 @@ def is_gpu(name: str, ids: str) -> bool:
 def _function(block: list[str]) -> SeenFunction:
     whole = "\n".join(block[1:])
     location = LOCATION.search(whole)
-    instance = _INSTANCE.search(whole)
+    instance, total = _INSTANCE.search(whole), _MMIO.search(whole)
     state: dict[str, Value] = {
         "name": Observation(block[0]),
         "kind": Observation("display", Worth.ROUGH),
         "acs": Unreported("the survey says only that it is not 0"),
-        "ranges": _ranges(whole),
+        "ranges": Unreported(
+            f"the survey has only their sum, {total[1]} MB" if total else "the survey does not tell them"
+        ),
     }
     if not _has_result(block):
         state["device_type"] = Unreported(
@@ -136,8 +138,3 @@ def _function(block: list[str]) -> SeenFunction:
     return SeenFunction(
         ids=instance[1].upper() if instance else "", state=state, location=location[1].upper() if location else None
     )
-
-
-def _ranges(whole: str) -> Unreported:
-    total = _MMIO.search(whole)
-    return Unreported(f"the survey has only their sum, {total[1]} MB" if total else "the survey does not tell them")

@@ -284,12 +284,9 @@ class LinuxDecisions:
     @property
     def units(self) -> tuple[Mapping[str, str], ...]:
         """The units of the engine, and of the fabric manager, which Ubuntu's package leaves disabled."""
-        return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if self._has_fabric_manager else ()))
-
-    @property
-    def _has_fabric_manager(self) -> bool:
         listed = any(has_fabric_manager(each.key["packages"]) for each in self._facts.all(AptPackages))
-        return listed and any(has_fabric_manager(each.packages) for each in self.drivers)
+        wanted = listed and any(has_fabric_manager(each.packages) for each in self.drivers)
+        return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if wanted else ()))
 
     @property
     def docker_settings(self) -> tuple[Mapping[str, Json], ...]:

@@ -1,7 +1,7 @@
 """A VM that winhost makes: its image, its NUMA nodes and its sizes."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable, if_known
 from winhost.hardware.host_gpus import gpu_label
-from winhost.images.cloud_images import MIRROR, is_address, known_images, refuse_by_name
-from winhost.images.cloud_images import NAME as CLOUD_IMAGE
+from winhost.images.ubuntu_releases import MIRROR, is_address, known_images, refuse_by_name
+from winhost.images.ubuntu_releases import NAME as CLOUD_IMAGE
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
@@ -102,40 +102,28 @@ def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: in
     """
     with suppress(MissingFact):
         sockets = facts.all(Processor)
-        if len(sockets) > 1:
-            told = [f"The host has {len(sockets)} sockets.", *_places(gpus)]
-            told += [*_spans_memory(facts, len(sockets), memory), *_spans_processors(sockets, cpus)]
-            yield Caution(
-                "vm.numa",
-                Severity.UNVERIFIED,
-                " ".join(told) + " On which of them the VM runs, and whether its guest sees the NUMA node of its GPUs, "
-                "Hyper-V decides; nobody has verified it.",
-            )
-
-
-def _places(gpus: Iterable[Gpu]) -> Iterator[str]:
-    nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
-    for node in sorted({*nodes.values()}):
-        yield f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}."
+        if len(sockets) < 2:
+            return
+        told = [f"The host has {len(sockets)} sockets."]
+        nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
+        for node in sorted({*nodes.values()}):
+            told.append(f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}.")
+        share = if_known(lambda: facts.memory.total // len(sockets))  # as if each socket had as much as the others
+        if share is not None and memory > share:
+            told.append(f"The {size(memory)} of the VM are more than the {about(share)} of one, so they span several.")
+        most = if_known(lambda: max(socket.state.threads for socket in sockets))
+        if most is not None and cpus > most:
+            told.append(f"Its {cpus} processors are more than the {most} of one, so they span several.")
+        yield Caution(
+            "vm.numa",
+            Severity.UNVERIFIED,
+            " ".join(told) + " On which of them the VM runs, and whether its guest sees the NUMA node of its GPUs, "
+            "Hyper-V decides; nobody has verified it.",
+        )
 
 
 def _node(gpu: Gpu) -> int | None:
     return if_known(lambda: gpu.pci.state.numa)
-
-
-def _spans_memory(facts: HostFacts, sockets: int, memory: Bytes) -> Iterator[str]:
-    """Each socket is taken to have as much memory as the others."""
-    with suppress(MissingFact):
-        share = facts.memory.total // sockets
-        if memory > share:
-            yield f"The {size(memory)} of the VM are more than the {about(share)} of one, so they span several."
-
-
-def _spans_processors(sockets: Sequence[Instance[Processor]], cpus: int) -> Iterator[str]:
-    with suppress(MissingFact):
-        most = max(socket.state.threads for socket in sockets)
-        if cpus > most:
-            yield f"Its {cpus} processors are more than the {most} of one, so they span several."
 
 
 # ---- settings and decisions

@@ -43,16 +43,14 @@ def _wrong(kind: bytes, data: str) -> str | None:
         return "its text is cut off, or something is in it that does not belong there"
     if name != kind:
         return "its text is that of another type" if fields else "its text names no type"
-    return None if _whole(kind, fields) else "its text has not the parts of such a key"
-
-
-def _whole(kind: bytes, fields: list[bytes]) -> bool:
-    if kind == b"ssh-ed25519":
-        return [len(field) for field in fields] == [32]
-    if kind == b"ssh-rsa":
-        return len(fields) == 2 and all(fields)
     curve = kind.rpartition(b"-")[2]
-    return curve in _POINTS and len(fields) == 2 and (fields[0], len(fields[1])) == (curve, _POINTS[curve])
+    if kind == b"ssh-ed25519":
+        whole = [len(field) for field in fields] == [32]
+    elif kind == b"ssh-rsa":
+        whole = len(fields) == 2 and all(fields)
+    else:
+        whole = len(fields) == 2 and (fields[0], len(fields[1])) == (curve, _POINTS.get(curve))
+    return None if whole else "its text has not the parts of such a key"
 
 
 def _fields(data: bytes) -> Iterator[bytes]:

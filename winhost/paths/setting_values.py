@@ -1,7 +1,9 @@
 """Values that settings may have: names, addresses, sizes, versions, and files by source and hash."""
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from gzip import compress
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network, ip_interface
 from itertools import combinations
 from typing import Annotated, Literal
@@ -78,6 +80,11 @@ def matching(pattern: str, should: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def packed(data: bytes) -> str:
+    """Data as a host's script unpacks it: the same text for the same data."""
+    return b64encode(compress(data, 9, mtime=0)).decode("ascii")
+
+
 def no_device(text: str) -> str:
     """Raises ValueError for what Windows takes for a device."""
     if is_device(text):
@@ -87,19 +94,16 @@ def no_device(text: str) -> str:
 
 def _source(text: str) -> str:
     if text.startswith(("./", ".\\")):
-        return f"./{_beside(text[2:])}"
+        name = text[2:]
+        if not _PLAIN.fullmatch(name):
+            raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
+        return f"./{no_device(name)}"
     if not re.match(r"https://\S+$|[A-Za-z]:\\", text) or not text.isprintable():
         raise ValueError(
             "should be an https:// address, the absolute path of a file on the host, or ./ and the name of a file that "
             "lies beside the plan"
         )
     return text
-
-
-def _beside(name: str) -> str:
-    if not _PLAIN.fullmatch(name):
-        raise ValueError("should be ./ and a plain name without folders: letters, digits, dot, dash and underscore")
-    return no_device(name)
 
 
 Name = Annotated[str, matching(_NAME, f"1 to 63 letters, digits, dots, - and _, {_ENDS}"), AfterValidator(no_device)]

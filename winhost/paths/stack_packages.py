@@ -3,7 +3,7 @@
 import re
 from contextlib import suppress
 
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import MissingFact, Unavailable, if_known
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.workload import Workload
 from winhost.paths.linux import DOCKER, PACKAGES, wanted_driver
@@ -65,22 +65,21 @@ def criu_packages(facts: HostFacts, workload: Workload) -> str | None:
 
 def _old(facts: HostFacts) -> str | None:
     """The version that would be installed, where it is known and too old."""
+    kernel = if_known(lambda: facts.the(LinuxSystem).kernel)
+    least = (4, 2) if kernel and _begin(kernel) >= (6, 16) else (4, 1)
     with suppress(MissingFact):
         state = facts.of(AptPackages, {"packages": CRIU})
         for line in state.to_add if state else ():
             name, _, version = line.partition(" ")
-            if name == CRIU and (found := re.match(r"(\d+)\.(\d+)", version)):
-                least = (4, 2) if _kernel(facts) >= (6, 16) else (4, 1)
-                return version if (int(found[1]), int(found[2])) < least else None
+            if name == CRIU and _begin(version) != (0, 0):
+                return version if _begin(version) < least else None
     return None
 
 
-def _kernel(facts: HostFacts) -> tuple[int, int]:
-    """0.0 where it is not known."""
-    with suppress(MissingFact):
-        found = re.match(r"(\d+)\.(\d+)", facts.the(LinuxSystem).kernel)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
-    return 0, 0
+def _begin(version: str) -> tuple[int, int]:
+    """The first two numbers of a version; 0.0 where it does not begin with them."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _is_offered(facts: HostFacts) -> bool:

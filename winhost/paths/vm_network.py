@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
+from ipaddress import IPv4Interface, IPv4Network, ip_address
 from typing import Annotated
 
 from pydantic import Field
@@ -63,8 +63,14 @@ def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwo
     switch = _switch(facts, asked.switch)
     nat = _nat(facts, switch)
     found = _outside(asked, switch) if nat is None else _behind(facts, name, asked, nat)
-    if found.address is not None:
-        _refuse_taken(facts, IPv4Interface(found.address).ip)
+    address = str(IPv4Interface(found.address).ip) if found.address else None
+    for adapter in facts.all(NetworkAdapter) if address else ():
+        if any(each.address == address for each in adapter.state.addresses):
+            raise Refusal(
+                "vm.address-taken",
+                f"The host itself has the address {address}, on {adapter.state.name}.",
+                "Choose another one with --address.",
+            )
     return found
 
 
@@ -131,8 +137,8 @@ def _behind(facts: HostFacts, name: str, asked: VmNetworkSettings, nat: NatSwitc
 
 def _in_nat(network: IPv4Network, name: str) -> IPv4Interface:
     """Always the same for a VM of this name."""
-    places = network.num_addresses - _FIRST_GUEST - 1
-    at = _FIRST_GUEST + int(sha256(name.encode()).hexdigest()[:8], 16) % places if places > 0 else 2
+    free = network.num_addresses - _FIRST_GUEST - 1
+    at = _FIRST_GUEST + int(sha256(name.encode()).hexdigest()[:8], 16) % free if free > 0 else 2
     return IPv4Interface(f"{network[at]}/{network.prefixlen}")
 
 
@@ -179,16 +185,6 @@ def _free_range(facts: HostFacts) -> str:
         f"The host is in all of the networks that winhost would take for NAT: {', '.join(_RANGES)}.",
         "Create an internal switch with a NAT by hand, and name it with --switch.",
     )
-
-
-def _refuse_taken(facts: HostFacts, address: IPv4Address) -> None:
-    for adapter in facts.all(NetworkAdapter):
-        if any(each.address == str(address) for each in adapter.state.addresses):
-            raise Refusal(
-                "vm.address-taken",
-                f"The host itself has the address {address}, on {adapter.state.name}.",
-                "Choose another one with --address.",
-            )
 
 
 def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:

@@ -80,13 +80,21 @@ def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
     """
     if bridge.adapter is None:
         return None
-    return _best_adapter(facts, bridge.switch) if bridge.adapter == AUTO else _adapter_named(facts, bridge.adapter)
+    if bridge.adapter == AUTO:
+        return _best_adapter(facts, bridge.switch)
+    known = {each.key["adapter"]: each.state.name for each in facts.all(NetworkAdapter)}
+    named = (bridge.adapter.strip("{}").lower(), bridge.adapter)
+    found = [guid for guid, name in known.items() if guid == named[0] or name == named[1]]
+    if len(found) != 1:
+        raise NotOnHost(facts.host, "network adapter", bridge.adapter, known, several=bool(found))
+    return found[0]
 
 
 def _best_adapter(facts: HostFacts, switch: str) -> str:
     """The switch's adapter if it exists; else a wired one with a link, preferably not the one that winhost uses."""
-    if made := _adapter_of(facts, switch):
-        return made
+    made = if_available(lambda: facts.of(ExternalSwitch, {"name": switch}))  # none without Hyper-V
+    if made and made.adapter:
+        return made.adapter
     wired = [each for each in facts.all(NetworkAdapter) if each.state.kind == ETHERNET and each.state.switch is None]
     fit = sorted(
         (each.state.management, each.state.name, each.key["adapter"]) for each in wired if each.state.status == "up"
@@ -98,20 +106,6 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
             "Connect one, choose another with --set bridge.adapter=NAME, or use --set network=nat",
         )
     return fit[0][-1]
-
-
-def _adapter_of(facts: HostFacts, switch: str) -> str | None:
-    """The adapter of a switch; None if there is no such switch, or no Hyper-V."""
-    found = if_available(lambda: facts.of(ExternalSwitch, {"name": switch}))
-    return found.adapter if found else None
-
-
-def _adapter_named(facts: HostFacts, asked: str) -> str:
-    known = {each.key["adapter"]: each.state.name for each in facts.all(NetworkAdapter)}
-    found = [guid for guid, name in known.items() if asked.strip("{}").lower() == guid or asked == name]
-    if len(found) != 1:
-        raise NotOnHost(facts.host, "network adapter", asked, known, several=bool(found))
-    return found[0]
 
 
 def networks(facts: HostFacts) -> tuple[str, ...]:

@@ -130,6 +130,8 @@ def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refu
 def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
     """Refuse what no step of a plan can restore: a deleted account, and rights that a policy denies."""
     there = {account.key["account"].casefold() for account in facts.all(LocalAccount)}
+    distros = facts.answer(WslDistro.resource_type.name)
+    lacks_right = isinstance(distros, Unavailable) and distros.unavailable == "AccountRight"
     for task in facts.all(AccountTasks):
         name = task.key["account"]
         if name.casefold() not in accounts:
@@ -141,23 +143,14 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
                 f"its distro: the disk is still in %ProgramData%\\winhost\\distros\\{name}, but nothing can start it.",
                 "If the account was renamed, change its name back. Otherwise use a new account: --set account=NAME",
             )
-        elif _missing(facts, WslDistro) == "AccountRight" and _granted(facts, name):
-            yield Refusal(
-                "wsl.batch-denied",
-                f"The tasks of {name} cannot log on as a batch job, although the account has that right.",
-                'A policy denies it: on the host, check who is listed under "Deny log on as a batch job".',
-            )
-
-
-def _missing(facts: HostFacts, state: type[State]) -> str | None:
-    """The resource that must exist before this one can be read, if it does not."""
-    answer = facts.answer(state.resource_type.name)
-    return answer.unavailable if isinstance(answer, Unavailable) else None
-
-
-def _granted(facts: HostFacts, account: str) -> bool:
-    right = facts.of(AccountRight, {"account": account, "right": "SeBatchLogonRight"})
-    return right is not None and right.granted
+        elif lacks_right:
+            right = facts.of(AccountRight, {"account": name, "right": "SeBatchLogonRight"})
+            if right is not None and right.granted:
+                yield Refusal(
+                    "wsl.batch-denied",
+                    f"The tasks of {name} cannot log on as a batch job, although the account has that right.",
+                    'A policy denies it: on the host, check who is listed under "Deny log on as a batch job".',
+                )
 
 
 def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:

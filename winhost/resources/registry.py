@@ -7,8 +7,7 @@ from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
-from winhost.core.answers import Json, Key, MissingFact, Unavailable
-from winhost.core.host_answers import HostAnswers
+from winhost.core.answers import HostAnswers, Json, Key, MissingFact, Unavailable
 from winhost.core.rules import DependentRule, ResourceRules, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
 from winhost.model.lazy import LazySequence

@@ -26,7 +26,7 @@ from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
 from winhost.sizing.gpu_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, is_first_v1, limit_of, share_holds
-from winhost.sizing.memory_places import SHM, MemoryPlace
+from winhost.sizing.memories import SHM, MemoryUse
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
@@ -65,7 +65,7 @@ def _share(case: Case) -> Computed:
     """
     vllm = case.workload.versions.get("vllm")
     each = engine(case.model, max(case.vram), vllm)
-    places = [place for place in case.budget.places if place.gpu in case.budget.placement.gpus[case.model.name]]
+    places = [place for place in case.budget.memories if place.gpu in case.budget.placement.gpus[case.model.name]]
     given = [_given(case, place) for place in places]
     beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
     holds = sum(part.least for part in each.share)
@@ -87,7 +87,7 @@ def _share(case: Case) -> Computed:
     return Computed(str(float(share)), how, next(iter(doubts), None))
 
 
-def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None, vllm: Version | None) -> str | None:
+def _share_doubt(each: Engine, place: MemoryUse, holds: bool | None, vllm: Version | None) -> str | None:
     if place.fits is False:
         taken = gib_range(place.least, place.used)
         return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
@@ -102,7 +102,7 @@ def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None, vllm: Ver
     )
 
 
-def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
+def _given(case: Case, place: MemoryUse) -> tuple[Bytes, str]:
     """Memory of one GPU, inside and outside the share. Raises RefusedError (GpuShared) where the size of another model
     on it is not known.
     """
@@ -131,7 +131,7 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
     return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
 
 
-def _needed(case: Case, place: MemoryPlace) -> Bytes:
+def _needed(case: Case, place: MemoryUse) -> Bytes:
     """The memory that a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns
     there.
     """
@@ -143,7 +143,7 @@ def _needed(case: Case, place: MemoryPlace) -> Bytes:
     return stays + sum(line.bytes for line in lines if line.model in sleepers and line.what not in REMAINS)
 
 
-def _vram(case: Case, place: MemoryPlace) -> Bytes:
+def _vram(case: Case, place: MemoryUse) -> Bytes:
     assert place.gpu is not None
     return case.vram[place.gpu]
 

@@ -15,7 +15,7 @@ from winhost.serving.engine_names import MODEL, model_folder, packed_folder
 from winhost.serving.engine_spec import Mount
 from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
-from winhost.serving.profile import Kind
+from winhost.serving.profile import LOADER, Kind
 from winhost.serving.profile_lines import ProfileLine
 
 _PACKED = "/packed"  # in the container that packs
@@ -53,13 +53,13 @@ def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
 
 def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
     reason = Finding(
-        code="profile.loader",
+        code=LOADER.code,
         severity=Severity.NOTE,
         observed="load_format packed",
         subject="",
         remedy=None,
-        evidence=("packed-measured",),
-        sentence="The loader of packed weights is installed beside the engine.",
+        evidence=LOADER.evidence,
+        sentence=LOADER.why,
     )
     return ProfileLine(kind, name, value, reason, "by what is in it")
 

@@ -16,7 +16,7 @@ from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import Cause, ProfileRow, profile
 from winhost.sizing.budget import Budget
-from winhost.sizing.memory_places import RAM, MemoryPlace
+from winhost.sizing.memories import RAM, MemoryUse
 
 Answer = Version | int | bool
 
@@ -35,7 +35,7 @@ class Case:
     wsl_ram: int
 
     @property
-    def ram(self) -> MemoryPlace:
+    def ram(self) -> MemoryUse:
         """The memory of the machine."""
         found = self.budget.at(RAM)
         assert found is not None
@@ -77,7 +77,7 @@ def _residues_fit(case: Case) -> bool:
     fitting.
     """
     gpus = case.budget.placement.gpus.get(case.model.name, ())
-    return all(place.fits is not False for place in case.budget.places if place.gpu in gpus)
+    return all(memory.fits is not False for memory in case.budget.memories if memory.gpu in gpus)
 
 
 ASKED: Mapping[str, Callable[[Case], Answer]] = {

@@ -20,7 +20,7 @@ from winhost.model.workload import Model, ModelState, Quantization, Workload
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import Missing, engine
 from winhost.sizing.fit_changes import ADVICE, LESS, PURCHASE, STEP, ChangeKind, FitChange, Fix, applied, minimal
-from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
+from winhost.sizing.memories import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
 
 PARTS = 64  # steps in which all models are reduced together, before each gets back what still fits
 TENSOR = (1, 2, 4, 8)  # GPUs that share a layer
@@ -57,9 +57,9 @@ def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> Wha
     """Shortages and the fixes found; none of either where the workload fits."""
     now = budget(workload, available_memory)
     short = tuple(
-        Shortage(place.where, place.used - place.capacity, max(0, place.least - place.capacity))
-        for place in now.places
-        if place.capacity is not None and place.used > place.capacity
+        Shortage(memory.where, memory.used - memory.capacity, max(0, memory.least - memory.capacity))
+        for memory in now.memories
+        if memory.capacity is not None and memory.used > memory.capacity
     )
     nothing_known_against_it = now.fits is None and now.missing
     fixes = () if now.fits or nothing_known_against_it else _FixSearch(workload, available_memory, now).fixes()
@@ -93,12 +93,14 @@ class _FixSearch:
         yield from self._fewer((), ChangeKind.SEQUENCES)
         yield from self._fewer((), ChangeKind.CONTEXT)
         yield from self._quantized()
-        yield from self._asleep()
+        yield from self._fewest([*map(_sleep, self._may_sleep)], len(self._may_sleep))
         # A model without a level is stopped between its turns where it cannot sleep.
         stated = [each for each in self.workload.models if each.sleep_level is not None]
         yield from self._at_level(2, self.workload.models) or self._at_level(0, stated)
         yield from self._spread()
-        yield from self._elsewhere()
+        # One model at least stays on this machine.
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
+        yield from self._fewest(moves, len(moves) - 1)
 
     def _together(self) -> Iterator[Changes]:
         """Fewer sequences, shorter contexts, or both, for all models where reducing one is not enough."""
@@ -177,16 +179,8 @@ class _FixSearch:
         second = {*self.workload.availability.standby, *(model.stands_by for model in self.workload.models)}
         return [model for model in self._of_file if not (model.sleeps or model.name in second)]
 
-    def _asleep(self) -> Iterator[Changes]:
-        """The fewest resident models that must sleep."""
-        yield from self._fewest([*map(_sleep, self._may_sleep)], len(self._may_sleep))
-
-    def _elsewhere(self) -> Iterator[Changes]:
-        """The fewest models that must go to another machine, so that one at least stays."""
-        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
-        yield from self._fewest(moves, len(moves) - 1)
-
     def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
+        """The smallest sets of these changes that the GPUs hold."""
         subsets = (chosen for count in range(1, most + 1) for chosen in combinations(changes, count))
         fewest = most
         for chosen in islice(subsets, SUBSETS):
@@ -211,9 +205,7 @@ class _FixSearch:
         for model in self.workload.models:
             if model.memory is not None or model.attention is None:
                 continue
-            tries = [self._over(model, tensor) for tensor in _tensor_sizes(model)]
-            enough = [changes for changes in tries if len(changes) == 1]
-            for changes in (*enough, *(changes for changes in tries if changes not in enough)):
+            for changes in sorted((self._over(model, tensor) for tensor in _tensor_sizes(model)), key=len):
                 if self._gpus_hold(changes):
                     yield changes
                     break
@@ -300,7 +292,7 @@ def _holds_on_gpus(found: Budget, now: Budget) -> bool:
     """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule
     out a fix.
     """
-    gpus = [place.fits for place in found.places if place.gpu is not None]
+    gpus = [memory.fits for memory in found.memories if memory.gpu is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in gpus)
 
@@ -311,23 +303,19 @@ def _as_good_as(found: Budget, now: Budget) -> bool:
 
 
 def _arithmetic(now: Budget, after: Budget) -> Iterator[str]:
-    """The places that were short, as they are after the change, with changed lines; equal GPUs share a line."""
-    places_by_text: defaultdict[str, list[str]] = defaultdict(list)
-    for where, text in _changes_in_full_places(now, after):
-        places_by_text[text].append(where)
-    yield from (f"{', '.join(places)}: {text}" for text, places in places_by_text.items())
-
-
-def _changes_in_full_places(now: Budget, after: Budget) -> Iterator[tuple[str, str]]:
-    full = {place.where for place in now.places if place.fits is False}
+    """The memories that were full, as they are after the change, with changed lines; equal GPUs share a text."""
+    names_by_text: defaultdict[str, list[str]] = defaultdict(list)
+    full = {memory.where for memory in now.memories if memory.fits is False}
     before = {(line.where, line.model, line.what): line.bytes for line in now.lines if line.where in full}
     for line in after.lines:
         was = before.get((line.where, line.model, line.what))
         if was is not None and was != line.bytes:
-            yield line.where, f"{line.what} {gib(line.bytes)} instead of {gib(was)} ({line.how})"
-    for place in after.places:
-        if place.where in full and place.capacity is not None:
-            yield place.where, f"{gib(place.used)} of {gib(place.capacity)}"
+            text = f"{line.what} {gib(line.bytes)} instead of {gib(was)} ({line.how})"
+            names_by_text[text].append(line.where)
+    for memory in after.memories:
+        if memory.where in full and memory.capacity is not None:
+            names_by_text[f"{gib(memory.used)} of {gib(memory.capacity)}"].append(memory.where)
+    yield from (f"{', '.join(names)}: {text}" for text, names in names_by_text.items())
 
 
 # ---- the memory that a change takes in the target and in its machine

@@ -11,7 +11,7 @@ from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Model, Video, Workload
 from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
-from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
+from winhost.sizing.memories import SHARED_WITH_WINDOWS, BudgetLine, Capacity, ends, line_of
 from winhost.sizing.placement import Claim, Placement, place_on_gpus
 
 VIDEO = "video streams"
@@ -33,12 +33,8 @@ NATIVE = _Limit(95, 97, 100, ("native-gpu-share",))
 WSL = _Limit(90, 94, 97, ("wsl-utilization", "native-gpu-share"))
 WSL_SEVERAL = _Limit(80, 87, 91, ("wsl-multi-gpu-residency",))  # where one engine spans several GPUs
 SHARE_WSL, SHARE_WSL_SEVERAL = WSL.share, WSL_SEVERAL.share
-
-
 CUDA_SEES = Fraction(98, 100)  # at least, of what nvidia-smi names; vLLM's share is a part of this
 GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of the share (profile_cudagraph_memory)
-
-
 FIRST_V1 = Version("0.8"), Version("0.9")  # vLLM whose engine V1 took more than it counted; V0 beside it did not
 
 
@@ -71,18 +67,12 @@ def share_holds(each: Engine, vram: Bytes, share: Fraction, vllm: Version | None
     GRAPHS_INSIDE on, graphs may be in both; whether the first engines V1 start where they fit is open.
     """
     seen = vram * CUDA_SEES
-    (inside_least, inside), (outside_least, outside) = _ends(each.share), _ends(each.outside)
-    graphs_least, graphs = _ends(part for part in each.outside if part.what == CUDA_GRAPHS)
+    (inside_least, inside), (outside_least, outside) = ends(each.share), ends(each.outside)
+    graphs_least, graphs = ends(part for part in each.outside if part.what == CUDA_GRAPHS)
     within = 0 if vllm and vllm < GRAPHS_INSIDE else graphs
     if inside + within <= seen * share and seen * share + outside <= seen:
         return None if is_first_v1(vllm) else True
     return None if inside_least <= vram * share and vram * share + outside_least - graphs_least <= vram else False
-
-
-def _ends(parts: Iterable[MemoryPart]) -> tuple[Bytes, Bytes]:
-    """The sums of the lower and of the upper ends."""
-    found = list(parts)
-    return sum(part.least for part in found), sum(part.bytes for part in found)
 
 
 def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Capacity]) -> Placement:

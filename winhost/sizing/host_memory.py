@@ -7,7 +7,7 @@ from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.sizing.engines import Engine
-from winhost.sizing.memory_places import (
+from winhost.sizing.memories import (
     ALONGSIDE_WINDOWS,
     HOST,
     HOST_PER_GPUS,
@@ -16,8 +16,8 @@ from winhost.sizing.memory_places import (
     SHARED_WITH_WINDOWS,
     SHM,
     BudgetLine,
+    ends,
     line_of,
-    line_sum,
 )
 
 SYSTEM = 2 * GiB
@@ -56,7 +56,10 @@ def ram_lines(
     system = f"the target itself, {gib(SYSTEM_LEAST)} to {gib(SYSTEM)}"
     yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
     for each in engines:
-        yield _processes(each)
+        count = _process_count(each.model)
+        how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
+        used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
+        yield BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
     loading = f"a file of weights on its way to the GPU, {gib(LOADING)} at most; engines start one after the other"
     yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
     yield from _packed_loaders(workload, RAM)
@@ -66,7 +69,7 @@ def ram_lines(
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.TIERS:
         yield from _tiers_rounding(workload)
     if shm:
-        used, least = line_sum(shm)
+        least, used = ends(shm)
         yield BudgetLine(
             "shared memory", RAM, used, least, "what is in /dev/shm; its pages are RAM", ("shm-is-ram",), estimate=True
         )
@@ -79,13 +82,6 @@ def engine_ram(model: Model) -> Bytes:
 
 def _process_count(model: Model) -> int:
     return model.parallel.data + model.gpus
-
-
-def _processes(each: Engine) -> BudgetLine:
-    count = _process_count(each.model)
-    how = f"{count} processes of {gib(PROCESS_RAM_LEAST)} to {gib(PROCESS_RAM)}"
-    used, least = count * PROCESS_RAM, count * PROCESS_RAM_LEAST
-    return BudgetLine("processes", RAM, used, least, how, ("target-ram",), estimate=True, model=each.model.name)
 
 
 def _backups(

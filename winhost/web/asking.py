@@ -86,12 +86,12 @@ def opened(
     lead to another server. plain: also without TLS, for what is known by its hash or signature. Raises NotAnswered,
     also for what goes wrong while it is read.
     """
-    first = place_of(url)
+    first = url_parts(url)
     for _ in range(_MOST_REDIRECTS + 1):
-        place = place_of(url)
-        if not plain and place.scheme != "https" and not (first.scheme == "http" and is_this_machine(place)):
-            raise NotAnswered(f"leads to {_host(place)} without TLS")
-        given = credentials if (place.scheme, place.netloc) == (first.scheme, first.netloc) else None
+        parts = url_parts(url)
+        if not plain and parts.scheme != "https" and not (first.scheme == "http" and is_this_machine(parts)):
+            raise NotAnswered(f"leads to {_host(parts)} without TLS")
+        given = credentials if (parts.scheme, parts.netloc) == (first.scheme, first.netloc) else None
         with _one(url, method, dict(headers or {}), given) as answer:
             to = answer.headers.get("location")
             if answer.status not in _LEADS_ON or to is None:
@@ -109,7 +109,7 @@ def parsed(data: bytes) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def place_of(url: str) -> SplitResult:
+def url_parts(url: str) -> SplitResult:
     """The parts of a URL. Raises NotAnswered."""
     try:
         parts = urlsplit(url)
@@ -121,18 +121,18 @@ def place_of(url: str) -> SplitResult:
     raise NotAnswered(f"names {visible(url[:200])}, which is no address")
 
 
-def is_this_machine(place: SplitResult) -> bool:
+def is_this_machine(parts: SplitResult) -> bool:
     """Nobody else hears what goes there without TLS."""
-    if place.hostname == "localhost":
+    if parts.hostname == "localhost":
         return True
     try:
-        return ip_address(place.hostname or "").is_loopback
+        return ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return False
 
 
-def _host(place: SplitResult) -> str:
-    return visible((place.hostname or "")[:200])
+def _host(parts: SplitResult) -> str:
+    return visible((parts.hostname or "")[:200])
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def _one(url: str, method: str, headers: dict[str, str], credentials: Credential
     from urllib3.exceptions import HTTPError
 
     def signed(request: "PreparedRequest") -> "PreparedRequest":
-        # As `auth`: without it a .netrc would be sent, or take the place of what is given.
+        # As `auth`: without it a .netrc would be sent, or replace what is given.
         if credentials is not None:
             request.headers["Authorization"] = f"{credentials[0]} {credentials[1].reveal()}"
         return request

@@ -95,13 +95,12 @@ def unreadable(context: LintContext) -> Iterator[Found]:
     """Lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
-        if line.kind is LineKind.BAD_NAME and char in _FIRST:
-            yield context.found(line, _FIRST[char])
+        if line.kind is LineKind.BAD_NAME and char == ";":
+            yield context.found(line, "semicolon")
+        elif line.kind is LineKind.BAD_NAME and char == "\ufeff" and not context.file.dialect.windows:
+            yield context.found(line, "byte-order-mark")
         elif line.kind not in HARMLESS:
             yield context.found(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
-
-
-_FIRST = {";": "semicolon", "\ufeff": "byte-order-mark"}
 
 
 def sections(context: LintContext) -> Iterator[Found]:

@@ -149,7 +149,7 @@ class SimulatedCluster:
     def node(self) -> str | None:
         """The name of the node that runs, as its configuration says."""
         config = self._linux.file(CONFIG)["text"]
-        if not (self.there and config and self._linux.systemd.state(UNIT)["active"] is True):
+        if not (self.there and config and self._linux.systemd.is_active(UNIT)):
             return None
         named = re.search(r"^node-name: (\S+)$", str(config), re.MULTILINE)
         joins = re.search(r"^token-file: (\S+)$", str(config), re.MULTILINE)
@@ -209,5 +209,5 @@ def _items(text: str) -> list[Manifest]:
 
 
 def _identity(manifest: Manifest) -> tuple[str, str, str]:
-    place: Mapping[str, Json] = manifest["metadata"]
-    return str(manifest["kind"]).lower(), place.get("namespace", ""), place["name"]
+    metadata: Mapping[str, Json] = manifest["metadata"]
+    return str(manifest["kind"]).lower(), metadata.get("namespace", ""), metadata["name"]

@@ -47,13 +47,13 @@ class ServedEngines:
     @property
     def units(self) -> Mapping[str, State]:
         """The units by name, in the shape of their resource."""
-        names = (name for name in self._linux.disk.names(_UNITS) if re.fullmatch(_UNIT, name))
-        return {name: self._state(name) for name in names}
-
-    def _state(self, name: str) -> State:
-        unit = self._linux.systemd.find(name)
-        text = self._linux.disk.text(f"{_UNITS}/{name}")
-        return {"text": text, "enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
+        found: dict[str, State] = {}
+        for name in self._linux.disk.names(_UNITS):
+            if re.fullmatch(_UNIT, name):
+                unit, text = self._linux.systemd.find(name), self._linux.disk.text(f"{_UNITS}/{name}")
+                known = {"enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
+                found[name] = {"text": text, **known}
+        return found
 
     def put(self, name: str, **state: Any) -> None:
         """Change a unit; values that are not named stay."""
@@ -76,11 +76,9 @@ class ServedEngines:
         for path in map(str, re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text)):
             if self._linux.file(path)["text"] is None:
                 return path
-        for compose in re.findall(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)[:1]:
-            return self._lacking_container(str(self._linux.file(compose)["text"]))
-        return None
-
-    def _lacking_container(self, compose: str) -> str | None:
+        if (file := re.search(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)) is None:
+            return None
+        compose = str(self._linux.file(file[1])["text"])
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
         if image is None or not self._linux.part(ContainerStore).has(image[1]):
             return "its image"
@@ -91,17 +89,15 @@ class ServedEngines:
     def serves(self) -> bool:
         """Tell whether the gateway runs, and every engine of the serving file runs or would start at its turn."""
         told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
-        return self._runs("winhost-gateway.service") and all(map(self._would_serve, told["engines"]))
-
-    def _runs(self, unit: str) -> bool:
-        return self._linux.systemd.state(unit)["active"] is True
+        gateway = self._linux.systemd.is_active("winhost-gateway.service")
+        return gateway and all(map(self._would_serve, told["engines"]))
 
     def _would_serve(self, engine: Mapping[str, Json]) -> bool:
         name = str(engine["unit"])
         unit = self.units.get(name, _NONE)
         if not engine["turns"]:
             return unit["active"] is True
-        started = unit["text"] is not None and self._runs("winhost-keeper.service")
+        started = unit["text"] is not None and self._linux.systemd.is_active("winhost-keeper.service")
         return started and self._lacking(str(unit["text"])) is None
 
 
@@ -193,7 +189,7 @@ class SimulatedServing:
 
     def look(self, unit: str) -> None:
         """Advance the start of an engine by more lines of its log, until it serves or fails."""
-        if not self._active(unit) or "-engine-" not in unit:
+        if not self.linux.systemd.is_active(unit) or "-engine-" not in unit:
             return
         lines, at_once = self.fails.get(unit, START_LOG), _AT_ONCE
         if unit not in self.looks:  # a plan started it, and waited for it
@@ -210,9 +206,6 @@ class SimulatedServing:
 
     def _said_all(self, unit: str) -> bool:
         return self.looks.get(unit, 0) * _AT_ONCE >= len(self.fails.get(unit, START_LOG))
-
-    def _active(self, unit: str) -> bool:
-        return self.linux.systemd.state(unit)["active"] is True
 
     def _invocation(self, unit: str) -> str:
         return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
@@ -266,7 +259,7 @@ class SimulatedServing:
         return Reply(200, said.get(path, ""))
 
     def _is_up(self, unit: str) -> bool:
-        return self._active(unit) and self._said_all(unit)
+        return self.linux.systemd.is_active(unit) and self._said_all(unit)
 
     def _gateway_reply(self, path: str, key: str | None) -> Reply:
         if path == "/ready":
@@ -315,7 +308,7 @@ class SimulatedServing:
                 self.rest.add(unit)  # a plan started the gateway, and waited until it was ready
             if unit in self.rest or (self.linux.systemd.state(unit)["failed"] and unit in self.looks):
                 continue
-            if not self._active(unit):
+            if not self.linux.systemd.is_active(unit):
                 self.start(unit)
             self.look(unit)
             if self._is_up(unit):
@@ -346,7 +339,7 @@ class SimulatedServing:
 
     def read_keys(self) -> None:
         """The gateway that runs has read the changes, and says so; what keys used is made up."""
-        if not self._active("winhost-gateway.service"):
+        if not self.linux.systemd.is_active("winhost-gateway.service"):
             return
         changes = self.linux.disk.text(KEY_CHANGES) or ""
         read = {"changes": sha256(changes.encode()).hexdigest(), "problem": "", "at": ""}
@@ -392,7 +385,7 @@ class SimulatedServing:
             return 404
         if self._hopeless and engine["unit"] in self.fails:
             while not self._hopeless():
-                if not self._active(engine["unit"]):
+                if not self.linux.systemd.is_active(engine["unit"]):
                     self.start(engine["unit"])  # as the gateway does again and again
             raise ConnectionAbortedError("given up")
         if engine.get("turns"):
@@ -408,7 +401,7 @@ class SimulatedServing:
         gateway = self._served()["gateway"]
         there, _, number = gateway["listen"].rpartition(":")
         found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
-        return found and self._active(gateway["unit"])
+        return found and self.linux.systemd.is_active(gateway["unit"])
 
     def connect(self, address: str, port: int) -> socket.socket | None:
         """A connection from within that Linux; None where nothing listens."""

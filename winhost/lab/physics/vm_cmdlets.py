@@ -193,7 +193,7 @@ class VmCmdlets(HostState):
     def _partitioned(self, found: Device) -> bool:
         """Tell whether a GPU was split. Client Windows knows one count, which means that it is whole."""
         interface = found.instance.replace("\\", "#").casefold()
-        states = [r.state for r in self._initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
+        states = [r.state for r in self.initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
 
     # ---- found, or refused
@@ -256,19 +256,15 @@ class VmCmdlets(HostState):
         """Start a VM. Raises CmdletError where something keeps it from starting."""
         if not self._hypervisor:
             raise self.fail("no-hypervisor", "Start-VM", vm=vm.name)
-        self._check_address_range(vm)
+        width = self.lab.address_width or known_or(self._first("Firmware"), "address_width", _COMMON_WIDTH)
+        end, limit = window_end(vm.high), 1 << int(width)
+        if end > limit:
+            raise self.fail("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
         if vm.assignments:
             self._check_devices(vm)
         if vm.startup > self._free_memory():
             raise self.fail("out-of-memory", "Start-VM", vm=vm.name)
         vm.power = "running"
-
-    def _check_address_range(self, vm: VirtualMachine) -> None:
-        width = self.lab.address_width or known_or(self._first("Firmware"), "address_width", _COMMON_WIDTH)
-        limit = 1 << int(width)
-        end = window_end(vm.high)
-        if end > limit:
-            raise self.fail("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
 
     def _check_devices(self, vm: VirtualMachine) -> None:
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
@@ -294,7 +290,9 @@ class VmCmdlets(HostState):
         power = self.vms[guid].power
         match asked.desired["state"]:
             case "off":
-                self._stop_or_turn_off(guid, asked)
+                if not self.stop_vm(guid, within=asked.within, stop=asked.stop):
+                    refuse(TURN_OFF not in asked.accept, "GuestDidNotStop", within=asked.within)
+                    self.turn_vm_off(guid)
             case "running" if power == "paused":
                 self.resume_vm(guid)
             case "running":
@@ -303,11 +301,6 @@ class VmCmdlets(HostState):
                 self.save_vm(guid)
             case "paused":
                 self.suspend_vm(guid)
-
-    def _stop_or_turn_off(self, guid: str, asked: SetCall) -> None:
-        if not self.stop_vm(guid, within=asked.within, stop=asked.stop):
-            refuse(TURN_OFF not in asked.accept, "GuestDidNotStop", within=asked.within)
-            self.turn_vm_off(guid)
 
     def stop_vm(self, guid: str, *, within: float = 300.0, stop: threading.Event | None = None) -> bool:
         """Ask the guest, wait for it `within` lab seconds at most, and tell whether it has shut down.

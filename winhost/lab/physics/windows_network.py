@@ -282,7 +282,15 @@ class Network(Firewalls):
         made = self._new_switch(name, adapter, f"switch {adapter.guid} {self._made}")
         port = self.adapters[str(made.port)]
         self._move(adapter, port)
-        self._meet_physics(port, self.physics(adapter.guid))
+        physics = self.physics(adapter.guid)
+        if physics.loses_static and port.manual():
+            port.addresses[:] = []
+            port.routes, port.metric = [], None
+            port.state |= {"gateway": None, "dns": []}
+        if physics.loses_link:
+            port.up_at = float("inf")
+        if physics.lease and not port.manual():
+            port.addresses[:] = [{"address": physics.lease, "prefix": 24, "origin": "dhcp"}]
         return made
 
     @as_cmdlet("New-VMSwitch")
@@ -299,16 +307,6 @@ class Network(Firewalls):
         self.switches.append(made)
         self._made += 1
         return made
-
-    def _meet_physics(self, port: Adapter, physics: AdapterPhysics) -> None:
-        if physics.loses_static and port.manual():
-            port.addresses[:] = []
-            port.routes, port.metric = [], None
-            port.state |= {"gateway": None, "dns": []}
-        if physics.loses_link:
-            port.up_at = float("inf")
-        if physics.lease and not port.manual():
-            port.addresses[:] = [{"address": physics.lease, "prefix": 24, "origin": "dhcp"}]
 
     @as_cmdlet("Remove-VMSwitch", "!Force", guid="VMSwitch[].Id")
     def remove_vm_switch(self, guid: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
 
-from winhost.core.answers import Json, Record
+from winhost.core.answers import Json
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
 from winhost.model.written import Closed
@@ -37,18 +37,12 @@ class Power(Part):
 
     administrators_set = ("PowerPlan", "FastStartup")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
         self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
-        usual: Mapping[str, dict[str, Json]] = {
-            "FastStartup": {"hibernation": host.is_client, "fast_startup": host.is_client},
-            "PowerSource": {"batteries": 0, "on_battery": False},
-            "HardwareClock": {"utc": False},
-        }
-        for name, state in usual.items():
-            told = initial.get(name, ())
-            host.put(name, {}, {**state, **(told[0].state if told else {})})
+        if "FastStartup" not in host.initial:
+            host.put("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
         host.cim_classes |= {
             "Win32_PowerPlan": self._listed,
             "Win32_PowerSettingDataIndex": self._indexes,

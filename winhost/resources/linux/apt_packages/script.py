@@ -54,8 +54,7 @@ def apt_packages(key: Key | None) -> Found:
 
 
 def known_sets() -> list[str]:
-    found: list[str] = once("known sets", lambda: [*KNOWN_PACKAGE_SETS, *driver_sets()])
-    return found
+    return once("known sets", lambda: [*KNOWN_PACKAGE_SETS, *driver_sets()])
 
 
 def driver_sets() -> list[str]:
@@ -156,8 +155,7 @@ def simulate_side_by_side() -> None:
 
 
 def simulated_once(asked: dict[str, str]) -> Transaction:
-    found: Transaction = once(f"simulated {asked}", lambda: simulated(asked))
-    return found
+    return once(f"simulated {asked}", lambda: simulated(asked))
 
 
 def simulated(asked: dict[str, str]) -> Transaction:
@@ -250,7 +248,7 @@ def install_set(wanted: str, how: State) -> None:
     await_packages(how)
     ONCE.clear()
     if shown["installed"] is False and package_set(wanted) != shown:
-        raise wrong_place("What apt would do is no longer what it was before winhost waited; nothing was changed.")
+        raise wrong_state("What apt would do is no longer what it was before winhost waited; nothing was changed.")
     doing = simulated(asked)
     refuse_transaction(doing, how)
     ledger = ledger_with(ledger_of(wanted) or marks_of(asked), doing)

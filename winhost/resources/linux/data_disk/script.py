@@ -98,7 +98,8 @@ def change_data_disk(key: Key, desired: State, how: State) -> None:
     refuse_not_empty(key, next(state for found, state in data_disks(key) if found == key))
     if kind is None:
         raise bad_request("A disk is formatted as a whole: say which file system, ext4 or xfs.")
-    make_file_system(device_name(key), kind, label, uuid, seconds(how, 1800))
+    (name,) = [str(each["kname"]) for each in block_devices() if key_of_disk(each) == key]
+    make_file_system(name, kind, label, uuid, seconds(how, 1800))
 
 
 def refuse_not_empty(key: Key, state: State) -> None:
@@ -107,11 +108,6 @@ def refuse_not_empty(key: Key, state: State) -> None:
         told = held["unknown"]["message"] if isinstance(held, dict) else "; ".join(held)
         message = f"{state['disk']} ({key['serial']}) is not empty, and stays as it is: {told}."
         raise AgentFault("Winhost.NotEmpty", "ResourceExists", message)
-
-
-def device_name(key: Key) -> str:
-    (name,) = [str(each["kname"]) for each in block_devices() if key_of_disk(each) == key]
-    return name
 
 
 def make_file_system(name: str, kind: str, label: str, uuid: str | None, within: float) -> None:

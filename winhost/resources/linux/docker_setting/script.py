@@ -13,7 +13,10 @@ KNOWN_POINTERS = ("/default-runtime", "/features/cdi", "/runtimes/nvidia")
 def docker_settings(key: Key | None) -> Found:
     daemon = daemon_json()
     for pointer in [key["pointer"]] if key else KNOWN_POINTERS:
-        yield {"pointer": pointer}, {"value": at_pointer(daemon, names_of(pointer))}
+        found: Any = daemon
+        for name in names_of(pointer):
+            found = found.get(name) if isinstance(found, dict) else None
+        yield {"pointer": pointer}, {"value": found}
 
 
 def names_of(pointer: str) -> list[str]:
@@ -30,16 +33,11 @@ def daemon_json() -> dict[str, Any]:
     raise AgentFault("Winhost.NotDecodable", "InvalidData", f"{DAEMON_JSON} is no JSON object; it is left alone.")
 
 
-def at_pointer(daemon: dict[str, Any], names: list[str]) -> Any:
-    found: Any = daemon
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
-
-
 @changes("DockerSetting", "value")
 def change_docker_setting(key: Key, desired: State, how: State) -> None:
-    refuse_snap_of_docker()
+    if place_of("dockerd") is None and status("/snap/bin/docker") is not None:
+        message = "Docker was installed as a snap, which reads other settings. Remove the snap, or use its own."
+        raise AgentFault("Winhost.OtherEngine", "ResourceExists", message, "docker")
     daemon = daemon_json()
     put_at(daemon, names_of(key["pointer"]), desired["value"])
     running = run("systemctl", "is-active", "--quiet", DAEMON_UNIT).code == 0
@@ -65,7 +63,7 @@ def put_at(daemon: dict[str, Any], names: list[str], desired: Any) -> None:
     for name in folders:
         inner = above[-1].setdefault(name, {})
         if not isinstance(inner, dict):
-            raise wrong_place(f"{name} in {DAEMON_JSON} is no object.")
+            raise wrong_state(f"{name} in {DAEMON_JSON} is no object.")
         above.append(inner)
     if desired is not None:
         above[-1][last] = desired
@@ -95,12 +93,6 @@ def check_daemon_json() -> None:
     done = run("dockerd", "--validate", "--config-file=" + DAEMON_JSON)
     if done.code != 0 and "unknown flag" not in done.errors:
         raise bad_request("dockerd refuses it: " + done.errors.strip()[-500:])
-
-
-def refuse_snap_of_docker() -> None:
-    if place_of("dockerd") is None and status("/snap/bin/docker") is not None:
-        message = "Docker was installed as a snap, which reads other settings. Remove the snap, or use its own."
-        raise AgentFault("Winhost.OtherEngine", "ResourceExists", message, "docker")
 
 
 def refuse_to_end_containers(how: State) -> None:

@@ -88,17 +88,13 @@ def change_firewall_port(key: Key, desired: State, how: State) -> None:
     if allowed is not None:
         networks_in_order(allowed)
         refuse_ports_of_ssh(port)
-        refuse_firewalld()
+        if run("systemctl", "is-active", "--quiet", "firewalld.service").code == 0:
+            message = "firewalld rules this machine; winhost has no rules there. Use firewall-cmd for this port."
+            raise AgentFault("Winhost.OtherFirewall", "ResourceExists", message)
     if ufw_rules():
         change_ufw(port, allowed)
     elif allowed is not None or port in {**nft_file_ports(), **nft_live_ports()}:
         change_nft(port, allowed)
-
-
-def refuse_firewalld() -> None:
-    if run("systemctl", "is-active", "--quiet", "firewalld.service").code == 0:
-        message = "firewalld rules this machine; winhost has no rules there. Use firewall-cmd for this port."
-        raise AgentFault("Winhost.OtherFirewall", "ResourceExists", message)
 
 
 def refuse_ports_of_ssh(port: str) -> None:
@@ -119,9 +115,8 @@ def ufw_rules() -> bool:
     """It is enabled, and so rules here."""
     if place_of("ufw") is None or status(UFW_CONF) is None:
         return False
-    return (
-        re.search(r"^\s*ENABLED\s*=\s*[\"']?yes", content(UFW_CONF).decode("utf-8", "replace"), re.M | re.I) is not None
-    )
+    text = content(UFW_CONF).decode("utf-8", "replace")
+    return re.search(r"^\s*ENABLED\s*=\s*[\"']?yes", text, re.MULTILINE | re.IGNORECASE) is not None
 
 
 def ufw_lines() -> list[str]:
@@ -151,11 +146,10 @@ def change_ufw(port: str, allowed: list[str] | None) -> None:
     if allowed is None:
         return
     # Each goes before all the others.
-    must("ufw", "prepend", "deny", "proto", "tcp", "to", "any", "port", port, "comment", "winhost")
+    to = ("to", "any", "port", port, "comment", "winhost")
+    must("ufw", "prepend", "deny", "proto", "tcp", *to)
     for network in reversed(allowed):
-        must(
-            "ufw", "prepend", "allow", "proto", "tcp", "from", network, "to", "any", "port", port, "comment", "winhost"
-        )
+        must("ufw", "prepend", "allow", "proto", "tcp", "from", network, *to)
 
 
 def refuse_rules_of_others(port: str) -> None:
@@ -237,17 +231,14 @@ def change_nft(port: str, allowed: list[str] | None) -> None:
 
 
 def nft_text(ports: Ports) -> str:
-    notes = "".join(f"# port {port}: {json.dumps(ports[port])}\n" for port in sorted(ports, key=int))
-    return NFT_TABLE.format("".join(nft_drops(port, ports[port]) for port in sorted(ports, key=int))) + notes
-
-
-def nft_drops(port: str, allowed: list[str]) -> str:
-    drops = ""
-    for family, protocol in (("ip", "ipv4"), ("ip6", "ipv6")):
-        networks = [each for each in allowed if (":" in each) == (family == "ip6")]
-        others = "{} saddr != {{ {} }}".format(family, ", ".join(networks)) if networks else f"meta nfproto {protocol}"
-        drops += NFT_DROPS.format(port, others)
-    return drops
+    drops, notes = "", ""
+    for port, allowed in sorted(ports.items(), key=lambda each: int(each[0])):
+        for family, protocol in (("ip", "ipv4"), ("ip6", "ipv6")):
+            networks = ", ".join(each for each in allowed if (":" in each) == (family == "ip6"))
+            others = f"{family} saddr != {{ {networks} }}" if networks else f"meta nfproto {protocol}"
+            drops += NFT_DROPS.format(port, others)
+        notes += f"# port {port}: {json.dumps(allowed)}\n"
+    return NFT_TABLE.format(drops) + notes
 
 
 def droppers() -> list[str]:

@@ -21,9 +21,10 @@ def linux_folder(path: str) -> State:
     if found is None:
         return {"files": None, "only_root": None}
     if not stat.S_ISDIR(found.st_mode):
-        raise wrong_place(f"{path} is no folder.")
+        raise wrong_state(f"{path} is no folder.")
     states = [found, *(status(f"{path}/{name}") for name in names_in(path))]
-    return {"files": value(lambda: texts_in(path)), "only_root": all(map(of_root_alone, states))}
+    only_root = all(each is not None and each.st_uid == 0 and not each.st_mode & 0o022 for each in states)
+    return {"files": value(lambda: texts_in(path)), "only_root": only_root}
 
 
 def texts_in(path: str) -> dict[str, str]:
@@ -37,10 +38,6 @@ def program_file(name: object) -> str:
 def names_in(path: str) -> list[str]:
     with folder_of(f"{path}/.") as (folder, _), os.scandir(folder) as found:
         return sorted(each.name for each in found)
-
-
-def of_root_alone(found: os.stat_result | None) -> bool:
-    return found is not None and found.st_uid == 0 and not found.st_mode & 0o022
 
 
 @changes("LinuxFolder", "files", "only_root")

@@ -16,12 +16,8 @@ def linux_group(name: str) -> State:
         return {"there": False, "system": False, "ours": False, "gid": None, "members": []}
     made = remembered("made", f"group {name}")
     ours = made is not None and made["gid"] in (None, found.gid)
-    state = {"there": True, "system": found.gid < SYSTEM_IDS, "ours": ours, "gid": found.gid}
-    return {**state, "members": members_of(found)}
-
-
-def members_of(group: LocalGroup) -> list[str]:
-    return sorted({*group.members, *(each.name for each in accounts().values() if each.gid == group.gid)})
+    members = sorted({*found.members, *(each.name for each in accounts().values() if each.gid == found.gid)})
+    return {"there": True, "system": found.gid < SYSTEM_IDS, "ours": ours, "gid": found.gid, "members": members}
 
 
 @changes("LinuxGroup", "there", "system")
@@ -31,7 +27,7 @@ def change_linux_group(key: Key, desired: State, how: State) -> None:
     if desired.get("there") is False:
         remove_group(name, before)
     elif before["there"]:
-        raise wrong_place(f"Group {name} is there already, with the number {before['gid']}, which it keeps.")
+        raise wrong_state(f"Group {name} is there already, with the number {before['gid']}, which it keeps.")
     elif desired.get("there"):
         make_group(name, ("--system",) if desired.get("system") else ())
 

@@ -22,22 +22,18 @@ def linux_system(key: Key | None) -> Found:
         "kernel": kernel.release,
         "architecture": kernel.machine,
         "wsl": wsl,
-        "wsl_networking": value(networking_mode) if wsl else None,
-        "systemd": Path("/run/systemd/system").is_dir(),
-        "machine_id": value(machine_id),
+        "wsl_networking": value(lambda: must("wslinfo", "--networking-mode").strip()) if wsl else None,
+        "systemd": systemd_runs(),
+        "machine_id": value(lambda: content("/etc/machine-id").decode("ascii").strip()),
         "simulated": False,
         "virtualization": value(virtualization),
         "secure_boot": value(secure_boot),
-        "cgroups": value(cgroups),
+        "cgroups": 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
         "memory": value(memory),
         "shm": value(shm),
         "pci_hyperv": None if wsl else value(lambda: pci_hyperv(kernel.release)),
     }
     yield {}, state
-
-
-def machine_id() -> str:
-    return content("/etc/machine-id").decode("ascii").strip()
 
 
 def virtualization() -> str:
@@ -61,10 +57,6 @@ def secure_boot() -> bool | None:
     return content(SECURE_BOOT)[4] == 1
 
 
-def cgroups() -> int:
-    return 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1
-
-
 def memory() -> int:
     found = re.search(r"^MemTotal:\s+(\d+) kB$", content("/proc/meminfo").decode("ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
@@ -75,10 +67,6 @@ def shm() -> int | None:
         return None
     found = os.statvfs(SHM)
     return found.f_blocks * found.f_frsize
-
-
-def networking_mode() -> str:
-    return must("wslinfo", "--networking-mode").strip()
 
 
 def os_release() -> dict[str, str]:

@@ -37,7 +37,7 @@ def linux_user(name: str) -> State:
 
 
 def expiry(name: str) -> str | None:
-    days: dict[str, str] = once("shadow", lambda: {each[0]: each[7] for each in lines_of("/etc/shadow")})
+    days = once("shadow", lambda: {each[0]: each[7] for each in lines_of("/etc/shadow")})
     return (DAY_ONE + datetime.timedelta(days=int(days[name]))).isoformat() if days.get(name) else None
 
 
@@ -49,7 +49,7 @@ def change_linux_user(key: Key, desired: State, how: State) -> None:
         remove_user(name, before)
         return
     if before["there"] and "system" in desired:
-        raise wrong_place(f"User {name} is there already, with the number {before['uid']}, which stays.")
+        raise wrong_state(f"User {name} is there already, with the number {before['uid']}, which stays.")
     options = user_options({each: desired[each] for each in desired if desired[each] is not None or each == "expires"})
     if before["there"]:
         must("usermod", *options, "--", name)
@@ -79,7 +79,7 @@ def known_groups(names: Any) -> list[str]:
         raise bad_request(f"{names!r} is not a list of groups, each once and in order.")
     lacking = [name for name in names if name not in groups()]
     if lacking:
-        raise wrong_place("There is no group {}.".format(", ".join(lacking)))
+        raise wrong_state("There is no group {}.".format(", ".join(lacking)))
     return names
 
 
@@ -95,7 +95,7 @@ def day(text: str | None) -> str:
 
 def make_user(name: str, system: bool, options: list[str]) -> None:
     if of_directory(name):
-        raise wrong_place(f"User {name} comes from a directory that this machine asks; it is changed there.")
+        raise wrong_state(f"User {name} comes from a directory that this machine asks; it is changed there.")
     kind = ["--system", "--no-create-home"] if system else ["--create-home"]
     own = ["--gid", name] if name in groups() else ["--user-group"]
     joined = name in groups()
@@ -118,21 +118,17 @@ def remove_user(name: str, before: State) -> None:
     if not before["ours"] or made is None:
         raise not_ours(f"User {name}")
     if logs_us_on(name):
-        raise wrong_place(f"winhost is logged on as {name}.")
-    await_end(before["uid"])
+        raise wrong_state(f"winhost is logged on as {name}.")
+    # A session that was closed takes some seconds to end.
+    left = said_until(lambda: ", ".join(processes_of(before["uid"])[:10]), LINGERS, 0.2)
+    if left:
+        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
     if made["joined"]:
         must("usermod", "--gid", "nogroup", "--", name)  # or its group, which was there before, would go along
     must("userdel", "--", name)
     if made["home"]:
         remove_home(made["home"])
     forget("made", f"user {name}")
-
-
-def await_end(uid: int) -> None:
-    """Wait until no process of this user runs: a session that was closed takes some seconds."""
-    left = said_until(lambda: ", ".join(processes_of(uid)[:10]), LINGERS, 0.2)
-    if left:
-        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
 
 
 def processes_of(uid: int) -> list[str]:
@@ -161,8 +157,5 @@ def remove_home(home: str) -> None:
 
 def is_of_skeleton(path: Path, home: str) -> bool:
     other = SKELETON + str(path)[len(home) :]
-    return path.is_file() and not path.is_symlink() and status(other) is not None and same_content(str(path), other)
-
-
-def same_content(one: str, other: str) -> bool:
-    return content(one) == content(other)
+    plain = path.is_file() and not path.is_symlink()
+    return plain and status(other) is not None and content(str(path)) == content(other)

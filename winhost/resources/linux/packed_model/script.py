@@ -24,12 +24,9 @@ def packed_state(folder: str) -> State:
     record = packed_record(folder)
     if record["source"] is None:
         return dict(IS_PACKED)
-    there = [line for line in record["files"] if line in record["marks"] and is_as_packed(folder, line, record)]
+    known = [line for line in record["files"] if line in record["marks"]]
+    there = [line for line in known if mark_of(f"{folder}/{packed_file(line).path}") == record["marks"][line]]
     return {"source": record["source"], "files": there, "command": record["command"]}
-
-
-def is_as_packed(folder: str, line: str, record: dict[str, Any]) -> bool:
-    return bool(mark_of(f"{folder}/{packed_file(line).path}") == record["marks"][line])
 
 
 def packed_record(folder: str) -> dict[str, Any]:

@@ -41,7 +41,11 @@ def change_python_venv(key: Key, desired: State, how: State) -> None:
     folder = key["folder"]
     ours = remembered("venvs", folder) is not None
     if "wheels" in desired and desired["wheels"] is None:
-        remove_venv(folder)
+        for each in (folder + ".making", folder):
+            with suppress(FileNotFoundError):
+                shutil.rmtree(each)
+        remove_folders_above(folder)
+        forget("venvs", folder)
         return
     wanted = {**venv_state(folder), **desired}
     wheels = [wheel_of(line) for line in wanted["wheels"] or ()]
@@ -118,7 +122,7 @@ def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) ->
             continue
         file = Path(to)
         if file.is_symlink():  # as bin/python3, which is the machine's own
-            raise wrong_place(f"{path} holds {each.filename!r}, in whose place something else is.")
+            raise wrong_state(f"{path} holds {each.filename!r}, in whose place something else is.")
         file.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):  # wheels of one family share files
             file.unlink()
@@ -131,7 +135,7 @@ def place_of_member(member: zipfile.ZipInfo, path: str, making: str, site: str) 
     """The path of a wheel's member in the environment; None for members without one, such as headers."""
     parts, kind = member.filename.split("/"), stat.S_IFMT(member.external_attr >> 16)
     if any(part in ("", ".", "..") or "\\" in part for part in parts) or kind not in (0, stat.S_IFREG):
-        raise wrong_place(f"{path} holds {member.filename!r}, which leads elsewhere.")
+        raise wrong_state(f"{path} holds {member.filename!r}, which leads elsewhere.")
     if not parts[0].endswith(".data") or len(parts) < 3:
         return "/".join([site, *parts])
     place = PLACES_OF_DATA.get(parts[1])
@@ -152,12 +156,3 @@ def write_scripts(archive: zipfile.ZipFile, making: str, folder: str) -> None:
                 first = called.partition(".")[0]
                 script = SCRIPT.format(python=f"{folder}/bin/python3", module=module, first=first, called=called)
                 put(f"{making}/bin/{name}", script, 0o755)
-
-
-def remove_venv(folder: str) -> None:
-    """Remove an environment that winhost made."""
-    for each in (folder + ".making", folder):
-        with suppress(FileNotFoundError):
-            shutil.rmtree(each)
-    remove_folders_above(folder)
-    forget("venvs", folder)

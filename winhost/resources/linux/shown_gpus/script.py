@@ -22,16 +22,12 @@ def count_gpus() -> int:
     return len(re.findall(r"^GPU \d+: ", done.output, re.MULTILINE)) if done.code == 0 else 0
 
 
-def is_loaded() -> bool:
-    return driver_kind() is not None
-
-
 def without_place() -> int:
     """BARs of NVIDIA's GPUs that start at 0: a device that decodes no address cannot be driven."""
     return sum(bar["start"] == 0 for path in gpus_on_bus().values() for bar in of_bus(path)["bars"])
 
 
-NOW = {"count": count_gpus, "loaded": is_loaded, "unplaced": without_place}
+NOW = {"count": count_gpus, "loaded": lambda: driver_kind() is not None, "unplaced": without_place}
 
 
 def kernel_log() -> str:

@@ -39,11 +39,7 @@ def set_at_boot(name: str) -> str | None:
     return found[-1] if found else None
 
 
-def cuts_routes(key: Key) -> bool:
-    return key["name"].startswith(CUTTING_SYSCTLS)
-
-
-@changes("Sysctl", "live", "at_boot", cuts=cuts_routes)
+@changes("Sysctl", "live", "at_boot", cuts=lambda key: key["name"].startswith(CUTTING_SYSCTLS))
 def change_sysctl(key: Key, desired: State, how: State) -> None:
     name = key["name"]
     for each in desired.values():

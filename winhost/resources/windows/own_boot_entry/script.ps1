@@ -49,7 +49,7 @@ function Set-WinhostOwnBootEntry {
     }
     Assert-WinhostEntryDesired $Desired
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
     }
     if (-not (Test-WinhostAccepted $How 'data')) {
         Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Firmware variables would be written, without the consent for it.'
@@ -138,7 +138,7 @@ function ConvertTo-WinhostLoadOption {
             return , ([byte[]]($head + $text.GetBytes("$Description`0") + $place))
         }
     }
-    Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "There is no partition $($Mine.partition) for the boot entry: make that first."
+    Stop-Winhost 'Winhost.WrongState' 'ObjectNotFound' "There is no partition $($Mine.partition) for the boot entry: make that first."
 }
 
 function Remove-WinhostOwnBootEntry {

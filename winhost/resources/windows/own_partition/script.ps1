@@ -64,7 +64,7 @@ function Set-WinhostOwnPartition {
     }
     Assert-WinhostPartitionDesired $Desired
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
     }
     if (-not (Test-WinhostAccepted $How 'data')) {
         Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A partition table would be written, without the consent for it.'
@@ -106,7 +106,7 @@ function Add-WinhostOwnPartition {
     $found = $null
     if ($null -ne $Record) {
         if ("$($Record.disk)" -cne $mine.disk -or [long]$Record.offset -ne $mine.offset -or [long]$Record.size -ne $mine.size) {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made $Name elsewhere: take that away first."
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made $Name elsewhere: take that away first."
         }
         $mine.partition = $Record.partition
         $found = Find-WinhostOwnPartition $Record

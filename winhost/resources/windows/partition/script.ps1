@@ -38,7 +38,7 @@ function Write-WinhostPartitionSize {
         Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A partition table would be written, without the consent for it.'
     }
     if (-not [bool]$Partition.IsBoot) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'Only the partition that Windows runs from is resized.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'Only the partition that Windows runs from is resized.'
     }
     $limits = Get-PartitionSupportedSize -InputObject $Partition -ErrorAction Stop
     if ($Size -lt [long]$limits.SizeMin -or $Size -gt [long]$limits.SizeMax) {

@@ -1,4 +1,4 @@
-"""The kinds of memory: what is counted in each, and whether it fits there."""
+"""The memories of a workload: what is counted in each, and whether it fits there."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,7 @@ ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """One use of memory in one place. bytes: what is counted; least: the least it may be; how: the computation."""
+    """A part of what one memory holds. bytes: what is counted; least: the least it may be; how: the computation."""
 
     what: str
     where: str
@@ -31,7 +31,7 @@ class BudgetLine:
 
 
 @dataclass(frozen=True)
-class MemoryPlace:
+class MemoryUse:
     """One memory: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-gpus`; sizes in bytes.
 
     how: the computation of the capacity, of which most is the upper end. fits: whether the upper end of all lines fits,
@@ -69,7 +69,7 @@ def capacity_of(size: Bytes | None, how: str, *evidence: str) -> Capacity:
     return Capacity(size, how if size is not None else how + NOT_KNOWN, evidence, size)
 
 
-def memory_place(
+def memory_use(
     lines: Sequence[BudgetLine],
     where: str,
     capacity: Capacity,
@@ -77,10 +77,11 @@ def memory_place(
     *,
     doubts: bool,
     unproven: bool = False,
-) -> MemoryPlace:
-    used, least = line_sum(line for line in lines if line.where == where)
+) -> MemoryUse:
+    """doubts: a size that it would hold is missing; unproven: what does not fit here might fit on another GPU."""
+    least, used = ends(line for line in lines if line.where == where)
     fits, may_fit = _fits(used, capacity.bytes, doubts), _fits(least, capacity.most, doubts)
-    return MemoryPlace(
+    return MemoryUse(
         where=where,
         gpu=gpu,
         capacity=capacity.bytes,
@@ -103,6 +104,7 @@ def _fits(needed: Bytes, capacity: Bytes | None, doubts: bool) -> bool | None:
     return None if doubts else True
 
 
-def line_sum(lines: Iterable[BudgetLine]) -> tuple[Bytes, Bytes]:
-    found = list(lines)
-    return sum(line.bytes for line in found), sum(line.least for line in found)
+def ends(parts: Iterable[MemoryPart | BudgetLine]) -> tuple[Bytes, Bytes]:
+    """The sums of the lower and of the upper ends."""
+    found = list(parts)
+    return sum(part.least for part in found), sum(part.bytes for part in found)
