@@ -73,7 +73,10 @@ def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _consequences(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    yield "Downloads", _downloads(screen)
+    sizes = {name: "of unknown size" if size is None else gb(size) for name, size in screen.downloads.items()}
+    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    packages = "packages" if resources_of(screen.plan) & _PACKAGES else ""
+    yield "Downloads", ", and ".join(filter(None, (listed, packages))) or "nothing"
     yield from _paragraph("Others", _noticed(screen), width)
     yield from _paragraph("Time", _time(screen), width)
     stays = [f"{short(step.title)}: {step.irreversible}" for step in screen.plan.steps if step.irreversible]
@@ -108,15 +111,6 @@ def _changes(screen: Screen, most: int) -> Iterator[tuple[str, str]]:
         head = ""
     if rest:
         yield "", f"and {', '.join(group for group, _ in rest)}"
-
-
-def _downloads(screen: Screen) -> str:
-    known = {name: size for name, size in screen.downloads.items() if size is not None}
-    unknown = [name for name, size in screen.downloads.items() if size is None]
-    listed = [f"{name} {gb(size)}" for name, size in known.items()]
-    text = ", ".join((*listed, *(f"{name} of unknown size" for name in unknown)))
-    packages = "packages" if resources_of(screen.plan) & _PACKAGES else ""
-    return ", and ".join(filter(None, (text, packages))) or "nothing"
 
 
 def _noticed(screen: Screen) -> str:

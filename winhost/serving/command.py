@@ -9,7 +9,7 @@ from winhost.serving.engine_spec import EngineSpec
 
 IMAGE = "vllm/vllm-openai"
 DEV_MODE = "VLLM_SERVER_DEV_MODE"
-"""Left out of what people copy: whoever reaches an engine in development mode runs code in it."""
+"""Not in commands to copy: everybody who reaches an engine in development mode can run code in it."""
 ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell stops here, and says why
 
 

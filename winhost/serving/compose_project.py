@@ -24,7 +24,7 @@ from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"
 _FOLDER, _SECRETS = "/opt/winhost", "/run/winhost-credentials"
-# No capability: whoever reaches its sockets is of their group, root's.
+# It has no capabilities, so it needs the group of the sockets, which is root's, to reach them.
 _USER = "65534:0"
 _HEALTH = (
     "import http.client, socket, sys; c = http.client.HTTPConnection('localhost'); "
@@ -218,7 +218,7 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
 
 
 def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
-    # In memory, and entered by root and its group alone: as /run/winhost-engines on a Linux that winhost sets up.
+    # In memory, and open only to root and its group, as /run/winhost-engines is on a Linux that winhost sets up.
     entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
     for model in workload.models:
         yield f"model-{slug(model.name)}", None

@@ -45,7 +45,7 @@ class Computed:
     doubt: str | None = None
 
 
-# Hyper-V gives each GPU a PCI domain out of its VMBus id, by which the guest counts them.
+# Hyper-V derives a GPU's PCI domain from its VMBus id, and the guest numbers GPUs by their domains.
 _ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of its own, and these GPUs are not alike"
 
 

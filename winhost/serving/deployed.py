@@ -1,4 +1,4 @@
-"""/etc/winhost/serving.json: what is served on a Linux, for whoever looks after it. Written with the engines' units."""
+"""/etc/winhost/serving.json, which tells `winhost serve` and administrators what a Linux serves. A plan writes it."""
 
 import json
 from dataclasses import asdict, fields

@@ -179,7 +179,7 @@ class ServedEngine:
             words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL"]
             words += ["--security-opt=no-new-privileges", *docker_words(self.spec)]
             start = " ".join([program, "run", *map(_word, words)])
-        # Whoever kills docker's client leaves the container, and with it the GPU's memory: it goes before and after.
+        # A container outlives docker's client when that is killed, with the GPU's memory: remove it before and after.
         sweep = f"-{program} rm --force {self._name}"
         tiers = [f"ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root {kept}"]
         return [
