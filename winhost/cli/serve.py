@@ -33,8 +33,7 @@ from winhost.model.reason import Finding, Severity, Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
 from winhost.serving.choice import Lost, Served, Serving, serving
-from winhost.serving.command import DEV_MODE, command, program_command
-from winhost.serving.containers import readable_yaml
+from winhost.serving.containers import DEV_MODE, command, program_command, readable_yaml
 from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, yields
 from winhost.serving.levels import (
@@ -116,7 +115,8 @@ def profile(
 
 def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
     """The command for a model. suspended: models whose process leaves its GPU, which no container can."""
-    return program_command(served) if served.served_name in suspended else command(served, vllm)
+    alone = served.served_name in suspended
+    return program_command(served.spec) if alone else command(served.model, served.spec, vllm)
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:

@@ -29,6 +29,7 @@ from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model
 from winhost.serving.choice import Served
 from winhost.serving.computed import SHM_LEAST
+from winhost.serving.containers import DEV_MODE
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
 from winhost.serving.engine_spec import EngineSpec
@@ -40,7 +41,7 @@ _SCRIPTS_MOUNT: Json = {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": Tr
 _EVERY_S, _PRUNED_EVERY_S = 10, 600
 PRUNE = "prune_kv.py"
 _OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
-_DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
+_DEV_MODE = (DEV_MODE, "--enable-sleep-mode")
 
 
 @dataclass(frozen=True)

@@ -153,12 +153,13 @@ def serving_status(host: str, deployed: Deployed, found: ServingState, yields: s
     gateway = _gateway(deployed.gateway, last, found.gateway, yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
-    gpus = None
-    if found.gpus is not None:
-        having = {g.index: tuple(each.model for each in deployed.engines if g.index in each.gpus) for g in found.gpus}
-        gpus = tuple(ServedGpu(g.index, g.name, g.total, g.used, g.busy, having[g.index]) for g in found.gpus)
+    gpus: list[ServedGpu] = []
+    for gpu in found.gpus or ():
+        on_it = tuple(each.model for each in deployed.engines if gpu.index in each.gpus)
+        gpus.append(ServedGpu(gpu.index, gpu.name, gpu.total, gpu.used, gpu.busy, on_it))
+    shown = None if found.gpus is None else tuple(gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
-    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines), found.boot_test)
+    return ServingStatus(host, serves, models, gateway, shown, (*found.versions, *engines), found.boot_test)
 
 
 def standing(unit: UnitState, health: int | None) -> Standing:
