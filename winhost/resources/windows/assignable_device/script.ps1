@@ -1,20 +1,20 @@
 # key {location: path, device: ids}   state {assignment: host-enabled | host-disabled | dismounted | assigned:<vm>, present: bool}; how {accept: force-dismount}
 function Get-WinhostAssignableDevice {
     $claims = @{}
-    foreach ($assignment in @(Find-WinhostAssignments)) {
-        $claims[$assignment.location] = $assignment
+    foreach ($claim in @(Find-WinhostAssignments)) {
+        $claims[$claim.location] = $claim
     }
     $shown = @()
     foreach ($function in @(Find-WinhostPciFunctions)) {
-        $place = Read-WinhostHostPlace $function
+        $assignment = Read-WinhostHostAssignment $function
         if ($claims.ContainsKey($function.key.location)) {
-            $place = $claims[$function.key.location].assignment
+            $assignment = $claims[$function.key.location].assignment
         }
         $shown += $function.key.location
-        @{ key = $function.key; state = @{ assignment = $place; present = $true } }
+        @{ key = $function.key; state = @{ assignment = $assignment; present = $true } }
     }
-    # Whatever else a VM claims: what is no GPU or does not tell that it is one, and what is not there any more, which
-    # keeps the VM from starting and can be taken away.
+    # Other devices that VMs claim: those that are no GPU or do not tell that they are one, and those that are gone, which
+    # keep a VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
             Assert-WinhostSent 'Test-WinhostPciPresent'
@@ -40,7 +40,7 @@ function Find-WinhostAssignments {
     }
 }
 
-function Read-WinhostHostPlace {
+function Read-WinhostHostAssignment {
     param($Function)
     if ($Function.instance -like 'PCIP\*') {
         return 'dismounted'
@@ -55,20 +55,20 @@ function Read-WinhostHostPlace {
 function Set-WinhostAssignableDevice {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('assignment')
-    $place = "$($Desired.assignment)"
+    $assignment = "$($Desired.assignment)"
     $vm = $null
-    if ($place -like 'assigned:*') {
-        $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $place.Substring(9) })
+    if ($assignment -like 'assigned:*') {
+        $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $assignment.Substring(9) })
     }
-    elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $place) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$place is no assignment."
+    elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $assignment) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$assignment is no assignment."
     }
-    $taken = Remove-WinhostAssignments $Key $place
-    if ($place -like 'host-*') {
-        Move-WinhostToHost $Key $place
+    $taken = Remove-WinhostAssignments $Key $assignment
+    if ($assignment -like 'host-*') {
+        Move-WinhostToHost $Key $assignment
         return
     }
-    Move-WinhostFromHost $Key $place $How
+    Move-WinhostFromHost $Key $assignment $How
     if ($null -ne $vm -and -not $taken.held) {
         Add-WinhostAssignment $Key $vm $taken.from
     }
@@ -76,7 +76,7 @@ function Set-WinhostAssignableDevice {
 
 function Add-WinhostAssignment {
     param($Key, $Vm, $From)
-    # Whether a VM can have it shows only when it is given; where it cannot, it goes back to the one that had it.
+    # Hyper-V tells only now whether the VM can have the device. If it cannot, the VMs that had it get it back.
     $function = Find-WinhostPciFunction $Key
     try {
         Add-VMAssignableDevice -VM $Vm -LocationPath $function.path -Confirm:$false -ErrorAction Stop
@@ -102,18 +102,19 @@ function Find-WinhostPciFunction {
 }
 
 function Remove-WinhostAssignments {
-    param($Key, [string]$Place)
-    # Whether the VM that is to have it has it already, and which others had it.
+    param($Key, [string]$Assignment)
+    # Tells whether the VM that is to have the device has it already (held), and which VMs lost it (from).
     $taken = @{ held = $false; from = @() }
-    foreach ($assignment in @(Find-WinhostAssignments)) {
-        if ($assignment.location -eq $Key.location) {
-            if ($assignment.assignment -eq $Place) {
-                $taken.held = $true
-            }
-            else {
-                Remove-VMAssignableDevice -VMAssignableDevice $assignment.assigned -Confirm:$false -ErrorAction Stop
-                $taken.from += $assignment.vm
-            }
+    foreach ($claim in @(Find-WinhostAssignments)) {
+        if ($claim.location -ne $Key.location) {
+            continue
+        }
+        if ($claim.assignment -eq $Assignment) {
+            $taken.held = $true
+        }
+        else {
+            Remove-VMAssignableDevice -VMAssignableDevice $claim.assigned -Confirm:$false -ErrorAction Stop
+            $taken.from += $claim.vm
         }
     }
     $script:WinhostOnce = @{}
@@ -121,16 +122,16 @@ function Remove-WinhostAssignments {
 }
 
 function Move-WinhostToHost {
-    param($Key, [string]$Place)
+    param($Key, [string]$Assignment)
     $function = Find-WinhostPciFunction $Key
-    if ((Read-WinhostHostPlace $function) -eq 'dismounted') {
+    if ((Read-WinhostHostAssignment $function) -eq 'dismounted') {
         Mount-VMHostAssignableDevice -LocationPath $function.path -Confirm:$false -ErrorAction Stop
         $function = Wait-WinhostMounted $Key
     }
-    if ((Read-WinhostHostPlace $function) -eq $Place) {
+    if ((Read-WinhostHostAssignment $function) -eq $Assignment) {
         return
     }
-    if ($Place -eq 'host-enabled') {
+    if ($Assignment -eq 'host-enabled') {
         Enable-PnpDevice -InstanceId $function.instance -Confirm:$false -ErrorAction Stop
     }
     else {
@@ -140,11 +141,11 @@ function Move-WinhostToHost {
 
 function Wait-WinhostMounted {
     param($Key)
-    # Windows meets the device again, under another instance id, some moments after the cmdlet returned.
+    # Windows lists the device again some moments after the cmdlet returned, under another instance id.
     for ($second = 0; $second -lt 30; $second++) {
         $script:WinhostOnce = @{}
         foreach ($function in @(Find-WinhostPciFunctions)) {
-            if ($function.key.location -eq $Key.location -and (Read-WinhostHostPlace $function) -ne 'dismounted') {
+            if ($function.key.location -eq $Key.location -and (Read-WinhostHostAssignment $function) -ne 'dismounted') {
                 return $function
             }
         }
@@ -154,12 +155,12 @@ function Wait-WinhostMounted {
 }
 
 function Move-WinhostFromHost {
-    param($Key, [string]$Place, $How)
-    if ($Place -eq 'dismounted' -and -not (Test-WinhostPciPresent $Key)) {
+    param($Key, [string]$Assignment, $How)
+    if ($Assignment -eq 'dismounted' -and -not (Test-WinhostPciPresent $Key)) {
         return
     }
     $function = Find-WinhostPciFunction $Key
-    $now = Read-WinhostHostPlace $function
+    $now = Read-WinhostHostAssignment $function
     if ($now -eq 'dismounted') {
         return
     }
