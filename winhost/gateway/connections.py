@@ -360,7 +360,7 @@ class ClientConnection(asyncio.Protocol):
         except Refused as refused:
             self._closed_to_more = True
             if self._framing.in_body or len(self._requests) >= MOST_AHEAD:
-                self._transport.abort()  # of a body, no engine has anything before its end
+                self._transport.abort()  # no engine has got a part of this body
                 return
             self._requests.append(Request(_NO_HEAD, self, refused))
         if self._held > _HELD_BYTES and not self._paused:

@@ -17,7 +17,7 @@ from .engine_control import EngineFault
 from .published import encoded
 from .request_rules import CHAT, COMPLETION, names_in
 
-_DEFAULT_TOKENS = 16  # of a completion that states no max_tokens
+_DEFAULT_TOKENS = 16  # the limit of a completion that states no max_tokens
 _LIMITS = ("max_tokens", "max_completion_tokens", "min_tokens")
 _MOST_TEXT = 1_048_576
 # Fields that mean the same for the rest of an answer as for all of it. With any other field, also one that a later vLLM
@@ -159,7 +159,7 @@ class Continued:
         self._before = self._here = 0  # tokens of the engines before this one, and of this one
         self._skip = ""  # white space that this engine says again
         self._rest = b""
-        self._later = self._role = False  # a second engine goes on; a role was told
+        self._later = self._role = False  # a second engine goes on; the client has been told a role
 
     @property
     def text(self) -> str:

@@ -158,7 +158,7 @@ class EngineConnection(asyncio.Protocol):
         if not data:
             return NOTHING
         try:
-            # `find`: `in` makes an error first, and then looks.
+            # `in` would build an exception before it searches; `find` does not.
             if self._straight and data.endswith(END_OF_EVENT) and data.find(USAGE) < 0 and self._write:
                 begins = CHUNKS.get(len(data))
                 if begins and data.startswith(begins):

@@ -18,9 +18,9 @@ from .gateway_metrics import PREFIX, family
 from .gateway_settings import PublishedModel
 
 _READ_S = 5
-_MOST_BYTES = 1_000_000  # one engine's
+_MOST_BYTES = 1_000_000  # of one engine
 _MOST_TOGETHER = 4_000_000
-_HOLDS_S = 1.0  # for so long everyone gets the same text, so that no engine is read all the time
+_HOLDS_S = 1.0  # seconds in which everyone gets the same text, so that no engine is read all the time
 _LINES_AT_ONCE = 100  # streams go on in between
 _LONGEST_LINE = 8_192
 _ASKED_IN = ("awake", "draining")

@@ -43,7 +43,9 @@ class EngineMoves:
             await self.look(member)
         if not member.on_the_gpu:
             return
-        if member.dead or not member.sleeps or member.state is TurnState.FAILED:  # a dead one answers no call to sleep
+        if (
+            member.dead or not member.sleeps or member.state is TurnState.FAILED
+        ):  # a dead engine answers no call to sleep
             await self.stop(member, from_image=member.dead and member.imaged is True)
             return
         if member.turns.image and await self._has_image(member):

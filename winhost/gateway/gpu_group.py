@@ -259,7 +259,7 @@ class GpuGroup:
         if (now := loop_time()) - self._watched < _WATCH_S:
             pauses = (m.not_before - now for m in self.members.values())
             ahead = (self._watched + _WATCH_S - now, left, *pauses)
-            return min((each for each in ahead if each > 0), default=0.0)  # of the first, rounding may leave nothing
+            return min((each for each in ahead if each > 0), default=0.0)  # rounding may leave 0 of the first
         self._watched = now
         for member in self.members.values():
             if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):

@@ -15,13 +15,15 @@ from .answer_framing import AnswerFraming, in_chunk
 from .connections import Request
 from .engine_control import EngineFault
 
-_PASSED = tuple((each, each.lower()) for each in ("Content-Type", "Content-Encoding", "Retry-After"))  # of an engine's
+_PASSED = tuple(
+    (each, each.lower()) for each in ("Content-Type", "Content-Encoding", "Retry-After")
+)  # headers of an engine that its client gets
 _PART_BYTES = 65_536
 _EVENTS = "text/event-stream"
 _REASONS = {int(each): each.phrase for each in HTTPStatus}
 
 
-@lru_cache(maxsize=1)  # to write it takes as long as the rest of a head
+@lru_cache(maxsize=1)  # writing it takes as long as the rest of a head
 def _date(now: int) -> str:
     return formatdate(now, usegmt=True)
 

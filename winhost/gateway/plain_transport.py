@@ -11,7 +11,7 @@ from typing import Any
 from .fair_selector import WITHOUT_KEY, FairSelector
 
 READ_BYTES = 65_536  # at a time: asyncio's own 256 KiB would come from the kernel and go back to it each time
-# Read first. More would pause reading, which asyncio has not begun yet, and Python 3.10 would begin all the same.
+# The size of the first read. More would pause reading: asyncio has not begun it yet, and Python 3.10 would begin it.
 FIRST_BYTES = 16_384
 _HIGH, _LOW = 65_536, 16_384  # bytes not yet taken by the client at which the protocol pauses and resumes, as asyncio's
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT

@@ -51,7 +51,7 @@ class Turns:
         keeper: "KeeperClient | None",
     ) -> None:
         self._limits = settings.limits
-        self._seats: dict[Seat, None] = {}  # in the order in which they came
+        self._seats: dict[Seat, None] = {}  # in the order of their requests
         self._line: FairLine[Waiter] = FairLine(self._begin)
         self.running = 0
         self._metrics = TurnMetrics()
