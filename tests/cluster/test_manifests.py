@@ -34,7 +34,7 @@ from winhost.model.workload import (
 )
 from winhost.serving.choice import serving
 from winhost.serving.profile import NAMES, profile
-from winhost.sizing.host_memory import engine_ram
+from winhost.sizing.memories import engine_ram
 
 PLACES = [(workload, "wsl" if workload == "over-two-gpus" else "l4") for workload in WORKLOADS]
 

@@ -1,7 +1,6 @@
 """The resources on a real Debian, through a real sshd: systemd, apt, and the files that winhost writes there."""
 
 import json
-import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from tests.linux.debian import INSIDE, Debian, Keyring, make_repository
 from tests.linux.unpacked import unpack_linux
-from tests.processes import PATIENCE_S, wait_for
+from tests.processes import PATIENCE_S, started, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.answers import Unavailable
@@ -185,7 +184,7 @@ def test_why_a_unit_failed_is_told_by_its_journal_without_secrets(agent: Agent, 
     # Journald is slower than systemd here: it goes on some time after the unit has failed.
     debian.run("systemctl", "kill", "--signal=STOP", "systemd-journald.service")
     late = f"until systemctl is-failed {key['unit']}; do sleep 0.1; done; sleep 1; pkill -CONT systemd-journal"
-    with subprocess.Popen(debian.inside("sh", "-c", late)), pytest.raises(RemoteError) as caught:
+    with started(debian.inside("sh", "-c", late)), pytest.raises(RemoteError) as caught:
         change(agent, "SystemdUnit", key, {"active": True})
     assert "the model is missing; HF_TOKEN=***; from https://me:***host/x" in caught.value.fault.message
     assert "canary" not in caught.value.fault.message

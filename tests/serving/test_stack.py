@@ -21,7 +21,7 @@ from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, Parallel, PerKey, Video, Workload
-from winhost.paths.stack_packages import video_packages
+from winhost.paths.linux import video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed

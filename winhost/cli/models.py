@@ -25,9 +25,8 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
 from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
-from winhost.hub.hub_repository import HubRepository
-from winhost.hub.model_folder import ModelFolder
 from winhost.hub.refreshed import refreshed
+from winhost.hub.repositories import HubRepository, ModelFolder
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole

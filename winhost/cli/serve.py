@@ -25,7 +25,7 @@ from winhost.findings.show import shown
 from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.key_lines import parse_key
 from winhost.gateway.settings_values import WrongSettings
-from winhost.hub.hub_repository import model_files
+from winhost.hub.repositories import model_files
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name

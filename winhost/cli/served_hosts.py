@@ -19,8 +19,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.fleet import AnyHost, Fleet, LinuxHost, load_fleet
-from winhost.model.fleet_path import find_fleet
+from winhost.model.fleet import AnyHost, Fleet, LinuxHost
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed
@@ -109,16 +108,6 @@ def is_this_linux(host: AnyHost | None) -> bool:
     return host.address.lower() in LOOPBACK and host.port == _SSH
 
 
-def known_fleet(fleet_file: Path | None) -> Fleet | None:
-    """Return None if there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
-    try:
-        return load_fleet(find_fleet(fleet_file))
-    except UsageError as error:
-        if error.code == "NoFleet" and fleet_file is None:
-            return None
-        raise
-
-
 def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
     """Return the endpoint that a run made on its host; None if it made none. checks: those at its end."""
     deployed = deployed_by(record)
@@ -150,7 +139,7 @@ class Targets:
 
     @classmethod
     def read(cls, fleet_file: Path | None) -> "Targets":
-        return cls.read_with(known_fleet(fleet_file))
+        return cls.read_with(named_hosts.known_fleet(fleet_file))
 
     @classmethod
     def read_with(cls, fleet: Fleet | None) -> "Targets":

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -16,7 +15,7 @@ from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
 from winhost.cli.output import say, show_command, with_fleet, write_file
-from winhost.cli.plan import named_with, planned_host
+from winhost.cli.plan import Planner
 from winhost.cli.plan_options import AskedPlan, FleetKeys, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.running import (
@@ -69,7 +68,7 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.hub.catalogue import catalogue, named
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -292,15 +291,16 @@ def _planned(
     path = variant if named else path_of(variant)
     settings = (*new_vm_settings(HostFacts(facts), path, joining, asked.settings), *asked.settings)
     options = AskedPlan(path, settings=read_settings(settings), allow_unverified=asked.allow_unverified)
-    keys = FleetKeys(asked.options.fleet_file, folder / PENDING)
+    planner = Planner(options, joining, FleetKeys(asked.options.fleet_file, folder / PENDING))
     with watching(reads=True) as watch:
-        again = read_live(host, watch, partial(named_with, options, joining, keys))
+        again = read_live(host, watch, planner.named)
         gpus = Target(HostFacts(again), variant).gpus
         used = joining.serving_gpus(again.host)
         if path_of(path) == "dda" and 0 < len(used) < len(gpus):  # the others stay with Windows
             joining.join_anew(again.host)
-            options = replace(options, gpus=tuple(gpu.location for gpu in used))
-        planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
+            gpu_names = tuple(gpu.location for gpu in used)
+            planner = replace(planner, asked=replace(options, gpus=gpu_names))
+        planned = planner.planned(Snapshot(host.name, again), watch)
     if isinstance(planned, WinhostError):
         raise planned
     plan = planned.plan

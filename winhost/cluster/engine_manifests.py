@@ -34,7 +34,7 @@ from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
 from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.kv_mirror import prune_program
-from winhost.sizing.host_memory import engine_ram
+from winhost.sizing.memories import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
 _SCRIPTS_MOUNT: Json = {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}

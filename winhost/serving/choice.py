@@ -28,7 +28,7 @@ from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import as_planned
+from winhost.sizing.memories import as_planned
 from winhost.wslconfig.keys import effective
 
 READ_SPEED = round(FROM_DISK * 1000)  # MB/s

@@ -23,8 +23,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """The resources that a container gets from its machine. The rows of a profile name these fields, and
-    `mount` for one of mounts.
+    """The share of a machine that a container gets. Rows of a profile name these fields, and `mount` for one of mounts.
 
     network_of: a container whose network it shares; gpus: all; cdi: the name of GPUs in a CDI specification; shm: the
     size of /dev/shm; stop: seconds until it is killed.

@@ -16,8 +16,7 @@ from winhost.model.workload import LoadFormat, Model, ModelState, Workload
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import pins
-from winhost.sizing.memories import RAM
+from winhost.sizing.memories import RAM, pins
 
 MEASURED = (
     "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
