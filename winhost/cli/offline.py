@@ -156,6 +156,7 @@ def _not_signed(script: str, command: str, output: str) -> WinhostError:
 
 
 _PLAN, _SUMS, _LOCK = "plan.json", "SHA256SUMS", "fetch.lock"
+_ON_THE_WEB = ("https://", "http://")
 
 
 @dataclass(frozen=True)
@@ -206,20 +207,20 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
     models = [
         WantedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
         for _, desired in _wanted_of(checked, "ModelFiles")
-        if str(desired.get("source")).startswith(("https://", "http://"))
+        if str(desired.get("source")).startswith(_ON_THE_WEB)
     ]
     models += [
         WantedModel(desired["source"], None, tuple(desired["wheels"]))
         for _, desired in _wanted_of(checked, "PythonVenv")
-        if str(desired.get("source")).startswith(("https://", "http://"))
+        if str(desired.get("source")).startswith(_ON_THE_WEB)
     ]
     for _, desired in _wanted_of(checked, "ReleaseFile"):
         source, _, name = str(desired.get("source")).rpartition("/")
-        if source.startswith(("https://", "http://")):
+        if source.startswith(_ON_THE_WEB):
             line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
             models.append(WantedModel(source, None, (line,), folder="releases"))
     pinned, guest = pinned_image(checked.request), None
-    if pinned is not None and pinned.place.startswith(("https://", "http://")):
+    if pinned is not None and pinned.place.startswith(_ON_THE_WEB):
         guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
     with watching() as watch:
         collection = Collection(folder, asked.there, lambda *done: watch(told(checked.host, *done)))
@@ -245,7 +246,7 @@ def _packages(
     found, machine = set[str](), asked.platform.partition("/")[2]
     for key, desired in _wanted_of(checked, "AptSource"):
         uri, suite = str(desired.get("uri")), str(desired.get("suite"))
-        if desired.get("present") and uri.startswith(("https://", "http://")):
+        if desired.get("present") and uri.startswith(_ON_THE_WEB):
             base, keys = uri.replace("$(ARCH)", machine), (str(desired["key"]).encode("ascii"),)
             source = PackageSource(base, suite, tuple(desired.get("components") or ()), keys)
             found |= collection.own_source(key["name"], uri, source, wanted, machine)

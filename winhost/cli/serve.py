@@ -41,7 +41,6 @@ from winhost.serving.levels import (
     MEASURED,
     ON_DISK,
     STOPPED,
-    Rest,
     choose,
     format_rest,
     format_wait,
@@ -277,20 +276,17 @@ def explain(
     click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
     if weights is not None and host_memory is not None:
         rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
-        click.echo(_sentence(choose(rungs, weights, swap_within), weights, swap_within))
+        chosen = choose(rungs, weights, swap_within)
+        said = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
+        said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
+        if swap_within is not None:
+            said += f", within {swap_within:g} s" if chosen.kept else f", which is later than {swap_within:g} s"
+        click.echo(f"{said}.")
         image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
         said = "A standby that does not fit beside its model is the same engine, started anew: after about "
         said += f"{image:.0f} s from its image on disk, {cold:.0f} s cold (estimates)."
         click.echo(f"{said} Requests wait for {Limits.hold} s.")
     return 0
-
-
-def _sentence(chosen: Rest, weights: float, within: float | None) -> str:
-    said = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
-    said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
-    if within is None:
-        return said + "."
-    return said + (f", within {within:g} s." if chosen.kept else f", which is later than {within:g} s.")
 
 
 def show_serving(

@@ -29,7 +29,13 @@ def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]
     settings = json.dumps(_settings(request), indent=1) + "\n"
     parse_settings(settings)
     config = _manifest(request, "ConfigMap", "v1", {"data": {**gateway_program(), "settings.json": settings}})
-    keys = (_keys(request, settings),) if request.keys else ()
+    keys = []
+    if request.keys:
+        # Hashes of keys: enough for the gateway to check a key, and useless as one.
+        text = "\n".join([*request.keys, ""])
+        check_key_names(settings, text)
+        body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
+        keys.append(manifest("Secret", "v1", request.keys_secret, request.namespace, body, GATEWAY))
     return (config, *keys, _network(request), _service(request), _deployment(request, config))
 
 
@@ -46,14 +52,6 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
     if request.tls_secret is not None:
         return {**listen, "tls": {"certificate": "certificate", "key": "key"}}
     return {**listen, "plain_http_beyond_this_machine": True}
-
-
-def _keys(request: ClusterRequest, settings: str) -> Mapping[str, Json]:
-    """The Secret with the hashes of keys: enough for the gateway to check a key, and useless as one."""
-    text = "\n".join([*request.keys, ""])
-    check_key_names(settings, text)
-    body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
-    return manifest("Secret", "v1", request.keys_secret, request.namespace, body, GATEWAY)
 
 
 def _network(request: ClusterRequest) -> Mapping[str, Json]:

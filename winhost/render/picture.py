@@ -82,20 +82,23 @@ def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
     sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in view.sockets]
     largest = max((gpu.memory or 0 for gpu in view.gpus), default=0)
     slots = [_gpu(view, gpu, largest) for gpu in view.gpus]
+    each = (within - RAIL - GAP * (columns - 1)) // columns  # width of a box
     boxes: list[Box] = []
     gpus: list[list[Box]] = []
     below = head[-1].y + GAP
     for contents in ([*sockets, _Content("memory", "Memory", (view.memory,))], slots, _vms(view)):
         for row in (contents[first : first + columns] for first in range(0, len(contents), columns)):
-            made = _row(row, below, width, columns)
+            height = max(content.height for content in row)  # of all in a row
+            lefts = (MARGIN + RAIL + position * (each + GAP) for position in range(len(row)))
+            made = [_box(content, left, below, each, height) for content, left in zip(row, lefts, strict=True)]
             boxes += made
             below = made[0].y + made[0].height + GAP
             if row[0].kind in ("gpu", "screen", "given"):
                 gpus.append(made)
         below += GAP // 2 if contents else 0
-    height = below - GAP // 2
-    frame = Box("host", 0, 0, width, height, head)
-    return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], gpus)), words(view))
+    whole = below - GAP // 2
+    frame = Box("host", 0, 0, width, whole, head)
+    return Picture(width, whole, (frame, *boxes), tuple(_bus(boxes[0], gpus)), words(view))
 
 
 def words(view: MachinePicture) -> str:
@@ -142,14 +145,6 @@ def _vms(view: MachinePicture) -> list[_Content]:
 
 
 # ---- where they stand
-
-
-def _row(row: Sequence[_Content], y: int, width: int, columns: int) -> list[Box]:
-    """Boxes side by side, each as high as the tallest."""
-    each = (width - 2 * MARGIN - RAIL - GAP * (columns - 1)) // columns
-    height = max(content.height for content in row)
-    left = MARGIN + RAIL
-    return [_box(content, left + place * (each + GAP), y, each, height) for place, content in enumerate(row)]
 
 
 def _box(content: _Content, x: int, y: int, width: int, height: int) -> Box:

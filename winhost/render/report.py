@@ -379,6 +379,8 @@ def _host(read: ReadHost, id_: str, needs: Needs) -> ReportHost:
     variants = [_variant(evaluation.assessment, fit) for fit in evaluation.fits]
     columns = [variant for path in evaluation.assessment.paths for variant in path.every_variant]
     gpus = [f"GPU {gpu.number}: {gpu.name}" for gpu in view.gpus if gpu.cuda]
+    best = next(variant for variant in columns if variant.path == evaluation.fits[0].variant)
+    offers = {each: tuple(o.capability for o in best.capabilities if o.verdict is each) for each in Verdict}
     return ReportHost(
         id=id_,
         name=facts.host,
@@ -399,7 +401,7 @@ def _host(read: ReadHost, id_: str, needs: Needs) -> ReportHost:
         others=tuple(variants[1:]),
         changes=verdict_text.changes(evaluation.fits[0], evaluation.changes),
         cheapest=evaluation.changes,
-        offers=_offers(next(variant for variant in columns if variant.path == evaluation.fits[0].variant)),
+        offers={verdict: names for verdict, names in offers.items() if names},
         columns=tuple((variant.path, variant.verdict) for variant in columns),
         rows=matrix(columns, needs),
         layout=None
@@ -436,11 +438,6 @@ def _variant(assessment: Assessment, fit: Fit) -> ReportVariant:
         lacking=tuple((verdict_text.named(offered), offered.verdict) for offered in fit.lacking),
         grounds=variant.grounds,
     )
-
-
-def _offers(variant: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
-    found = {verdict: tuple(o.capability for o in variant.capabilities if o.verdict is verdict) for verdict in Verdict}
-    return {verdict: names for verdict, names in found.items() if names}
 
 
 def _telling(variant: PathVerdict, reasons: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -72,7 +72,7 @@ def _disk_row(host: HostFacts, each: Instance[Disk]) -> tuple[str, ...]:
         disk.bus,
         "none" if disk.style == "RAW" else disk.style,
         format_fact(lambda: _partitions(host, disk)),
-        format_fact(lambda: _state(disk)),
+        format_fact(lambda: disk.health + ", offline" * disk.offline + ", read-only" * disk.read_only),
     )
 
 
@@ -80,8 +80,3 @@ def _partitions(host: HostFacts, disk: Disk) -> str:
     found = [part.state for part in on_disk(host, disk.guid)]
     named = (f"{part.letter}:" if part.letter else _KINDS.get(part.type, "another system's") for part in found)
     return ", ".join(named) or ("not read" if disk.style == "MBR" else "none")
-
-
-def _state(disk: Disk) -> str:
-    untouched = (("offline", disk.offline), ("read-only", disk.read_only))
-    return ", ".join((disk.health, *(word for word, is_so in untouched if is_so)))
