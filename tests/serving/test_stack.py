@@ -154,7 +154,7 @@ def test_limits_of_keys_are_settings_of_the_gateway() -> None:
         "tokens_per_minute": 200_000,
         "keys": {"alice": {"concurrent": 4, "tokens_per_minute": 200_000}},
     }
-    assert parse_settings(json.dumps(settings)).per_key.of("alice").concurrent == 4
+    assert parse_settings(json.dumps(settings)).per_key.keys["alice"].concurrent == 4
     assert "per_key" not in gateway_settings(made(plain))
 
 

@@ -53,7 +53,7 @@ class Computed:
     doubt: str | None = None
 
 
-# Hyper-V gives each GPU a PCI domain out of its VMBus id, by which the guest counts them.
+# Hyper-V derives a GPU's PCI domain from its VMBus id, and the guest numbers GPUs by their domains.
 _ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of its own, and these GPUs are not alike"
 
 
@@ -209,7 +209,7 @@ def _media(case: Case) -> Computed:
 
 
 def _mirror_folder(case: Case) -> Computed:
-    """Both engines of a model have one, so that a standby reads what the first one computed."""
+    """The mirror's folder. Both engines of a model share it, so that a standby reads what the first one computed."""
     folder = kv_folder(case.model.served_name)
     return Computed(Mount(folder, folder), "by the model's name")
 
