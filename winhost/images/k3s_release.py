@@ -37,7 +37,7 @@ class ReleaseAsset:
 
 def k3s_release(version: str, *, images: bool, mirror: str | None = None) -> tuple[ReleaseAsset, ...]:
     """Asks for the hashes of a release and the sizes of its files, over TLS. images: also those for a Linux without a
-    network; mirror: another place with a folder of each release. Raises UsageError (NoRelease), WinhostError
+    network; mirror: another address with a folder of each release. Raises UsageError (NoRelease), WinhostError
     (ReleaseRefused).
     """
     if not _VERSION.fullmatch(version):

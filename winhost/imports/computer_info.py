@@ -14,7 +14,7 @@ from winhost.imports.observation import (
     Value,
     format_list,
     json_value,
-    told,
+    observed,
 )
 from winhost.imports.systeminfo import edition_of_sku
 from winhost.model.units import KiB
@@ -127,7 +127,7 @@ def _firmware(info: Mapping[str, Json]) -> State:
     if isinstance(listed, list):
         numbers = [_whole(item, _SECURITY) for item in listed]
         unknown = Unreported("Get-ComputerInfo has a word there that is not known")
-        security = told(None if None in numbers else numbers, unknown)
+        security = observed(None if None in numbers else numbers, unknown)
     return {
         "manufacturer": _text(info, "CsManufacturer"),
         "model": _text(info, "CsModel"),
@@ -145,16 +145,16 @@ def _firmware(info: Mapping[str, Json]) -> State:
 
 def _text(info: Mapping[str, Json], name: str) -> Value:
     value = info.get(name)
-    return told(value.strip() if isinstance(value, str) else None, _EMPTY)
+    return observed(value.strip() if isinstance(value, str) else None, _EMPTY)
 
 
 def _flag(info: Mapping[str, Json], name: str) -> Value:
     value = info.get(name)
-    return told(value if isinstance(value, bool) else None, _EMPTY)
+    return observed(value if isinstance(value, bool) else None, _EMPTY)
 
 
 def _number(info: Mapping[str, Json], name: str, words: Mapping[str, int] | None = None) -> Value:
-    return told(_whole(info.get(name), words or {}), _EMPTY)
+    return observed(_whole(info.get(name), words or {}), _EMPTY)
 
 
 def _whole(value: Json, words: Mapping[str, int]) -> int | None:
@@ -168,4 +168,4 @@ def _changed(value: Value, change: Callable[[Any], Json]) -> Value:
     if isinstance(value, Unreported):
         return value
     unknown = Unreported(f"Get-ComputerInfo says {value.value!r}, which is not known")
-    return told(change(value.value), unknown)
+    return observed(change(value.value), unknown)

@@ -18,8 +18,8 @@ from winhost.imports.observation import (
     Value,
     Worth,
     document,
+    observed,
     text_at,
-    told,
     tree,
 )
 from winhost.imports.systeminfo import system_by_name
@@ -121,7 +121,7 @@ def _system(system: Element) -> State:
 
 def _text(written: str | None) -> Value:
     """A text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
-    return told(written, _NOT_TOLD, Worth.ROUGH)
+    return observed(written, _NOT_TOLD, Worth.ROUGH)
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
@@ -162,9 +162,9 @@ def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
         "name": Observation(text_at(first, "CardName") or "display adapter"),
         "kind": Observation("display"),
         "device_class": Observation("Display"),
-        "driver_version": told(text_at(first, "DriverVersion"), _NOT_TOLD),
-        "driver_model": told(model and model[1], _NOT_TOLD),
-        "vram": told(int(vram[1]) * MiB if vram else None, _NOT_TOLD, Worth.ROUGH),
+        "driver_version": observed(text_at(first, "DriverVersion"), _NOT_TOLD),
+        "driver_model": observed(model and model[1], _NOT_TOLD),
+        "vram": observed(int(vram[1]) * MiB if vram else None, _NOT_TOLD, Worth.ROUGH),
     }
     if text_at(first, "DeviceProblemCode") == "No Problem":
         state["problem"] = Observation(0)

@@ -15,7 +15,7 @@ from winhost.imports.observation import (
     Value,
     Worth,
     format_list,
-    told,
+    observed,
 )
 from winhost.model.units import MiB
 
@@ -91,8 +91,8 @@ def read_gpus(text: str) -> FileObservations:
         if found is None:
             continue
         state: State = {
-            "partitions": told(int(partitions) if re.fullmatch(r"\d{1,4}", partitions) else None, _EMPTY),
-            "valid_counts": told(listed, _EMPTY),
+            "partitions": observed(int(partitions) if re.fullmatch(r"\d{1,4}", partitions) else None, _EMPTY),
+            "valid_counts": observed(listed, _EMPTY),
             "used": _EMPTY,
         }
         states[gpu] = state

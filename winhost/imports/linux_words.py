@@ -7,7 +7,7 @@ memory. In a VM these are the VM's, and stay unread.
 import re
 from collections.abc import Mapping
 
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Worth, told
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Worth, observed
 from winhost.model.units import GiB, KiB, MiB
 
 _KERNEL = r"(?P<major>\d{1,2})\.(?P<minor>\d{1,3})\.[\w.]{1,20}-microsoft-standard"
@@ -84,7 +84,7 @@ def _of_machine(text: str, name: str) -> dict[str, Mapping[str, State]]:
         number, unit = float(memory[1].replace(",", ".")), memory[2]
         known = unit or int(number) in _IN_KIB
         total = round(number * (_UNITS[unit] if unit else KiB)) if known else None
-        resources["Memory"] = {"": {"total": told(total, Unreported(_NO_UNIT), Worth.ROUNDED)}}
+        resources["Memory"] = {"": {"total": observed(total, Unreported(_NO_UNIT), Worth.ROUNDED)}}
     return resources
 
 

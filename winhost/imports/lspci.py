@@ -12,8 +12,8 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    observed,
     sections,
-    told,
 )
 
 _BEFORE = r"^[ \t]*(?:IOMMU [Gg]roups? \d+:? +)?"  # as scripts list the groups of an IOMMU
@@ -118,7 +118,7 @@ def _device_type(block: str) -> Value:
     express = _EXPRESS.search(block)
     if express is None:
         return Unreported("this listing has no capabilities: make it as root, with lspci -vv -nn")
-    return told(_ENDPOINTS.get(express[1]), Unreported(f"lspci calls it '{express[1]}'"))
+    return observed(_ENDPOINTS.get(express[1]), Unreported(f"lspci calls it '{express[1]}'"))
 
 
 def _ranges(block: str) -> Value:
@@ -130,6 +130,6 @@ def _ranges(block: str) -> Value:
     ranges: list[Json] = []
     for region in found:
         if not re.fullmatch("[0-9a-f]{1,16}", region["start"]) or region["size"] is None:
-            return Unreported(f"Linux gave a memory region no place ({region['start']})")
+            return Unreported(f"Linux gave a memory region no address ({region['start']})")
         ranges.append({"start": int(region["start"], 16), "length": int(region["size"]) * _UNITS[region["unit"]]})
     return Observation(sorted(ranges, key=lambda each: each["start"]))

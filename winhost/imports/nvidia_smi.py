@@ -19,9 +19,9 @@ from winhost.imports.observation import (
     Value,
     Worth,
     document,
+    observed,
     sections,
     text_at,
-    told,
     tree,
 )
 from winhost.model.units import MiB, size
@@ -128,7 +128,7 @@ def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
         "driver_model": Observation(row["mode"]) if windows else _not_told(wsl=wsl),
         "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
         "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
-        "vram": told(int(row["memory"]) * MiB if row["memory"] else None, _NO_VRAM, Worth.ROUGH),
+        "vram": observed(int(row["memory"]) * MiB if row["memory"] else None, _NO_VRAM, Worth.ROUGH),
     }
     return SeenFunction(ids="", state=state, address=_address(row["address"]))
 
@@ -238,13 +238,13 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     state: dict[str, Value] = {
         "name": Observation(name, Worth.DRIVER),
         "kind": Observation("display"),  # it lists nothing else
-        "base_class": told(int(base_class, 16) if known_class else None, Unreported("not told by this driver")),
+        "base_class": observed(int(base_class, 16) if known_class else None, Unreported("not told by this driver")),
         "driver_model": Observation(model) if windows else _not_told(wsl=wsl),
         "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
         "ranges": Unreported(
             f"nvidia-smi names the size of BAR1 alone{bar1_told}; lspci -vv or the host itself tells all"
         ),
-        "vram": told(memory, _NO_VRAM, Worth.EXACT if windows else Worth.DRIVER),
+        "vram": observed(memory, _NO_VRAM, Worth.EXACT if windows else Worth.DRIVER),
     }
     # `Yes` does not say how many, and GPUs without outputs say it, too.
     if windows and text_at(gpu, "display_attached") == "No":

@@ -66,7 +66,7 @@ Value: TypeAlias = Observation | Unreported
 State: TypeAlias = Mapping[str, Value]
 
 
-def told(value: Json, otherwise: Unreported, worth: Worth = Worth.EXACT) -> Value:
+def observed(value: Json, otherwise: Unreported, worth: Worth = Worth.EXACT) -> Value:
     """The observation of a value, unless it is None or an empty text."""
     return otherwise if value is None or value == "" else Observation(value, worth)
 

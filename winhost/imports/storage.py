@@ -20,8 +20,8 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     json_value,
+    observed,
     sections,
-    told,
 )
 
 DISK_NUMBER = "disk number "
@@ -88,7 +88,7 @@ def _partition(partition: Mapping[str, Json]) -> State:
     number = _number(partition.get("DiskNumber"))
     letter = _text(str(partition.get("DriveLetter") or "").replace("\0", ""))
     return {
-        "disk": told(None if number is None else f"{DISK_NUMBER}{number}", _EMPTY),
+        "disk": observed(None if number is None else f"{DISK_NUMBER}{number}", _EMPTY),
         "number": _value(partition, "PartitionNumber", _number),
         "offset": _value(partition, "Offset", _number),
         "size": _value(partition, "Size", _number),
@@ -102,7 +102,7 @@ def _partition(partition: Mapping[str, Json]) -> State:
 
 
 def _value(said: Mapping[str, Json], name: str, shape: Callable[[Any], Json]) -> Value:
-    return told(shape(said.get(name)), _EMPTY)
+    return observed(shape(said.get(name)), _EMPTY)
 
 
 def _text(value: Json) -> str | None:
@@ -181,9 +181,9 @@ def _status(english: dict[str, str]) -> State:
     percentage = re.match(r"(\d{1,3})(?:[.,]\d+)?%", english.get("Percentage Encrypted", ""))
     protection = {"Protection On": "on", "Protection Off": "off"}.get(english.get("Protection Status", ""))
     return {
-        "conversion": told(_CONVERSIONS.get(conversion, conversion.lower().replace(" ", "-")), _ELSEWHERE),
-        "percentage": told(int(percentage[1]) if percentage else None, _ELSEWHERE),
-        "protection": told(protection, _ELSEWHERE),
+        "conversion": observed(_CONVERSIONS.get(conversion, conversion.lower().replace(" ", "-")), _ELSEWHERE),
+        "percentage": observed(int(percentage[1]) if percentage else None, _ELSEWHERE),
+        "protection": observed(protection, _ELSEWHERE),
         "protectors": Unreported("manage-bde -protectors -get says it"),
         "pcrs": Unreported("manage-bde -protectors -get says it"),
     }

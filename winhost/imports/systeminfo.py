@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from io import StringIO
 
 from winhost.core.answers import Json
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth, told
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    State,
+    Unreported,
+    Value,
+    Worth,
+    observed,
+)
 from winhost.model.units import MiB
 
 LIST = re.compile(r"^OS Name:\s", re.MULTILINE)
@@ -113,8 +122,8 @@ def _elsewhere(text: str) -> FileObservations:
     return FileObservations(
         host=host or None,
         resources={
-            "OperatingSystem": {"": {**system, "architecture": _told(architecture(values[kind]))}},
-            "Firmware": {"": {"manufacturer": _told(values[kind - 2]), "model": _told(values[kind - 1])}},
+            "OperatingSystem": {"": {**system, "architecture": _observed(architecture(values[kind]))}},
+            "Firmware": {"": {"manufacturer": _observed(values[kind - 2]), "model": _observed(values[kind - 1])}},
             "Memory": {"": dict(zip(("total", "free"), map(_amount, [*memory, None, None]), strict=False))},
         },
         advice="of other languages systeminfo is read by its order alone: Get-ComputerInfo | ConvertTo-Json tells more",
@@ -127,19 +136,19 @@ def system_by_name(name: str, host: str, build: int | None) -> State:
     sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
     client = 1 if _CLIENT.match(name) else None
     return {
-        "hostname": _told(host),
-        "caption": _told(name),
-        "product_type": _told(client),
-        "product_options": _told(_PRODUCT_OPTIONS.get(client or 0)),
-        "sku": _told(sku, Worth.ROUGH),
-        "edition_id": _told(edition_id, Worth.ROUGH),
-        "build": _told(build),
+        "hostname": _observed(host),
+        "caption": _observed(name),
+        "product_type": _observed(client),
+        "product_options": _observed(_PRODUCT_OPTIONS.get(client or 0)),
+        "sku": _observed(sku, Worth.ROUGH),
+        "edition_id": _observed(edition_id, Worth.ROUGH),
+        "build": _observed(build),
     }
 
 
 def edition_of_sku(sku: Json) -> Value:
     """The edition id that belongs to an SKU, for tools that tell only the number."""
-    return _told(next((edition for number, edition in _EDITIONS.values() if number == sku), None), Worth.ROUGH)
+    return _observed(next((edition for number, edition in _EDITIONS.values() if number == sku), None), Worth.ROUGH)
 
 
 def _values(text: str) -> list[str]:
@@ -153,7 +162,7 @@ def _values(text: str) -> list[str]:
 def _amount(found: re.Match[str] | None) -> Value:
     """An amount of memory. systeminfo prints whole MB, which are MiB, with the separators of the country."""
     digits = re.sub(r"\D", "", found[1]) if found else ""
-    return _told(int(digits) * MiB if 0 < len(digits) <= _MOST_DIGITS else None, Worth.ROUGH)
+    return _observed(int(digits) * MiB if 0 < len(digits) <= _MOST_DIGITS else None, Worth.ROUGH)
 
 
 def _list(text: str) -> Mapping[str, str]:
@@ -180,9 +189,9 @@ def _system(info: Mapping[str, str]) -> State:
     version = _VERSION.search(info.get("OS Version", ""))
     return {
         **system_by_name(name, info.get("Host Name", ""), int(version[2]) if version else None),
-        "product_type": _told(product_type),  # in English it also says that a server is a domain controller
-        "product_options": _told(_PRODUCT_OPTIONS.get(product_type or 0)),
-        "architecture": _told(architecture(info.get("System Type", ""))),
+        "product_type": _observed(product_type),  # in English it also says that a server is a domain controller
+        "product_options": _observed(_PRODUCT_OPTIONS.get(product_type or 0)),
+        "architecture": _observed(architecture(info.get("System Type", ""))),
     }
 
 
@@ -196,8 +205,8 @@ def _firmware(info: Mapping[str, str]) -> State:
     running = requirements.startswith(_HYPERVISOR)
     known = running or _MONITOR_MODE in requirements  # neither where the text was cut short
     state: dict[str, Value] = {
-        "manufacturer": _told(info.get("System Manufacturer")),
-        "model": _told(info.get("System Model")),
+        "manufacturer": _observed(info.get("System Manufacturer")),
+        "model": _observed(info.get("System Model")),
     }
     if known:
         state["hypervisor_present"] = Observation(running)
@@ -209,8 +218,8 @@ def _firmware(info: Mapping[str, str]) -> State:
 
 def _flag(requirements: str, name: str) -> Value:
     found = re.search(rf"{name}: (Yes|No)\b", requirements)
-    return _told(found[1] == "Yes" if found else None)
+    return _observed(found[1] == "Yes" if found else None)
 
 
-def _told(value: Json, worth: Worth = Worth.EXACT) -> Value:
-    return told(value, _UNREPORTED, worth)
+def _observed(value: Json, worth: Worth = Worth.EXACT) -> Value:
+    return observed(value, _UNREPORTED, worth)

@@ -131,9 +131,7 @@ class UbuntuDecisions(ContainersInside):
         return made is not None and made.made is True and self._facts.the(RunningSystem).linux is not None
 
     def install_plan(self) -> InstallPlan:
-        """The parts and places of the installation, from the host's present answers. Raises RefusedError (NotPrepared),
-        MissingFact.
-        """
+        """The installation by the host's present answers. Raises RefusedError (NotPrepared), MissingFact."""
         asked = self._asked
         if asked.key is None:
             raise Refusal(
