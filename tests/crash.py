@@ -9,10 +9,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from itertools import repeat
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +25,7 @@ from tests.powershell.conftest import why_not
 from tests.powershell.test_killed_at_random import HOST, Kills
 from tests.powershell.twins import machine
 
-SCRIPTS = "scripts in PowerShell"
+SCRIPTS = tuple(f"scripts in PowerShell, bundle {number}" for number in range(1, 4))
 
 
 @dataclass
@@ -34,23 +34,22 @@ class Count:
 
     kills: int = 0
     ways: int = 0
-    differences: int = 0
+    differences: tuple[str, ...] = ()
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.kills + other.kills, self.ways + other.ways, self.differences + other.differences)
 
     def __str__(self) -> str:
-        return f"{self.kills} kills, {self.ways} ways on or back, {self.differences} differences"
+        return f"{self.kills} kills, {self.ways} ways on or back, {len(self.differences)} differences"
 
     @contextmanager
     def way(self, where: str) -> Iterator[None]:
-        """Count this way on or back, and say what it ended with where it did not end as undisturbed."""
+        """Count this way on or back, and note what it ended with where it did not end as undisturbed."""
         self.ways += 1
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever a run or a check ends with
-            self.differences += 1
-            click.echo(f"{where}: {error!r}", err=True)
+            self.differences += (f"{where}: {error!r}",)
 
 
 @dataclass(frozen=True)
@@ -87,25 +86,23 @@ def in_world(name: str, folder: Path, kills: int, seed: int) -> Count:
     return count
 
 
-def of_scripts(_: str, folder: Path, kills: int, seed: int) -> Count:
-    """Apply.ps1 and Rollback.ps1, each killed up to twice for one end."""
-    count, tries = Count(), 0
+def of_scripts(name: str, folder: Path, kills: int, seed: int) -> Count:
+    """Apply.ps1 and Rollback.ps1 of one bundle, each killed up to twice: a start takes longer than all of a world."""
+    count = Count()
     with a_person(machine(HOST)) as person:
-        while count.kills < kills:
-            tries += 1
-            run = Kills(person, folder / str(tries), f"{seed} {tries}")
-            with count.way(f"scripts, try {tries} of seed {seed}"):
-                run.there_and_back()
-            count.kills += run.count
+        run = Kills(person, folder, f"{seed} {name}")
+        with count.way(name):
+            run.there_and_back()
+        count.kills += run.count
     return count
 
 
-def killed(name: str, kills: int, seed: int) -> tuple[Count, float]:
+def killed(name: str, kills: int, seed: int) -> tuple[str, Count, float]:
     """Count in one world, and how many seconds that took."""
     began = time.monotonic()
-    with TemporaryDirectory() as folder:
-        count = (of_scripts if name == SCRIPTS else in_world)(name, Path(folder), kills, seed)
-    return count, time.monotonic() - began
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        count = (of_scripts if name in SCRIPTS else in_world)(name, Path(folder), kills, seed)
+    return name, count, time.monotonic() - began
 
 
 @click.command()
@@ -115,15 +112,15 @@ def killed(name: str, kills: int, seed: int) -> tuple[Count, float]:
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes at once.")
 def main(kills: int, seed: int, only: str, jobs: int) -> None:
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    worlds = [*([] if why_not() else [SCRIPTS]), *(name for name, case in CASES.items() if root or not case.root)]
-    worlds = [name for name in worlds if only in name]
+    longest_first = [name for name in reversed([*CASES]) if root or not CASES[name].root]
+    worlds = [name for name in (*(() if why_not() else SCRIPTS), *longest_first) if only in name]
     whole, began = Count(), time.monotonic()
     with ProcessPoolExecutor(jobs) as pool:
         while worlds and whole.kills < kills:  # a short run has fewer moments than its share
-            share = -(-(kills - whole.kills) // len(worlds))
-            found = pool.map(killed, worlds, repeat(share), repeat(seed))
-            for name, (count, seconds) in zip(worlds, found, strict=True):
-                click.echo(f"{name}: {count}, {seconds:.0f} s")
+            share = -(-(kills - whole.kills) // (len({*worlds} - {*SCRIPTS}) or 1))
+            for done in as_completed([pool.submit(killed, name, share, seed) for name in worlds]):
+                name, count, seconds = done.result()
+                click.echo("\n  ".join((f"{name}: {count}, {seconds:.0f} s", *count.differences)))
                 whole += count
             seed += 1
     click.echo(f"{whole}, {time.monotonic() - began:.0f} s")

@@ -165,7 +165,7 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
 
 @contextmanager
 def at_line(number: int, send: Callable[[], None]) -> Iterator[list[int]]:
-    """Call `send` before the so-manieth line of the engine is run. Gives how many were."""
+    """Call `send` before this line of the engine, counted from 1. Yields the count so far."""
     count = [0]
 
     def line(frame: FrameType, event: str, arg: object) -> Any:

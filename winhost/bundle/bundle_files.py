@@ -1,4 +1,4 @@
-"""The same plan as files for a person to run by hand: scripts, the plan, a readme for it, and sums.
+"""A plan as files that a person runs by hand: scripts, the plan, a readme for it, and sums.
 
 The scripts are constant text: every value of a plan stays in plan.json, which they read as data.
 """
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from winhost import __version__, core
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.core.order import change_of
 from winhost.core.rules import as_json
-from winhost.core.steps import Change, Step
+from winhost.core.steps import Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
@@ -283,9 +284,7 @@ def _step_for_scripts(step: Step) -> dict[str, object]:
 
 
 def _attachment(step: Step) -> Attachment | None:
-    return (
-        WINDOWS[step.resource].upload(Change(step.key, step.before, step.desired)) if step.resource in WINDOWS else None
-    )
+    return WINDOWS[step.resource].upload(change_of(step)) if step.resource in WINDOWS else None
 
 
 def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:

@@ -141,7 +141,9 @@ def bundle_of(files: Files) -> Bundle:
 
 
 def load(text: bytes) -> Any:
-    """Not by its name: Python would take what it once compiled of another text."""
+    """Run the agent's text as a module. It is not imported by its name: Python would take what it once compiled of
+    another text.
+    """
     agent = types.ModuleType("agent")
     agent.__dict__["PROGRAM"] = text.decode("ascii")  # what undoes a change that nobody keeps
     exec(compile(text, "agent.py", "exec", dont_inherit=True), agent.__dict__)  # noqa: S102 - its sum was checked
@@ -186,7 +188,7 @@ def refuse_others(bundle: Bundle) -> None:
 
 
 def refuse_other_machine(bundle: Bundle) -> None:
-    """A Linux of its own by its id, which was read when the plan was made."""
+    """Refuse another machine than that of the plan, by its id, which was read when the plan was made."""
     here = bundle.agent.content(MACHINE_ID).decode("ascii", "replace").strip()
     if here != bundle.plan["machine_id"]:
         what = f"this is another machine: its id is {here}, and the plan is for {bundle.plan['machine_id']}"
@@ -202,7 +204,7 @@ def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
 
 
 class Here:
-    """Stands where the agent has its wire: nobody leaves, so a change that is under way is waited for."""
+    """Takes the place of the agent's wire. Nobody leaves it, so a change that is under way is waited for."""
 
     def gone(self, within: float) -> bool:
         time.sleep(within)
@@ -264,7 +266,7 @@ def add_named(bundle: Bundle, resources: State) -> None:
 
 
 def own_facts(bundle: Bundle) -> State:
-    """The beginning of a document of facts."""
+    """Begin a document of facts about this machine."""
     read_at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     known = {"host": bundle.plan["host"], "origin": bundle.plan["origin"], "read_at": read_at, "winhost": WINHOST}
     return {"schema": "winhost.facts/3", **known, "resources": {}}

@@ -67,7 +67,7 @@ def told_apart(run: Run, command: str, action: Callable[[Run], Result]) -> Resul
 
 
 def settle(run: Run) -> None:
-    """The restart that the last call of this run asked for."""
+    """Finish the restart that the last call of this run asked for."""
     if not run.check:
         run.finish_restart()
     elif run.owes_restart() and run.record.restarting_from in (None, run.session.boot_id()):
@@ -98,8 +98,8 @@ def forward(run: Run) -> Result:
 
 
 def now_expected(run: Run) -> list[DesiredResource]:
-    """The states that are expected now. Where another bundle follows, without those that held when the plan was made
-    and are only waited for: the steps of this one may end that, and only those of the next bring it back.
+    """The states that are expected now. Where another bundle follows, goals that held when the plan was made and are
+    only waited for are left out: the steps of this one may end them, and only those of the next one bring them back.
     """
     planned = {identity(step["resource"], step["key"]) for step in run.bundle.stage["steps"]}
     return [
@@ -112,7 +112,7 @@ def now_expected(run: Run) -> list[DesiredResource]:
 
 
 def resume(run: Run) -> None:
-    """A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run."""
+    """Continue a run of this plan that has not ended. After one that has ended, a new run begins."""
     for name in reversed(run.journal.names()):
         if not name.startswith(f"{run.bundle.sum}."):
             continue
@@ -183,8 +183,8 @@ def not_judged(each: State) -> str:
 
 
 def find_standing(run: Run) -> bool:
-    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
-    earlier one?
+    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Returns whether an
+    earlier one stands, too.
     """
     mine: list[tuple[str, ReadJournal]] = []
     later = never = ""

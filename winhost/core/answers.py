@@ -33,7 +33,7 @@ class RemoteFault:
 
 @dataclass(frozen=True)
 class Unknown:
-    """It exists or not, but could not be read."""
+    """The host could not read it: it may exist or not."""
 
     unknown: RemoteFault
 
@@ -109,7 +109,7 @@ def identity(resource: str, key: Key) -> Id:
 
 
 def fault(error: Mapping[str, Any]) -> RemoteFault:
-    """An error as the agent writes it."""
+    """Read an error as the agent writes it."""
     return RemoteFault(
         category=error["category"],
         code=error.get("code", ""),

@@ -21,7 +21,7 @@ class Check:
 
 
 def check(desired: DesiredResource, host: HostAnswers, unread: Callable[[MissingFact], str]) -> list[Check]:
-    """A check for each property of a goal. unread: a sentence about what was not read."""
+    """Check each property of a goal. unread: makes a sentence about what was not read."""
     try:
         state = host.state_of(desired.resource, desired.key)
     except MissingFact as missing:

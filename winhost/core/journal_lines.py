@@ -19,7 +19,7 @@ MOST_VALUES = 200_000
 
 
 class DamagedLine(Exception):
-    """It is not as winhost wrote it, or not where it was written."""
+    """A line is not as winhost wrote it, or not where it was written."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
@@ -38,7 +38,7 @@ class LineFormat:
         return self.as_text(entry).encode() + b"\n"
 
     def following(self, entries: Sequence[RawEvent], at: str, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The entry that comes behind these."""
+        """Make the entry that comes after these."""
         entry = {"n": len(entries) + 1, "at": at, "event": event, **fields, "previous": last_hash(entries)}
         return {**entry, "hash": self._hash(entry)}
 
@@ -64,7 +64,7 @@ class LineFormat:
 
 
 def read_line(number: int, text: bytes) -> RawEvent:
-    """Raises DamagedLine."""
+    """Parse a line. Raises DamagedLine."""
     if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
         raise DamagedLine(number, "not as winhost writes it: too many values")
     try:
@@ -81,8 +81,8 @@ def last_hash(entries: Sequence[RawEvent]) -> str:
 
 
 def append(descriptor: int, line: bytes, size: int) -> None:
-    """The whole line, or nothing of it, behind the bytes that are known to be there. The file is opened with O_APPEND.
-    Raises OSError.
+    """Append the whole line, or nothing of it, behind the bytes that are known to be there. The file is opened with
+    O_APPEND. Raises OSError.
     """
     if os.fstat(descriptor).st_size != size:  # what follows from a line before that one would make two ends of it
         raise OSError(errno.EBUSY, "it ends otherwise than this run left it")

@@ -72,7 +72,7 @@ class Loop:
         raise NotImplementedError
 
     def check_restarted(self) -> None:
-        """Raises where another system runs after the restart than was to."""
+        """Raises if another system runs after the restart than the one that was to start."""
 
     def forget(self, but: Iterable[Id]) -> None:
         """Take the marks of the run off the host, but those of these resources."""
@@ -86,7 +86,7 @@ class Loop:
         raise NotImplementedError
 
     def write(self, event: str, **fields: Any) -> None:
-        """An entry in the journal, which is on disk and in `record` when this returns."""
+        """Write an entry to the journal. It is on disk, and in `record`, when this returns."""
         raise NotImplementedError
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
@@ -117,7 +117,7 @@ class Loop:
     # ---- steps
 
     def do(self, steps: Sequence[Step]) -> None:
-        """Steps in their order, then the restart that they ask for."""
+        """Do the steps in their order, then the restart that they ask for."""
         self.refuse_without_consent(steps)
         for number, step in enumerate(steps, start=1):
             self.stop_if_asked()
@@ -187,7 +187,7 @@ class Loop:
     # ---- restarts
 
     def finish_restart(self) -> None:
-        """The restart that a killed run was waiting for, or had still to ask for."""
+        """Do the restart that a killed run was waiting for, or had still to ask for."""
         if self.owes_restart():
             self._restart()
 
@@ -232,7 +232,7 @@ class Loop:
         raise NotImplementedError
 
     def turn_of(self, goal: DesiredResource) -> Turn:
-        """When it goes back."""
+        """Say when a goal goes back."""
         return turn_of(goal, self.host.rules)
 
     def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:

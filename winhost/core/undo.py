@@ -280,7 +280,9 @@ def _is_as_found(touched: ChangedResource, host: HostAnswers) -> bool:
 def find_undo(
     rules: ResourceRules, before: Mapping[str, Json], after: Mapping[str, Json], now: Mapping[str, Json]
 ) -> Undo:
-    """before: what the run changed, as it was found; after: the state that it left. Raises MissingFact."""
+    """Apply the rule of a resource. before: what the run changed, as it was found; after: the state that it left.
+    Raises MissingFact.
+    """
     rule = rules.undo
     states = {"before": before, "after": after, "now": _Read(rules.name, now)}
     for name in before:
@@ -298,7 +300,7 @@ def find_undo(
 
 
 def _left_alone(rule: UndoRule, states: States) -> Undo | None:
-    """Nothing, or why it is kept, where a condition says so."""
+    """Apply the conditions under which nothing is undone, or the resource is kept. None: no condition holds."""
     if any(hold(each, states) for each in rule.gone_if):
         return {}
     for unknown in rule.unknown_if:

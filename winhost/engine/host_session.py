@@ -140,7 +140,7 @@ class HostSession:
         return None
 
     def hand_over(self, resource: str, key: Key, desired: Mapping[str, Json], secret: str) -> None:
-        """Give what this run made something that is made at the moment of use, and stands in no plan and no journal."""
+        """Give something that this run made what is made at the moment of use, and stands in no plan and no journal."""
         now = self.state(resource, key) or {}
         expect = {name: now.get(name) for name in desired}
         within = max(self._within, RESOURCE_TYPES[resource].lasts(Change(key, {}, desired)))
@@ -181,7 +181,7 @@ class HostSession:
         return self._before_now(step)
 
     def _slice(self, agent: Agent, step: Step, at: int, address: str, patient: bool) -> Received:
-        """patient: more of it has come before, so what breaks off is tried again."""
+        """Fetch a slice. patient: more of it has come before, so what breaks off is tried again."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return agent.pull(*_of(step), at, address, _FETCHING)
@@ -198,7 +198,7 @@ class HostSession:
         return {name: now.get(name) for name in step.before}
 
     def _sending(self, step: Step, source: uploads.OpenAttachment, received: Received) -> Iterator[int]:
-        """Fetched by the host or written there, where that was asked for and can be; else in pieces by wire."""
+        """Send by fetching or by writing on the host where that was asked for and works; else in pieces by wire."""
         offer, share = self._sources.offer(), self._sources.share()
         try:
             if offer is not None:
@@ -230,7 +230,9 @@ class HostSession:
             raise NotWritten("what was written is not where the host looks for it")
 
     def _receiver(self, step: Step, take: Callable[[Agent, int], Received]) -> uploads.Receiver:
-        """A lost answer does not tell whether the piece came: the host does, once it is in reach again."""
+        """Make the receiver of a file. A lost answer does not tell whether the piece came: the host does, once it is in
+        reach again.
+        """
 
         def put(at: int) -> Received:
             try:

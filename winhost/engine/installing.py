@@ -25,7 +25,7 @@ LONGEST = 2 * 3600  # seconds that an installation may take
 
 @dataclass
 class Installation:
-    """One that is waited for, and what was heard of it. longer: seconds to wait beside those of a restart."""
+    """An installation under way, and what was heard of it. longer: seconds to wait beside those of a restart."""
 
     longer: float = 0
     progress: InstallProgress = field(default_factory=InstallProgress)
@@ -51,7 +51,9 @@ def installing(run: OpenRun) -> Iterator[Installation]:
 
 
 def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
-    """Windows knows of it by then, and what it says is remembered: by which key the Linux is known. Raises OSError."""
+    """Offer the installer its settings. Windows knows of the Linux by then, and the key by which it is known is
+    remembered. Raises OSError.
+    """
     key, now = new_host_key(), Installation(LONGEST)
     plan = UbuntuDecisions(HostFacts(run.read()), asked, None).install_plan()
     machine = run.context.machine
@@ -109,7 +111,7 @@ def check_switched(run: OpenRun, installation: Installation) -> None:
 
 
 def starts_other(run: OpenRun) -> bool:
-    """Windows runs, and by this run the next start is of the other system."""
+    """Tell whether Windows runs and this run has the other system start next."""
     return identity(RUNNING, {}) in run.record.touched and _running(run).get("system") == LINUX_NEXT
 
 

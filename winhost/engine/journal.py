@@ -22,7 +22,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take ri
 
 
 def damaged(path: Path, line: int, why: str) -> UsageError:
-    """A journal that is not as it was written: rollback from it could restore what never was."""
+    """Make the error for a journal that is not as it was written: rollback from it could restore what never was."""
     return UsageError(
         "Damaged",
         what=f"{visible(str(path))}:{line}: the journal is damaged: {visible(why)}",
@@ -80,7 +80,9 @@ def _read(path: Path) -> tuple[list[RawEvent], int]:
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
-    """Judge the first whole line before it is held against rules that may not be its own."""
+    """Refuse a journal of another schema by its first whole line, before the lines are held against rules that are not
+    its own.
+    """
     first, ended, _ = data.partition(b"\n")
     if not ended:
         return
@@ -96,7 +98,7 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
 
 
 def _append(path: Path, line: bytes, size: int) -> None:
-    """Raises OSError."""
+    """Append a line, and make sure that a new file keeps its name. Raises OSError."""
     new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
     descriptor = os.open(path, flags, 0o600)

@@ -5,29 +5,27 @@ fetch`.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from winhost.core.answers import Json
+from winhost.core.answers import Json, identity
 from winhost.core.steps import DesiredResource, Step
-from winhost.model.plan import Offline, Plan, Stage
+from winhost.model.plan import Offline, Plan
 
 
 def from_copies(wanted: DesiredResource, offline: Offline | None) -> DesiredResource:
-    """The same with the copy as its source, where there is one. A copy is known by the hash that the plan has."""
+    """The desired resource with a copy as its source, where there is one, known by the hash that the plan has."""
     if offline is None:
         return wanted
     return replace(wanted, desired={**wanted.desired, **_sources(wanted.resource, wanted.key, wanted.desired, offline)})
 
 
 def plan_from_copies(plan: Plan, offline: Offline) -> Plan:
-    """The same plan for a host without a network: also what is planned later comes from copies."""
-    request = replace(plan.request, offline=offline)
-    return replace(plan, request=request, stages=tuple(_stage(stage, offline) for stage in plan.stages))
-
-
-def _stage(stage: Stage, offline: Offline) -> Stage:
-    whole = {(each.resource, tuple(each.key.items())): each.desired for each in stage.desired}
-    desired = tuple(from_copies(each, offline) for each in stage.desired)
-    steps = (_step(step, whole.get((step.resource, tuple(step.key.items())), {}), offline) for step in stage.steps)
-    return replace(stage, desired=desired, steps=tuple(steps))
+    """The plan for a host without a network: also what is planned later comes from copies."""
+    stages = []
+    for stage in plan.stages:
+        whole = {identity(each.resource, each.key): each.desired for each in stage.desired}
+        desired = tuple(from_copies(each, offline) for each in stage.desired)
+        steps = (_step(step, whole.get(identity(step.resource, step.key), {}), offline) for step in stage.steps)
+        stages.append(replace(stage, desired=desired, steps=tuple(steps)))
+    return replace(plan, request=replace(plan.request, offline=offline), stages=tuple(stages))
 
 
 def _step(step: Step, whole: Mapping[str, Json], offline: Offline) -> Step:

@@ -20,9 +20,20 @@ from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
 from winhost.paths.never_sleep import kept_awake, power_plans
-from winhost.paths.wsl2 import UNBRIDGED, NetworkingMode, WslMemory, adapter, allowed, mac_address, memory, network_file
+from winhost.paths.wsl2 import (
+    UNBRIDGED,
+    File,
+    NetworkingMode,
+    Watcher,
+    Wsl2Settings,
+    WslMemory,
+    adapter,
+    allowed,
+    mac_address,
+    memory,
+    network_file,
+)
 from winhost.paths.wsl2_refusals import cautions, refusals
-from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.distros import Wsl, WslConfig
 from winhost.resources.windows.network import WSL
@@ -373,7 +384,11 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
 
     @cached_property
     def _as_planned(self) -> HostFacts:
-        document = self._facts.document.edited("PciDevice", _out_of_tcc)
+
+        def out_of_tcc(device: Record) -> Record:
+            return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
+
+        document = self._facts.document.edited("PciDevice", out_of_tcc)
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = document.edited("Wsl", lambda each: with_state(each, newer))
@@ -390,10 +405,6 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
             return document
         chosen = {"adapter": adapter(self._facts, bridge)}
         return document.edited("NetworkAdapter", lambda each: each if each.key == chosen else None)
-
-
-def _out_of_tcc(device: Record) -> Record:
-    return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
 
 
 def _at(values: Mapping[str, Json], name: str) -> Json:

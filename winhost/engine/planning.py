@@ -68,8 +68,8 @@ def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
 
 
 def _not_a_plan(host: str, why: str, named: str | None = None) -> UsageError:
-    """A plan that wants what no resource can be: edited, or of a winhost with other resources. named: as a command
-    names the host, where that is not its name.
+    """Make the error for a plan that wants what no resource can be: edited, or of a winhost with other resources.
+    named: as a command names the host, where that is not its name.
     """
     return UsageError(
         "NotAPlan",
@@ -136,7 +136,7 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
 
 
 def undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
-    """The error for a value that no plan can have on this host."""
+    """Make the error for a value that no plan can have on this host."""
     because = (refusal.sentence, refusal.remedy)
     return PlanRefused(facts.host, RefusalGrounds(request.path, facts.named, "refused", because, (refusal.code,)))
 
@@ -165,7 +165,10 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     try:
         planned = _planner(facts, request)
         verdict = planned.verdict
-        _refuse(facts, request, planned)
+        if verdict.verdict is Verdict.UNSUPPORTED:
+            raise _refused(facts, verdict, if_known(lambda: planned.choices))
+        if verdict.verdict is Verdict.UNVERIFIED and not request.document.allow_unverified:
+            raise _refused(facts, verdict, if_known(lambda: planned.choices), _still(facts, request))
         stage = _stage(facts, request, planned, number=1)
         told = ", ".join(facts.document.stated)
         stated = f"stated, and not read: {told}. apply reads the host itself, and judges and plans by that."
@@ -234,17 +237,16 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any], nu
         desired, deferred = _until_there(here, waiting, facts.document)
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
-    if not facts.is_linux:
-        deferred = tuple(map(_without_restart, deferred))
+    if not facts.is_linux:  # a Linux inside of a Windows host restarts without it; one beside it is that machine
+        deferred = tuple(
+            replace(each, asks=tuple(risk for risk in each.asks if risk != RESTART))
+            if each.resource in LINUX and each.until != RUNNING
+            else each
+            for each in deferred
+        )
     check_stage(facts, request, desired)
     steps = steps_for(desired, host_answers(facts.document), prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
-
-
-def _without_restart(later: Deferred) -> Deferred:
-    """A Linux inside of a Windows host restarts without it; one beside it is that machine."""
-    inside = later.resource in LINUX and later.until != RUNNING
-    return replace(later, asks=tuple(risk for risk in later.asks if risk != RESTART)) if inside else later
 
 
 def _may_ask(desired: DesiredResource) -> Iterator[str]:
@@ -314,14 +316,6 @@ def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
         return False
 
 
-def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any]) -> None:
-    verdict = planned.verdict
-    bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
-    if verdict.verdict in bad:
-        still = _still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None
-        raise _refused(facts, verdict, if_known(lambda: planned.choices), still)
-
-
 def refuse_unsupported(facts: HostFacts, path: str) -> None:
     """Raises PlanRefused for a path, or a variant, that works in no way on this host, before anything else is asked;
     UsageError for a path of another system.
@@ -364,7 +358,7 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
 
 
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
-    """Another way with its verdict; of the same path only a better one."""
+    """Name another way with its verdict; of the same path only a better one."""
     best = recommended(facts, but=refused.path)
     if best is None:
         return None

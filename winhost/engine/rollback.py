@@ -90,7 +90,7 @@ def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
 
 
 def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook, Facts]:
-    """The same as `preview`, of the host as it is now, with its facts. Changes nothing."""
+    """Read the host and return what `preview` says of it, and its facts. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = _Rollback(run, context)
         with runner.reaching(looking=True):

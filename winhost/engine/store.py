@@ -29,7 +29,7 @@ LOOK_S = 1  # a lock is tried for so long: whoever only looks holds it for a mom
 
 
 def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
-    """Another run holds the host, or another `winhost up` or `down`, which may still ask or plan."""
+    """Make the error for a host that another run holds, or another `winhost up` or `down` that may still plan."""
     if command:
         what = f"{host} is being worked on by another winhost: {_holder(note)}"
         hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
@@ -200,7 +200,7 @@ def _safe(host: str) -> str:
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder, made where it is not there, with what leads to it; what is made is ours alone, whatever the umask.
+    """Make the folder where it is not there, with what leads to it; what is made is ours alone, whatever the umask.
 
     Raises UsageError (NotPrivate), and OSError for what cannot be made. On Windows its access list is the profile's.
     """
