@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -103,8 +104,10 @@ class Shell(WinrsWire):
     _in_use: bool = field(default=False)
     _scripts: Scripts = field(default_factory=WindowsScripts)
     _guard: Guard = field(default_factory=lambda: Guard("gpu-01", "192.0.2.1 port 5986"))
+    _protocol: Any = field(default_factory=Mock)
+    _shell: str = ""
 
-    def _run(self, scripts: str, request: str = "") -> tuple[bytes, bytes, int]:
+    def _output(self, command: str) -> tuple[bytes, bytes, int]:
         return self.said
 
 

@@ -57,8 +57,8 @@ function Set-WinhostAssignableDevice {
     Assert-WinhostDesired $Desired @('assignment')
     $assignment = "$($Desired.assignment)"
     $vm = $null
-    if ($assignment -like 'assigned:*') {
-        $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $assignment.Substring(9) })
+    if ($assignment -cmatch '^assigned:([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})\z') {
+        $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $Matches[1] })
     }
     elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $assignment) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$assignment is no assignment."
