@@ -23,7 +23,6 @@ from typing import Any
 
 import click
 
-from bench import neighbours
 from bench.streams import KEY
 from winhost.cli.tables import table
 
@@ -309,9 +308,8 @@ def _row(streams: int, beside: int, way: Way, taken: Sequence[Taken], direct: Se
     help="A folder with another gateway's source, such as one of before, to measure turn about.",
 )
 def main(rounds: int, other: Path | None) -> None:
-    """What the gateway adds, held against the same streams without it and through HAProxy, and attacks on it."""
+    """Hold what the gateway adds against the same streams without it and through HAProxy."""
     show(rounds, other)
-    neighbours.show()
 
 
 if __name__ == "__main__":

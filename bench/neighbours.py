@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from bench import gateway
 from bench.streams import KEY
 from tests.gateway.attacks import ATTACKS
 from tests.gateway.test_gateway_start import certificate
@@ -80,8 +81,6 @@ def row(name: str, port: int, authority: Path) -> tuple[str, ...]:
 
 def show() -> None:
     """The table."""
-    from bench import gateway  # it shows this one after its own
-
     with TemporaryDirectory(prefix="bench-") as name, ExitStack() as opened:
         folder = Path(name)
         certificate(folder)

@@ -19,8 +19,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.lab.wire.wsman_endpoint import Endpoint
-from winhost.model.fleet import Host
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import Host, load_fleet
 from winhost.resources.windows.parts import WindowsScripts
 
 USER, PASSWORD = "LAB\\bench", "opens a throw-away endpoint on loopback"

@@ -21,7 +21,7 @@ from winhost.core.answers import Json, Key, Unavailable, Unknown
 from winhost.core.undo import Keep, find_undo
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.resources.registry import RULES, WINDOWS
 from winhost.resources.shape import misfit
 from winhost.resources.windows.parts import WindowsScripts

@@ -25,11 +25,19 @@ from winhost.autoinstall.autoinstall_file import of_manifest
 from winhost.autoinstall.fetch_settings import main as fetch
 from winhost.autoinstall.guard_order import DiskChoice, Scheme, beside_windows, whole_disks
 from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
-from winhost.autoinstall.install_progress import InstallEvent, InstallPhase, InstallProgress, parsed_event
 from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import script
-from winhost.autoinstall.settings_server import OneTimeSettings, SettingsOffer, heard_progress, offered_settings
+from winhost.autoinstall.settings_server import (
+    InstallEvent,
+    InstallPhase,
+    InstallProgress,
+    OneTimeSettings,
+    SettingsOffer,
+    heard_progress,
+    offered_settings,
+    parsed_event,
+)
 from winhost.images.seed import GuestSeed
 from winhost.model.units import GiB
 

@@ -9,10 +9,12 @@ from click.shell_completion import BashComplete
 from tests.cli.conftest import Line
 from winhost.cli import winhost
 from winhost.knowledge import catalogue
+from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
+from winhost.serving.profile import explained
 from winhost.symptoms.table import symptoms
 
 FLEET = """
@@ -118,8 +120,10 @@ def test_consents_are_offered_behind_each_comma(command: str) -> None:
 
 
 def test_codes_remedies_and_lab_hosts_are_offered() -> None:
-    assert set(offered("explain", "")) == {*catalogue.entries(), *symptoms()}
+    assert set(offered("explain", "")) == {*catalogue.entries(), *symptoms(), *lint_codes(), *explained()}
     assert offered("explain", "dda.client-s") == ["dda.client-sku"]
+    assert offered("explain", "wslconf.unr") == ["wslconf.unread"]
+    assert offered("explain", "profile.loa") == ["profile.loader"]
     assert set(offered("assess", "--what-if", "")) == set(catalogue.remedies())
     assert offered("lab", "up", "") == [*example_hosts(), "FILES"]
     assert offered("lab", "up", "arm") == ["FILES"]

@@ -213,11 +213,17 @@ def test_the_story_of_a_profile_line_says_what_it_does(line: Line, code: str, me
     assert "\n  Evidence " in said.out
 
 
+def test_the_line_that_a_plan_adds_has_its_story(line: Line) -> None:
+    assert "A plan for a model with `load_format: packed`" in line("explain", "profile.loader").out
+
+
 def test_a_linter_lists_its_own_codes(line: Line) -> None:
     listed = {row["code"] for row in line("explain", "--list", "cdi.", "--json").results}
     assert {"cdi.no-cdi-kind", "cdi.key-twice"} <= listed
     assert "cdi.shm-small" not in listed
     assert "serve.no-cdi-kind" not in lint_codes()
+    assert not {"wslconfig.unread", "wslconfig.byte-order-mark", "wslconf.policy"} & {*lint_codes()}
+    assert {name.partition(".")[2] for name in explain_lint("wslconfig.encoding").related} & {"not-utf8"}
 
 
 def test_a_pipe_is_read_without_a_sign_for_it(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

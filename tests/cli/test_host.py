@@ -27,8 +27,7 @@ from winhost.connect.ssh_logon import not_there
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import ALL, USER, Lab
-from winhost.model.fleet import Host, LinuxHost
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
 from winhost.web.served import served
 
@@ -180,10 +179,10 @@ def test_who_is_no_administrator_and_a_restricted_powershell_are_not_ready(desk:
         "language_mode": "ConstrainedLanguage",
         "powershell": "5.1",
     }
-    administrator = host_check._administrator(session, local=False)
+    administrator, powershell = host_check.rights(session, local=False)
     assert (administrator.works, "'DESK\\o''neil'" in (administrator.do or "")) == (False, True)
-    assert host_check._administrator({"administrator": {"unknown": {}}}, local=False).works is None
-    powershell = host_check._powershell(session)
+    administrator, _ = host_check.rights({"administrator": {"unknown": {}}}, local=False)
+    assert administrator.works is None
     assert (powershell.works, "needs FullLanguage" in powershell.found) == (False, True)
 
 
@@ -191,7 +190,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
     with Lab([LINUX], tmp_path, scale=0.001) as lab:
         (host,) = load_fleet(lab.fleet_file).hosts
         assert isinstance(host, LinuxHost)
-        words = ("host", "add", f"root@{host.address}", "--linux", "--port", host.login.port, "--name", "llm")
+        words = ("host", "add", f"root@{host.address}", "--linux", "--port", host.port, "--name", "llm")
         words = (*words, "--key", f"{lab.folder}/ssh-key", "--fleet", "mine.yaml")
         said = line(*words)
         assert said.code == 2
@@ -201,7 +200,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
         assert said.code == 0, said.err
         (added,) = load_fleet(Path("mine.yaml")).hosts
         assert isinstance(added, LinuxHost)
-        assert added.login.host_key == (host.login.host_key or "").strip()
+        assert added.host_key == host.host_key
         assert line("host", "test", "llm", "--fleet", "mine.yaml").code == 0
 
 
@@ -262,7 +261,9 @@ def test_without_a_keyring_the_file_refers_to_a_variable(
     assert "once" not in Path("mine.yaml").read_text()
 
 
-def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_that_refuses_is_told_without_the_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     keyring = ModuleType("keyring")
     keyring.get_keyring = lambda: SimpleNamespace(priority=1)  # type: ignore[attr-defined]
 
@@ -271,8 +272,10 @@ def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest
 
     keyring.set_password = refuse  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
-    why = host_add._put("mine", TypedSecret("typed", "password", Secret("Canary")))
-    assert why == "the keyring refused (ValueError)"
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    assert host_add._kept(TypedSecret("typed", "password", Secret("Canary")), "mine") == "env:MINE_PASSWORD"
+    told = capsys.readouterr().err
+    assert ("The password is not kept: the keyring refused (ValueError)." in told, "Canary" in told) == (True, False)
 
 
 @pytest.mark.parametrize(

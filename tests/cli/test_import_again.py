@@ -38,6 +38,13 @@ def test_each_line_of_what_nothing_is_known_of_says_of_what(line: Line) -> None:
     ]
 
 
+def test_commands_that_settle_more_name_the_file_that_was_given(line: Line) -> None:
+    line("facts", "import", SMI, "--host", "desk", "-o", "mine.json")
+    assert " --host desk -o mine.json\n" in line("assess", "mine.json").out
+    line("report", "mine.json", "-o", "report.html")
+    assert " --host desk -o mine.json<" in Path("report.html").read_text(encoding="utf-8")
+
+
 def test_what_newer_files_do_not_tell_stays_and_is_named(line: Line) -> None:
     assert line("facts", "import", INFO, "-o", "desk.json").code == 0
     said = line("facts", "import", SMI, "-o", "desk.json")

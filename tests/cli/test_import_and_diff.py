@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.cli.commands.look import KINDS
+from winhost.cli.commands.look import TOOLS
 from winhost.imports.sources import SOURCES
 
 DATA = Path(__file__).parent.parent / "data" / "imports"
@@ -136,7 +136,7 @@ def test_a_nameless_machine_is_asked_for(line: Line) -> None:
 
 
 def test_kinds_are_said_twice_and_equal() -> None:
-    assert tuple(SOURCES) == KINDS
+    assert tuple(SOURCES) == TOOLS
 
 
 def test_no_difference_is_exit_0(line: Line) -> None:

@@ -63,6 +63,13 @@ def test_all_shows_also_what_does_not_fit_and_why(line: Line) -> None:
     assert all(not each["lacks"] for each in line("models", facts, "--json").result["models"])
 
 
+def test_its_names_are_those_of_models(line: Line) -> None:
+    facts = line.facts("win11-pro-1gpu")
+    offered = [each["model"] for each in line("models", facts, "--json").result["models"]]
+    assert line("models", facts, "-o", "name").out.split() == offered
+    assert line("models", "-o", "name").out.split() == [entry.id for entry in ENTRIES]
+
+
 def test_where_nothing_fits_the_next_command_says_why(line: Line) -> None:
     said = line("models", line.facts("win11-no-gpu"))
     assert (said.code, "nothing of the catalogue fits" in said.out) == (0, True)

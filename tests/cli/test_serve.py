@@ -122,6 +122,13 @@ def test_a_profile_that_is_not_there_is_wrong_usage(line: Line) -> None:
     assert served(line, "one-7b-on-24gb", "--profile", "linux").code == 2
 
 
+def test_files_of_what_can_be_no_model_or_no_commit_are_wrong_usage(line: Line) -> None:
+    commit = ("--revision", "a" * 40)
+    for words in (("org/model", "--revision", "x"), ("Bad Name", *commit), ("org/model", *commit, "--hub", "a b")):
+        said = line("serve", "files", *words, "--folder", "/srv/model")
+        assert said.code == 2, (words, said.err)
+
+
 @pytest.mark.skipif(BASH is None, reason="there is no bash on this machine")
 def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
     hostile = "x; rm -rf ~ $(id) 'y"

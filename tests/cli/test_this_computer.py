@@ -13,8 +13,7 @@ from winhost.connect.this_computer import LocalWire
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
-from winhost.model.fleet import Host, WireKind
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import Host, WireKind, load_fleet
 from winhost.resources.windows.parts import WindowsScripts
 
 REQUEST = '{"calls": []}'

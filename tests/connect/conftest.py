@@ -8,7 +8,7 @@ import pytest
 
 from tests.connect.served import RememberingHost, Served, lab_of
 from winhost.lab.hostfile import find
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 
 Serve = Callable[..., Served]
 

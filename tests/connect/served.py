@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +143,9 @@ class Served:
     events: list[ProgressEvent] = field(default_factory=list)
 
     def connector(self, address: str | None = None, **transport: Any) -> WindowsConnector:
-        changed = replace(self.target.transport, **transport)
-        return WindowsConnector(
-            replace(self.target, address=address or self.target.address, transport=changed), WindowsScripts()
-        )
+        changed = self.target.transport.model_copy(update=transport)
+        target = self.target.model_copy(update={"address": address or self.target.address, "transport": changed})
+        return WindowsConnector(target, WindowsScripts())
 
     def open(self, **transport: Any) -> Agent:
         return self.connector(**transport).open()

@@ -7,7 +7,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.processes import PATIENCE_S, wait_for
-from winhost.connect.ssh import SshConnector, SshTarget, SshWire
+from winhost.connect.ssh import SshConnector, SshWire
 from winhost.lab.linux.linux_machine import sshd_file
-from winhost.model.fleet import Login
+from winhost.model.fleet import LinuxHost, Login
 from winhost.model.secrets import SecretRef
 
 # Each request names what to do; an answer begins as the agent's do.
@@ -83,8 +82,9 @@ class Sshd:
         if self._process.poll() is not None:
             raise NoSshd(f"sshd does not start: {self.log.read_text()}")
 
-    def target(self, **changes: Any) -> SshTarget:
-        target = SshTarget(
+    def target(self, **changes: Any) -> LinuxHost:
+        target = LinuxHost(
+            timeouts="transport",
             name="gpu-03/ubuntu",
             address="127.0.0.1",
             host_key=(self.folder / "host.pub").read_text(),
@@ -92,13 +92,13 @@ class Sshd:
             user=getpass.getuser(),
             port=self.port,
         )
-        return replace(target, **changes)
+        return target.model_copy(update=changes)
 
     def login(self, **changes: Any) -> Login:
         """As it is written in a fleet file, where it is the way to another."""
         target = self.target()
         known = {name: getattr(target, name) for name in ("address", "user", "port", "host_key", "key")}
-        return Login(**known | changes)
+        return Login.model_construct(**known | changes)
 
     def connector(self, program: str = PROGRAM, **changes: Any) -> SshConnector:
         return SshConnector(self.target(**changes), program)

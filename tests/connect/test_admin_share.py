@@ -95,8 +95,8 @@ def _wait_for(port: int) -> None:
 
 def host(monkeypatch: pytest.MonkeyPatch, password: str = PASSWORD) -> Host:
     monkeypatch.setenv("SECRET_OF_SHARE", password)
-    login = Transport(5985, user=getpass.getuser(), password=SecretRef.parse("env:SECRET_OF_SHARE"))
-    return Host("gpu-01", "127.0.0.1", login)
+    login = Transport(port=5985, user=getpass.getuser(), password=SecretRef.parse("env:SECRET_OF_SHARE"))
+    return Host(name="gpu-01", address="127.0.0.1", transport=login)
 
 
 def test_a_file_is_written_from_where_it_ended(

@@ -3,7 +3,6 @@
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +33,9 @@ only_psrp = pytest.mark.parametrize("served", [WireKind.PSRP], indirect=True)
 def served(serve: Serve, request: pytest.FixtureRequest) -> Served:
     """A host that is spoken with in each way that there is."""
     served = serve()
-    served.target = replace(served.target, transport=replace(served.target.transport, kind=request.param))
+    served.target = served.target.model_copy(
+        update={"transport": served.target.transport.model_copy(update={"kind": request.param})}
+    )
     return served
 
 

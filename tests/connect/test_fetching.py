@@ -41,7 +41,7 @@ def curl(served: Served, **physics: Any) -> None:
     machine = served.host.machine
     machine.programs.pop("curl.exe", None)
     machine.lab = machine.lab.model_copy(update={"found": {"curl": physics}})
-    Curl(machine, {})
+    Curl(machine)
 
 
 def pieces(served: Served) -> list[dict[str, Any]]:

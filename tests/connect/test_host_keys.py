@@ -11,7 +11,9 @@ ONE, OTHER = (public_line(bytes([number]) * 32) for number in (1, 2))
 
 
 def known(written: str) -> list[str]:
-    keys = known_keys("llm-01", "192.0.2.30", Login("192.0.2.30", "root", host_key=written)).keys
+    keys = known_keys(
+        "llm-01", "192.0.2.30", Login.model_construct(address="192.0.2.30", user="root", host_key=written)
+    ).keys
     return [f"{key.get_name()} {key.get_base64()}" for key in keys]
 
 

@@ -16,10 +16,8 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import target_of
 from winhost.connect.wire_errors import AuthenticationFailed, Unreachable
-from winhost.model.fleet import LinuxHost
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import LinuxHost, load_fleet
 from winhost.model.secrets import SecretRef
 from winhost.web.served import served as running
 
@@ -101,7 +99,11 @@ def test_a_hashed_name_in_known_hosts_is_found(sshd: Sshd, tmp_path: Path) -> No
 def test_a_machine_that_nobody_vouches_for_is_refused(sshd: Sshd, tmp_path: Path, lines: tuple[str, ...]) -> None:
     before = sshd.log.read_text()
     with raises("HostKeyUnknown") as caught:
-        sshd.wire(host_key=None, known_hosts=known(tmp_path, sshd, *lines), host_key_at="hosts.llm-01.ssh.host_key")
+        sshd.wire(
+            host_key=None,
+            known_hosts=known(tmp_path, sshd, *lines),
+            written_at={"host_key": "hosts.llm-01.ssh.host_key"},
+        )
     assert isinstance(caught.value, HostKeyRefused)
     assert "Accepted" not in sshd.log.read_text()[len(before) :]
     text = error_text(caught.value)
@@ -154,7 +156,9 @@ def test_a_key_of_the_agent_opens(sshd: Sshd, agent: None) -> None:
 
 def test_a_refused_password_is_said_without_it(sshd: Sshd, tmp_path: Path) -> None:
     with raises("KeyRefused") as caught:
-        sshd.wire(key=None, password=secret(tmp_path, "canary-7d1e"), key_at="hosts.llm-01.ssh.password")
+        sshd.wire(
+            key=None, password=secret(tmp_path, "canary-7d1e"), written_at={"password": "hosts.llm-01.ssh.password"}
+        )
     assert isinstance(caught.value, AuthenticationFailed)
     assert "does not accept this password" in error_text(caught.value)
     assert "canary" not in error_text(caught.value)
@@ -256,7 +260,7 @@ hosts:
 """)
     (host,) = load_fleet(tmp_path / "fleet.yaml").hosts
     assert isinstance(host, LinuxHost)
-    target = target_of(host)
+    target = host
     wire = sshd.wire(**{name: getattr(target, name) for name in ("name", "host_key", "jump", "sudo", "timeouts")})
     assert ask(wire, "echo", 1) == 1
     wire.close()

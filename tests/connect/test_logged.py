@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,7 +116,9 @@ def test_a_file_is_a_line_and_its_pieces_are_lines_for_debugging(
     served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: WireKind
 ) -> None:
     (tmp_path / NAME).write_bytes(CONTENT)
-    served.target = replace(served.target, transport=replace(served.target.transport, kind=kind))
+    served.target = served.target.model_copy(
+        update={"transport": served.target.transport.model_copy(update={"kind": kind})}
+    )
     with closing(served.hands(folder=tmp_path)) as hands:
         hands.set(STEP, frozenset())
     (whole,) = (line for line in lines(caplog) if f"send {NAME}" in line)

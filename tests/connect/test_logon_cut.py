@@ -15,9 +15,10 @@ from tests.connect.sshd import keypair
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
-from winhost.connect.ssh import SshTarget, SshWire
+from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, Unreachable
 from winhost.lab.physics.ssh_keys import private_text, public_line
+from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 
 SEED = b"the key of an sshd that boots"[:32].ljust(32)
@@ -62,8 +63,8 @@ def sshd(cuts: bool) -> Iterator[int]:
         serving.join(PATIENCE_S)
 
 
-def target(port: int, key: Path) -> SshTarget:
-    return SshTarget(
+def target(port: int, key: Path) -> LinuxHost:
+    return LinuxHost(
         name="gpu-03/llm-02",
         address="127.0.0.1",
         port=port,

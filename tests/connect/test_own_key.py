@@ -47,7 +47,9 @@ def pair(
 
 
 def check(key: str, *given: str) -> str | None:
-    return check_given("gpu-01", Ssh(SecretRef.parse(key), key_at=AT), dict.fromkeys(given, "--ssh-key"))
+    return check_given(
+        "gpu-01", Ssh(key=SecretRef.parse(key), written_at={"key": AT}), dict.fromkeys(given, "--ssh-key")
+    )
 
 
 def written(file: Path, text: str, mode: int = 0o600) -> str:

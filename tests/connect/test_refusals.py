@@ -18,7 +18,7 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect import wire_errors
-from winhost.connect.libraries import failure_of
+from winhost.connect.libraries import read_fault
 from winhost.core.answers import RemoteFault
 from winhost.lab.wire.served_host import PipelineError, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action, WSManFault
@@ -234,7 +234,7 @@ def test_a_listener_that_offers_no_method_of_ours_is_told_by_what_it_offers(
 
 @pytest.mark.parametrize("code", [0x803381A5, 0x803381A6, 0x803381E8])
 def test_each_quota_of_the_table_is_waited_for(code: int) -> None:
-    assert failure_of(500, code) is wire_errors.Failure.BUSY
+    assert read_fault("", fault=code, status=500).failure is wire_errors.Failure.BUSY
 
 
 @contextmanager

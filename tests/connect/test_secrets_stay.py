@@ -25,7 +25,7 @@ from winhost.lab.wire.served_host import When, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.errors import WinhostError
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.resources.windows.parts import WindowsScripts
 
 USER, CANARY = "LAB\\admin", "c4nary-in-the-c0al-mine"

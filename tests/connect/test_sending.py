@@ -1,7 +1,6 @@
 """A file beside the plan, over the real wire: in more fragments than an envelope holds, and cut on the way."""
 
 import os
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +39,9 @@ WIRES = [(kind, tls) for kind in OVER_NETWORKS for tls in (False, True)]
 def host(serve: Serve, request: pytest.FixtureRequest) -> Served:
     kind, tls = request.param
     served = serve(tls=tls)
-    served.target = replace(served.target, transport=replace(served.target.transport, kind=kind))
+    served.target = served.target.model_copy(
+        update={"transport": served.target.transport.model_copy(update={"kind": kind})}
+    )
     return served
 
 
@@ -135,4 +136,8 @@ def test_a_host_that_is_gone_before_the_goodbye_does_not_hide_why(
     for name in ("register_session", "open_file", "delete_session"):
         monkeypatch.setattr(smbclient, name, gone if name != "register_session" else lambda *_, **__: None)
     with pytest.raises(NotWritten, match="the connection is closed"):
-        list(sent_by_smb(Host("gpu-01", "127.0.0.1", Transport(5985)), r"C:\x.part", folder / NAME, 0))
+        list(
+            sent_by_smb(
+                Host(name="gpu-01", address="127.0.0.1", transport=Transport(port=5985)), r"C:\x.part", folder / NAME, 0
+            )
+        )

@@ -22,8 +22,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import drop
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import Host, Transport, WireKind
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import Host, Transport, WireKind, load_fleet
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.parts import WindowsScripts
 
@@ -46,7 +45,7 @@ def over(
 
 def opened(served: Served, kind: WireKind) -> Agent:
     if kind is WireKind.LOCAL:
-        return Agent(LocalWire(Host("desk", "localhost", Transport(0)), WindowsScripts()), 300)
+        return Agent(LocalWire(Host(name="desk", address="localhost", transport=Transport()), WindowsScripts()), 300)
     return served.open(kind=kind)
 
 

@@ -42,7 +42,12 @@ def disk(tmp_path: Path) -> Path:
 
 
 def host(sshd: Sshd, **changes: object) -> Host:
-    return Host("gpu-01", "127.0.0.1", Transport(5985), sftp=replace(sshd.login(**changes), operation_timeout=20))
+    return Host(
+        name="gpu-01",
+        address="127.0.0.1",
+        transport=Transport(port=5985),
+        sftp=sshd.login(operation_timeout=20, **changes),
+    )
 
 
 def there(root: Path, path: str, content: bytes = b"") -> Path:
@@ -76,7 +81,7 @@ def test_what_cannot_be_written_says_why(sshd: Sshd, disk: Path, tmp_path: Path)
         with pytest.raises(NotWritten, match=said):
             list(sent_by_sftp(host(sshd, **changes), path, disk, 0, str(tmp_path)))
     with pytest.raises(NotWritten, match=r"no hosts\.gpu-01\.sftp"):
-        list(sent_by_sftp(replace(host(sshd), sftp=None), r"C:\x.part", disk, 0))
+        list(sent_by_sftp(host(sshd).model_copy(update={"sftp": None}), r"C:\x.part", disk, 0))
     assert (tmp_path / "C:" / "x.part").read_bytes() == b""
 
 

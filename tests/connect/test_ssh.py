@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def test_a_shell_that_starts_slowly_is_waited_for(tmp_path: Path) -> None:
 def test_signs_of_life_keep_a_call_that_outlasts_the_silence_allowed(sshd: Sshd) -> None:
     wire = sshd.wire()
     assert ask(wire, "echo", 1) == 1  # Python gives no sign while it starts, and a busy machine takes long for that
-    wire._target = replace(wire._target, operation_timeout=3)
+    wire._target = wire._target.model_copy(update={"operation_timeout": 3})
     assert ask(wire, "beat", 17) == 17
     wire.close()
 
@@ -140,7 +139,7 @@ def test_a_host_key_of_another_kind_is_refused(sshd: Sshd, tmp_path: Path) -> No
 def test_another_key_of_ours_is_refused_by_the_machine(sshd: Sshd, tmp_path: Path) -> None:
     other = SecretRef("file", str(keypair(tmp_path / "other")))
     with raises("KeyRefused") as caught:
-        sshd.wire(key=other, key_at="hosts.gpu-03.wsl.key (fleet.yaml:9)")
+        sshd.wire(key=other, written_at={"key": "hosts.gpu-03.wsl.key (fleet.yaml:9)"})
     assert isinstance(caught.value, AuthenticationFailed)
     assert "fleet.yaml:9" in error_text(caught.value)
     assert caught.value.__context__ is None

@@ -18,10 +18,9 @@ from tests.processes import wait_for
 from winhost.cli.live_hosts import connector_for
 from winhost.cli.output import error_text
 from winhost.connect import this_linux
-from winhost.connect.ssh import SshTarget, SshWire
+from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import SessionDropped, TimedOut
-from winhost.model.fleet import LinuxHost
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import LinuxHost, load_fleet
 from winhost.web.served import served as running
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="this is no Linux")
@@ -34,8 +33,8 @@ for line in sys.stdin.buffer:
 """
 
 
-def target(**changes: Any) -> SshTarget:
-    return SshTarget(name="here", address="localhost", here=True, **changes)
+def target(**changes: Any) -> LinuxHost:
+    return LinuxHost(name="here", address="localhost", here=True, **changes)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from tests.processes import PATIENCE_S
 from winhost.cli.live_hosts import connector_for
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import SshTarget
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
@@ -38,8 +37,7 @@ from winhost.lab.physics.wsl_exe import Distro
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host, Ssh, Transport
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import Host, LinuxHost, Ssh, Transport, load_fleet
 from winhost.model.secrets import SecretRef
 from winhost.resources.registry import LINUX
 
@@ -53,7 +51,7 @@ LISTENS: dict[str, Json] = {
     "authorized": ["ssh-ed25519 BBBB controller"],
     "active": True,
 }
-SSH = Ssh(SecretRef("env", "NOT_READ"))
+SSH = Ssh(key=SecretRef("env", "NOT_READ"))
 RESOURCES = ("LinuxSystem", "LinuxFile")
 
 
@@ -122,13 +120,15 @@ class Both:
     windows: Told
     linuxes: list[Told | WireError] = field(default_factory=lambda: [Told()])
     ssh: Ssh | None = SSH
-    opened: list[SshTarget] = field(default_factory=list)
+    opened: list[LinuxHost] = field(default_factory=list)
 
     def open(self) -> Agent:
-        target = Host("gpu-01", "gpu-01.example", Transport(5986, connect_timeout=3), ssh=self.ssh)
+        target = Host(
+            name="gpu-01", address="gpu-01.example", transport=Transport(port=5986, connect_timeout=3), ssh=self.ssh
+        )
         return WindowsWithLinux(Windows(self.windows), target, RESOURCES, "the program", self._enter).open()
 
-    def _enter(self, target: SshTarget, program: str) -> Agent:
+    def _enter(self, target: LinuxHost, program: str) -> Agent:
         assert program == "the program"
         self.opened.append(target)
         found = self.linuxes[len(self.opened) - 1]
@@ -211,7 +211,7 @@ PLACES: dict[str, tuple[Record, tuple[Record, ...], Ssh, tuple[str, int]]] = {
     "where the fleet file says": (
         way_in(),
         (),
-        replace(SSH, address="198.51.100.1", port=4022),
+        SSH.model_copy(update={"address": "198.51.100.1", "port": 4022}),
         ("198.51.100.1", 4022),
     ),
 }
@@ -384,7 +384,9 @@ def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.M
     host = served.lab.hosts[served.target.name]
     host.linux.distros.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
     object.__setattr__(host.machine.clock, "scale", 1.0)
-    hasty = replace(served.target, transport=replace(served.target.transport, operation_timeout=1))
+    hasty = served.target.model_copy(
+        update={"transport": served.target.transport.model_copy(update={"operation_timeout": 1})}
+    )
     with closing(connector_for(hasty).open()) as agent:
         answer = agent.set(STEP.resource, STEP.key, STEP.desired, STEP.before, {})
     assert answer.after["text"] == "{}\n"

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tests.core.declared import UNKNOWN
 from winhost.core import changes
-from winhost.core.answers import Json, Key, Record, Unavailable, Unknown, fault, identity
+from winhost.core.answers import HostAnswers, Json, Key, Record, Unavailable, Unknown, fault, identity
 from winhost.core.changes import Changes, Dependent
-from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import Condition, DependentRule, ResourceRules
 from winhost.core.steps import Step
 from winhost.lab.hostfile import expand_all

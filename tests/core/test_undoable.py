@@ -1,13 +1,11 @@
 """What of a run's changes can be taken back, by what a journal tells and how the host stands."""
 
 from winhost.core import changes
-from winhost.core.answers import Record, identity
+from winhost.core.answers import HostAnswers, Record, identity
 from winhost.core.changes import Changes
-from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import ResourceRules
 from winhost.core.steps import Step
-from winhost.core.undo import Keep
-from winhost.core.undoable import judge
+from winhost.core.undo import Keep, judge
 
 MADE = ResourceRules("Made", "made things", sets=("word", "other"))
 

@@ -13,7 +13,6 @@ from tests.engine.world import WindowsAlone
 from tests.images.made_qcow2 import made
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped
@@ -26,7 +25,7 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.model.fleet import Host, Ssh, Transport
+from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.resources.registry import LINUX
@@ -59,7 +58,7 @@ class GuestWorld(NewVmWorld):
     """shows: a host key of somebody else, who answers at its address; targets: what was opened."""
 
     shows: bytes | None = None
-    targets: list[SshTarget] = field(default_factory=list)
+    targets: list[LinuxHost] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,13 +66,15 @@ class GuestWorld(NewVmWorld):
 
     @property
     def connector(self) -> WindowsWithLinux:
-        target = Host(self.host, WINDOWS, Transport(5986), ssh=Ssh(SecretRef("env", "NOT_READ")))
+        target = Host(
+            name=self.host, address=WINDOWS, transport=Transport(port=5986), ssh=Ssh(key=SecretRef("env", "NOT_READ"))
+        )
         return WindowsWithLinux(WindowsAlone(self), target, tuple(LINUX), "", self._enter)
 
     def open(self) -> Agent:
         return self.connector.open()
 
-    def _enter(self, target: SshTarget, program: str) -> Agent:
+    def _enter(self, target: LinuxHost, program: str) -> Agent:
         self.targets.append(target)
         listening = self.guests.listening()
         if listening is None or self._reached(target) not in [address for address, _ in self.machine.neighbours()]:
@@ -84,7 +85,7 @@ class GuestWorld(NewVmWorld):
             raise key_refused(target.name, f"user {target.user}")
         return Agent(GuestWire(target.name, listening), 60, misfit, "linux")
 
-    def _reached(self, target: SshTarget) -> str:
+    def _reached(self, target: LinuxHost) -> str:
         """The address that it comes to, through a port of the host if need be."""
         forward = self.machine.network.proxies.get(str(target.port)) if target.address == WINDOWS else None
         return forward.partition("/")[0] if forward else target.address
@@ -122,7 +123,7 @@ def with_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GuestWorl
     source = SourceImage(str(image), sha256(image.read_bytes()).hexdigest(), image.stat().st_size)
     disk = guest_disk(source, lambda *_: None, cache=folder / "elsewhere")
     here = guest_world(folder)
-    pinned = {"place": source.place, "sha256": source.sha256, "bytes": source.bytes}
+    pinned = {"place": source.source, "sha256": source.sha256, "bytes": source.bytes}
     pinned |= {"disk_sha256": disk.sha256, "disk_bytes": disk.bytes}
     settings = {name: value for name, value in here.settings.items() if name != "vhdx"}
     here.settings = {**settings, "image": {"name": "./noble.qcow2", "pinned": pinned}}

@@ -15,7 +15,6 @@ from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.ways_in import GuestSilent
 from winhost.engine.failures import EndOfRun, PlanRefused
@@ -24,6 +23,7 @@ from winhost.engine.verify import verify_plan
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.vm_making import read_disc
 from winhost.model.documents import plain
+from winhost.model.fleet import LinuxHost
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 
@@ -225,7 +225,7 @@ def test_one_that_hangs_as_it_starts_with_its_gpus_goes_on_once_its_power_was_cy
         starts[0] += 1
         start(guid)
 
-    def enter_unless_hung(target: SshTarget, program: str) -> Agent:
+    def enter_unless_hung(target: LinuxHost, program: str) -> Agent:
         if starts[0] == 2:  # the first time it had no GPUs yet
             raise not_there(target.name, "timed out")
         return enter(target, program)

@@ -24,11 +24,21 @@ from winhost.cli.running import stopping
 from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay
-from winhost.lab.contract.agent_answers import AgentAnswers
+from winhost.lab.contract.agent_answers import AgentAnswers, InjectedFault
 from winhost.lab.hostfile import find
+from winhost.lab.physics import windows_errors
 from winhost.lab.running_lab import Lab
 
-WATCHED = tuple(f"{os.sep}engine{os.sep}{name}.py" for name in ("journal", "run", "record", "store", "undo", "hands"))
+# What a run is between two answers of its host: its loop, its journal, and how signals reach both.
+WATCHED = tuple(
+    f"{os.sep}{room}{os.sep}{name}.py"
+    for room, names in {
+        "engine": ("host_session", "journal", "open_run", "rollback", "run", "run_state", "run_steps", "store"),
+        "core": ("changes", "journal_lines", "loop", "marks"),
+        "cli": ("running",),
+    }.items()
+    for name in names
+)
 ENDS = [name for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 
 
@@ -104,6 +114,24 @@ def test_two_ctrl_c_in_a_step_cut_it_short_and_the_journal_says_so(
     assert_goes_back(here, found)
 
 
+def test_two_ctrl_c_while_a_step_is_refused_leave_the_end_of_the_run_as_it_is(tmp_path: Path) -> None:
+    """The run has changed nothing, so its marks go: that asks the host once more, which the second Ctrl-C refuses."""
+    here = world(tmp_path, "server2025-role-installed")
+    found, plan = here.state(), here.plan()
+    refused = InjectedFault(next(plan.steps).resource, "set", windows_errors.own_error("No", "InvalidOperation", "no"))
+    here.answers.faults.add(refused)
+
+    def interrupted(when: str, entry: Any) -> None:
+        if (when, entry["event"]) == ("after", "failed"):
+            send("SIGINT", "SIGINT")
+
+    here.around = interrupted
+    with heard(here), raises("StepFailed"):
+        here.apply(plan)
+    assert [entry["event"] for entry in read_journal(here.store.path(here.run))][-2:] == ["stopped", "outcome"]
+    assert here.state() == found
+
+
 def test_a_line_that_this_run_does_not_know_of_is_followed_by_none(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     one, other = Journal(path), Journal(path)
@@ -137,7 +165,7 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
 
 @contextmanager
 def at_line(number: int, send: Callable[[], None]) -> Iterator[list[int]]:
-    """Call `send` before the so-manieth line of the engine is run. Gives how many were."""
+    """Call `send` before this line of the engine, counted from 1. Yields the count so far."""
     count = [0]
 
     def line(frame: FrameType, event: str, arg: object) -> Any:

@@ -118,7 +118,7 @@ def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
 def test_sftp_that_nobody_said_how_to_enter_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
     here = new_vm_world(tmp_path, upload="sftp")
     found, plan = here.state(), here.plan()
-    of_fleet = Host(here.host, "192.0.2.5", Transport(5986))
+    of_fleet = Host(name=here.host, address="192.0.2.5", transport=Transport(port=5986))
     with raises("NoSftp", match="OpenSSH server") as refused:
         apply(check_plan(plan), CONSENTS, replace(here.context, machine=of_fleet))
     assert f"hosts.{here.host}.sftp: {{}}" in str(refused.value.hint)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.world import world
+from winhost.core.conditions import needs_of
 from winhost.core.order import steps_for
-from winhost.core.requirements import needs_of
 from winhost.core.steps import Change, DesiredResource, Step
 from winhost.model.facts import Facts
 from winhost.resources.registry import WINDOWS, host_answers

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
-from winhost.bundle import linux_host, linux_run
+from winhost.bundle import linux_bundle, linux_host
 from winhost.connect.agent import Agent
 from winhost.connect.patience import Patience
 from winhost.core.steps import Step
@@ -76,6 +76,6 @@ def test_by_hand_it_is_read_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "latin").write_text("gehört niemandem", "latin-1")
     unreadable = ("env:NOT_THERE", f"file:{tmp_path}/nothing", f"file:{tmp_path}/latin", "cmd:pass show registry")
     for reference in unreadable:
-        with pytest.raises(linux_run.BundleRefusal) as caught:
+        with pytest.raises(linux_bundle.BundleRefusal) as caught:
             linux_host.secret(reference)
         assert (caught.value.result.code, caught.value.result.document["error"]["kind"]) == (2, "SecretUnreadable")

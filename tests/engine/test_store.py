@@ -16,8 +16,7 @@ from tests.cli.conftest import Line, line
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.engine.journal import Journal, read_journal
-from winhost.engine.private import private_folder
-from winhost.engine.store import Store
+from winhost.engine.store import Store, private_folder
 
 __all__ = ["line"]
 

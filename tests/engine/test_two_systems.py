@@ -10,20 +10,21 @@ import pytest
 
 from tests.errors import raises
 from winhost.connect.agent import Agent
-from winhost.connect.ssh import SshTarget
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable
 from winhost.core.answers import Json, Record, RemoteFault, Unavailable, Unknown
 from winhost.engine.boot import LinuxFirmware
 from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, TwoSystems, runs_linux
 from winhost.model.facts import Answer, Facts
-from winhost.model.fleet import Host, Ssh, Transport
+from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
 from winhost.model.secrets import SecretRef
 from winhost.resources.registry import host_answers
 from winhost.resources.windows.boot_entries import BootEntry
 
 KEY = "ssh-ed25519 " + "A" * 68
-HOST = Host("desk-01", "192.0.2.7", Transport(5986), ssh=Ssh(SecretRef.parse("file:/nowhere")))
+HOST = Host(
+    name="desk-01", address="192.0.2.7", transport=Transport(port=5986), ssh=Ssh(key=SecretRef.parse("file:/nowhere"))
+)
 INSTALLER: Mapping[str, Json] = {
     "made": True,
     "partition": "p",
@@ -94,7 +95,7 @@ class Firmware:
         self.next: str | None = None
         self.entries: tuple[BootEntry, ...] = (WINDOWS_ENTRY, UBUNTU_ENTRY)
 
-    def __call__(self, target: SshTarget, program: str, **request: Json) -> LinuxFirmware:
+    def __call__(self, target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
         self.asked.append(request)
         to = request.get("to")
         self.next = {"windows": "0000", "linux": "0006"}[str(to)] if to else self.next
@@ -119,15 +120,15 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def found() -> list[SshTarget]:
+def found() -> list[LinuxHost]:
     return []
 
 
 @pytest.fixture
 def reach(
-    memory: RememberedWindows, firmware: Firmware, wire: Wire, found: list[SshTarget]
+    memory: RememberedWindows, firmware: Firmware, wire: Wire, found: list[LinuxHost]
 ) -> Callable[..., TwoSystems]:
-    def opened(target: SshTarget, program: str) -> Agent:
+    def opened(target: LinuxHost, program: str) -> Agent:
         found.append(target)
         return Agent(wire, 60, system="linux")
 
@@ -144,7 +145,7 @@ def linux(reach: Callable[..., TwoSystems]) -> Agent:
 
 
 def test_the_linux_that_answers_is_entered_with_the_key_that_windows_keeps_a_record_of(
-    linux: Agent, found: list[SshTarget], firmware: Firmware
+    linux: Agent, found: list[LinuxHost], firmware: Firmware
 ) -> None:
     assert [(each.address, each.port, each.user, each.host_key) for each in found] == [
         ("192.0.2.7", 22, "winhost", KEY)
@@ -224,7 +225,7 @@ def test_a_restart_of_the_linux_ends_in_that_linux(linux: Agent, firmware: Firmw
 
 
 def test_where_nothing_is_remembered_a_silent_windows_stays_silent(
-    reach: Callable[..., TwoSystems], memory: RememberedWindows, found: list[SshTarget]
+    reach: Callable[..., TwoSystems], memory: RememberedWindows, found: list[LinuxHost]
 ) -> None:
     memory.keep(facts({"FastStartup": ()}))
     with pytest.raises(Unreachable):
@@ -235,7 +236,7 @@ def test_where_nothing_is_remembered_a_silent_windows_stays_silent(
 def test_where_something_else_answers_as_its_installer_it_is_windows_that_is_missed(
     reach: Callable[..., TwoSystems],
 ) -> None:
-    def refused(target: SshTarget, program: str) -> Agent:
+    def refused(target: LinuxHost, program: str) -> Agent:
         raise Unreachable("desk-01", "another host key")
 
     with pytest.raises(Unreachable, match="nobody answers"):
@@ -244,7 +245,7 @@ def test_where_something_else_answers_as_its_installer_it_is_windows_that_is_mis
 
 def test_without_a_key_for_it_that_is_said(reach: Callable[..., TwoSystems]) -> None:
     with raises("NoLinuxKey"):
-        reach(target=replace(HOST, ssh=None)).open()
+        reach(target=HOST.model_copy(update={"ssh": None})).open()
 
 
 def test_a_windows_that_answers_is_remembered_as_read(

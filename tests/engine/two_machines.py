@@ -8,7 +8,6 @@ from typing import Any
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import key_refused, not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, TimedOut
@@ -23,7 +22,7 @@ from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_exe import Distro
-from winhost.model.fleet import Host, Ssh, Transport
+from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
 from winhost.model.plan import Deferred, Plan, PlanRequest, Unchecked
 from winhost.model.reason import Caution, PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
@@ -144,9 +143,9 @@ class TwoMachines(World):
 
     consents: Sequence[str] = CONSENTS
     lost: list[type[SessionDropped | TimedOut]] = field(default_factory=list)
-    ssh: Ssh | None = field(default_factory=lambda: Ssh(SecretRef("env", "NOT_READ")))
+    ssh: Ssh | None = field(default_factory=lambda: Ssh(key=SecretRef("env", "NOT_READ")))
     shows: bytes | None = None
-    targets: list[SshTarget] = field(default_factory=list)
+    targets: list[LinuxHost] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,13 +153,13 @@ class TwoMachines(World):
 
     @property
     def connector(self) -> WindowsWithLinux:
-        target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
+        target = Host(name=self.host, address="192.0.2.5", transport=Transport(port=5986), ssh=self.ssh)
         return WindowsWithLinux(WindowsAlone(self), target, tuple(LINUX), "", self._enter)
 
     def open(self) -> Agent:
         return self.connector.open()
 
-    def _enter(self, target: SshTarget, program: str) -> Agent:
+    def _enter(self, target: LinuxHost, program: str) -> Agent:
         self.targets.append(target)
         listening = self.linux.listening()
         if listening is None:

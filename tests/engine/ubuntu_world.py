@@ -11,9 +11,8 @@ from typing import Any
 from tests.engine.two_machines import OURS
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent, Connector
+from winhost.connect.checked_answers import one_answer
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.one_answer import one_answer
-from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped
@@ -34,7 +33,7 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.played_installer import play_installer
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
-from winhost.model.fleet import Host, Ssh, Transport
+from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
@@ -57,7 +56,7 @@ _OF_THE_MOMENT = ("host_key", "ticket")  # other ones with every installation
 class SshdWire:
     """Calls the lab's Linux without SSH."""
 
-    def __init__(self, target: SshTarget, sshd: Sshd | None, program: str) -> None:
+    def __init__(self, target: LinuxHost, sshd: Sshd | None, program: str) -> None:
         if sshd is None:
             raise not_there(target.name, "nobody listens")
         if public_line(sshd.seed) != target.host_key:
@@ -93,17 +92,22 @@ class UbuntuWorld(World):
 
     @property
     def target(self) -> Host:
-        return Host(self.host, "127.0.0.1", Transport(5986), ssh=Ssh(SecretRef.parse("file:/none")))
+        return Host(
+            name=self.host,
+            address="127.0.0.1",
+            transport=Transport(port=5986),
+            ssh=Ssh(key=SecretRef.parse("file:/none")),
+        )
 
     @property
     def connector(self) -> Connector:
         windows = WindowsWithLinux(WindowsAlone(self), self.target, tuple(LINUX), "agent", self._enter)
         return TwoSystems(windows, self.target, self.memory, "agent", "boot", self._enter, self._told)
 
-    def _enter(self, target: SshTarget, program: str) -> Agent:
+    def _enter(self, target: LinuxHost, program: str) -> Agent:
         return Agent(SshdWire(target, self.linux.listening(), program), 60, misfit, "linux")
 
-    def _told(self, target: SshTarget, program: str, **request: Json) -> LinuxFirmware:
+    def _told(self, target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
         wire = SshdWire(target, self.linux.listening(), program)
         return one_answer(self.host, wire.invoke(json.dumps(request), 60), LinuxFirmware, "boot")
 

@@ -15,7 +15,6 @@ from tests.engine.wsl2_world import Wsl2World
 from winhost.cli import live_hosts, run, running
 from winhost.connect.agent import Agent
 from winhost.connect.own_key import public_line
-from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import key_refused, not_there
 from winhost.engine import keys
 from winhost.engine.keys import with_ssh_key
@@ -24,7 +23,7 @@ from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.fleet import Host, Transport
+from winhost.model.fleet import Host, LinuxHost, Transport
 from winhost.resources.shape import misfit
 
 CONSENTS = "restart,network,vm-stop,headless"
@@ -42,14 +41,14 @@ class UpWorld(Wsl2World):
 
     @property
     def ssh_host(self) -> Host:
-        return with_ssh_key(Host(self.host, "192.0.2.5", Transport(5986)), self.store)
+        return with_ssh_key(Host(name=self.host, address="192.0.2.5", transport=Transport(port=5986)), self.store)
 
     @property
     def connector(self) -> Any:
         self.ssh = self.ssh_host.ssh
         return super().connector
 
-    def _enter(self, target: SshTarget, program: str) -> Agent:
+    def _enter(self, target: LinuxHost, program: str) -> Agent:
         listening = self.linux.listening()
         if listening is None:
             raise not_there(target.name, "Connection refused")

@@ -83,7 +83,7 @@ class Wsl2World(TwoMachines):
 
     @property
     def connector(self) -> WindowsWithLinux:
-        target = Host(self.host, "192.0.2.5", Transport(5986), ssh=self.ssh)
+        target = Host(name=self.host, address="192.0.2.5", transport=Transport(port=5986), ssh=self.ssh)
         return WindowsWithLinux(_Windows(self), target, tuple(LINUX), "", self._enter)
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:

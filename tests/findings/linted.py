@@ -16,9 +16,9 @@ from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daem
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.resources.host import HostFacts
-from winhost.wslconfig import WSLCONF, WSLCONFIG
-from winhost.wslconfig import lint as lint_wslconfig
+from winhost.wslconfig.format import WSLCONF, WSLCONFIG
 from winhost.wslconfig.rules import HostLimits
+from winhost.wslconfig.rules import lint as lint_wslconfig
 
 Case = Mapping[str, Any]
 DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}

@@ -23,9 +23,9 @@ from tests.gateway.test_gateway_start import with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import body_process
-from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, NotRead
+from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, ForEngine, check_shape
 from winhost.gateway.gateway_settings import GatewaySettings, Limits, parse_settings
-from winhost.gateway.request_body import ForEngine, WrongBody, check_shape
+from winhost.gateway.request_rules import ErrorAnswer
 
 OwnDoor = Callable[..., AbstractContextManager[Gateway]]
 MEBI = 1 << 20
@@ -174,7 +174,7 @@ def test_a_body_may_have_so_many_elements_and_levels(text: str) -> None:
     ],
 )
 def test_one_that_has_more_is_refused_before_it_is_parsed(code: str, text: str) -> None:
-    with pytest.raises(WrongBody) as caught:
+    with pytest.raises(ErrorAnswer) as caught:
         check_shape(bytearray(text.encode()), LIMITS)
     assert caught.value.code == code
 
@@ -198,7 +198,7 @@ def test_levels_are_those_that_a_parser_finds(document: Any) -> None:
     text, depth = bytearray(json.dumps(document).encode()), depth_of(document)
     check_shape(text, Limits(depth=max(1, depth)))
     if depth > 1:
-        with pytest.raises(WrongBody):
+        with pytest.raises(ErrorAnswer):
             check_shape(text, Limits(depth=depth - 1))
 
 
@@ -296,7 +296,7 @@ def test_what_is_wrong_with_a_large_body_is_said() -> None:
             (b"[" * MEBI, "too-many-elements"),
             (b'{"model": "' + b"\xff" * MEBI + b'"}', "body"),
         ):
-            with pytest.raises(WrongBody) as caught:
+            with pytest.raises(ErrorAnswer) as caught:
                 await read(process, text)
             assert (caught.value.code, caught.value.param) == (code, "model" if code == "model_not_found" else None)
 
@@ -308,8 +308,9 @@ def test_where_the_process_is_killed_the_next_body_has_another() -> None:
         await read(process, of_length(MEBI))
         assert process.pid
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(NotRead):
+        with pytest.raises(ErrorAnswer) as caught:
             await read(process, of_length(MEBI))
+        assert (caught.value.status, caught.value.code) == (503, "body-not-read")
         assert (await read(process, of_length(MEBI))).model == MODEL
 
     reading(work)

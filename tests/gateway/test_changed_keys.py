@@ -22,7 +22,7 @@ from tests.gateway.test_gateway import metric, waited_for
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.api_keys import ApiKeys, KeyFiles
-from winhost.gateway.key_limits import KeyLimits, OverLimit, parse_per_key
+from winhost.gateway.key_limits import Counted, KeyLimits, OverLimit, parse_per_key
 from winhost.gateway.key_lines import KEY_LIMITS, KeyLine, WrongKeys, counting, hidden, keys_text, parse_keys, time_text
 
 CAROL = "wh-Canary7of8the9key0of1carol"  # the same in all processes of pytest
@@ -134,7 +134,7 @@ def test_no_client_has_more_than_its_key_may_while_limits_change(seed: int) -> N
             done, request = open_requests.pop(random.randrange(len(open_requests)))
             request.__exit__(None, None, None)
             opened[done] -= 1
-        request, limit = found.request(key), found.of(key)
+        request, limit = Counted(found, key), found.of(key)
         try:
             request.__enter__()
         except OverLimit:
@@ -156,12 +156,12 @@ def test_who_waits_for_a_limit_is_told_the_time_after_which_it_goes_on() -> None
         waits = 0.0
         while not waits:
             try:
-                with found.request("a"):
+                with Counted(found, "a"):
                     pass
             except OverLimit as over:
                 waits = over.after
         now[0] += waits
-        with found.request("a"):
+        with Counted(found, "a"):
             pass
 
 

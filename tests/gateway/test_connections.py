@@ -242,7 +242,7 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
             accepted.close()
 
         monkeypatch.setattr(socket, "socket", Full)
-        listening = program._Listening(await program._server(settings), selector, take)
+        listening = program.Listening(await program.server_of(settings), selector, take)
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
             to.connect(str(short / "door.sock"))
@@ -263,8 +263,8 @@ def run_by_a_fair_selector(work: Callable[[FairSelector], Coroutine[Any, Any, T]
 def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
     async def told(selector: FairSelector) -> list[int]:
         settings = parse_settings(json.dumps(settings_for(short)))
-        server = await program._server(settings)
-        listening = program._Listening(server, selector, lambda accepted, peer: made.append(accepted))
+        server = await program.server_of(settings)
+        listening = program.Listening(server, selector, lambda accepted, peer: made.append(accepted))
         turns, until = [0], asyncio.get_running_loop().time() + PATIENCE_S
         with ExitStack() as opened:
             for _ in range(_CROWD):

@@ -169,10 +169,10 @@ def test_a_driver_that_hangs_is_asked_once(driver: Driver) -> None:
         loop = asyncio.get_running_loop()
         hangs = loop.create_future()
         service._in_a_thread = lambda work: hangs  # type: ignore[method-assign,assignment,return-value]
-        first = asyncio.ensure_future(service._answer({"do": "gpus"}))
+        first = asyncio.ensure_future(service.answer({"do": "gpus"}))
         await asyncio.sleep(0)
         with pytest.raises(CannotDo, match="has not answered"):
-            await service._answer({"do": "gpus"})
+            await service.answer({"do": "gpus"})
         hangs.set_result([])
         assert await first == {"gpus": []}
 

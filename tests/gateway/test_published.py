@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.gateway.published import COMPLETIONS, NotUnderstood, for_engine, method_of, needs_key, route_of, understood
+from winhost.gateway.published import COMPLETIONS, for_engine, method_of, needs_key, route_of, understood
+from winhost.gateway.request_rules import ErrorAnswer
 
 MODELS = {"org/tiny": 0}
 TARGETS: list[str] = read_cases(Path(__file__).parents[1] / "data/gateway/targets.yaml")
@@ -67,7 +68,7 @@ def test_an_engine_gets_what_the_client_said(request: dict[str, Any]) -> None:
     body = json.dumps({**request, "model": "org/tiny"}).encode()
     try:
         passed = for_engine(understood(body), "tiny")
-    except NotUnderstood:
+    except ErrorAnswer:
         assert any(0xD800 <= ord(char) < 0xE000 for char in str(request))  # half a character
     else:
         assert json.loads(passed) == {**request, "model": "tiny"}
@@ -80,7 +81,7 @@ def test_an_engine_gets_what_the_client_said(request: dict[str, Any]) -> None:
      '{"model": "a"}'.encode("utf-16"), b'{"model": "a", "t": "\\ud800"}'],
 )  # fmt: skip
 def test_a_body_that_could_be_misread_is_not_passed_on(body: bytes) -> None:
-    with pytest.raises(NotUnderstood):
+    with pytest.raises(ErrorAnswer):
         for_engine(understood(body), "tiny")
 
 

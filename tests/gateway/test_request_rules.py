@@ -16,7 +16,7 @@ from winhost.gateway.request_rules import (
     FIELDS,
     RESERVED,
     BodyRules,
-    NotAllowed,
+    ErrorAnswer,
     check,
     parse_rules,
 )
@@ -30,10 +30,10 @@ NONE = BodyRules()
 HOSTS = parse_rules({"media": ["images.example.org", "media.example.org:9000"]}, "body")
 
 
-def refused(body: dict[str, Any], route: str, rules: BodyRules = NONE) -> NotAllowed | None:
+def refused(body: dict[str, Any], route: str, rules: BodyRules = NONE) -> ErrorAnswer | None:
     try:
         check({"model": "m", **body}, f"/v1/{route}", rules)
-    except NotAllowed as why:
+    except ErrorAnswer as why:
         return why
     return None
 

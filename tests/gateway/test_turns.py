@@ -14,7 +14,7 @@ from tests.rows import each_row
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.turn_state import TurnState
-from winhost.gateway.turns import Busy, Turns
+from winhost.gateway.turns import Busy, Seated, Turn, Turns
 
 Story = Callable[[Turning], Awaitable[None]]
 
@@ -149,8 +149,8 @@ def test_what_waits_too_long_is_told_when_to_come_again() -> None:
 def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
     async def story(found: Turning) -> None:
         assert await found.ask("b", "x") == "b: x"
-        with pytest.raises(Busy) as busy, found.turns.seat("alice") as seat:
-            async with found.turns.turn(seat, "a", now() + 10):
+        with pytest.raises(Busy) as busy, Seated(found.turns, "alice") as seat:
+            async with Turn(found.turns, seat, "a", now() + 10):
                 pass
         assert 47 < busy.value.after <= 60, "its last start took 47 s"
 
@@ -183,7 +183,7 @@ def test_a_stream_that_has_begun_keeps_its_seat_while_its_engine_starts_anew() -
 
         async def holds(key: str, begun: bool) -> str:
             try:
-                with turns.seat(key) as seat:
+                with Seated(turns, key) as seat:
                     seat.begun = begun
                     await asyncio.sleep(10)
             except Busy:
@@ -203,8 +203,8 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
 
         async def ask() -> None:
             try:
-                with turns.seat("alice") as seat:
-                    async with turns.turn(seat, "a", turns.until()):
+                with Seated(turns, "alice") as seat:
+                    async with Turn(turns, seat, "a", turns.until()):
                         await asyncio.sleep(1)
                         told.append("answered")
             except Busy:

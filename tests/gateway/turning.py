@@ -11,7 +11,7 @@ from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
 from winhost.gateway.keeper_client import Image, KeeperFault, NotThereYet
 from winhost.gateway.turn_state import Member, Seat, TurnEnded
-from winhost.gateway.turns import Busy, Turns
+from winhost.gateway.turns import Busy, Seated, Turn, Turns
 
 SILENCE_S = 30
 
@@ -132,7 +132,7 @@ class Turning:
 
     async def _asked(self, name: str, prompt: str, seconds: float, key: str) -> str:
         try:
-            with self.turns.seat(key) as seat:
+            with Seated(self.turns, key) as seat:
                 return await self._answered(
                     seat, name, json.dumps({"prompt": prompt, "seconds": seconds}).encode(), seconds
                 )
@@ -143,7 +143,7 @@ class Turning:
         until = self.turns.until()
         while True:
             try:
-                async with self.turns.turn(seat, name, until):
+                async with Turn(self.turns, seat, name, until):
                     answer = self.engines[name].answer("POST", "/v1/completions", body)
                     _, found = await asyncio.wait_for(answer, max(SILENCE_S, seconds + 1))
                     return str(found["choices"][0]["text"])

@@ -167,7 +167,7 @@ def both(mutator: Mutator) -> None:
     """A Windows that says where its Linux is, and a Linux that says anything."""
     windows = mutator.text(mutator.document(answers_of("win11-wsl-served")))
     said = mutator.text(mutator.document({"answers": [{"ok": True, "instances": [], "warnings": []}] * len(LINUX)}))
-    target = Host("gpu-01", "192.0.2.1", Transport(5986))
+    target = Host(name="gpu-01", address="192.0.2.1", transport=Transport(port=5986))
     way = WindowsWithLinux(SayingWay(windows), target, tuple(LINUX), "", lambda *_: SayingWay(said).open())
     attempt(lambda: way.open().read(tuple(WINDOWS)))
 

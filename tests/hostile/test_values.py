@@ -25,7 +25,7 @@ from winhost.engine.verify import verify_plan
 from winhost.model.documents import read_document, write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
 

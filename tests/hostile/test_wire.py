@@ -29,7 +29,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.parts import WindowsScripts
 

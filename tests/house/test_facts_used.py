@@ -93,7 +93,7 @@ def data() -> str:
 @cache
 def own_text(state: type[State]) -> str:
     """A state, and the values and functions beside it that it names."""
-    own = getsource(state)
+    own = re.sub(r"\busual=\{[^}]*\}", "", getsource(state))  # of simulated hosts; nobody reads a property there
     beside = re.finditer(
         r"^(?:def )?(\w+)(?:\(|:| =|,)(?:.|\n(?!\S))*", Path(getfile(state)).read_text("utf-8"), re.MULTILINE
     )

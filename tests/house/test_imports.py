@@ -216,7 +216,7 @@ TOO_HEAVY = {
     "winhost.bundle",
     "winhost.render",
     "winhost.connect",
-    "winhost.model.fleetfile",
+    "winhost.model.fleet",
     "winhost.compat.assess",
 }
 

@@ -14,6 +14,7 @@ READS = [
     HOUSE / "gateway/key_lines.py",
     *HOUSE.glob("agent/linux_*.py"),
     HOUSE / "bundle/linux_run.py",
+    HOUSE / "bundle/linux_bundle.py",
     *HOUSE.glob("resources/linux/*/script.py"),
 ]
 CHANGES = [

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.errors import raises
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.rows import each_row
-from winhost.hub.wheel_index import PythonPlace, Wheel, locked_packages, wheels_of
+from winhost.hub.wheel_index import TargetPython, Wheel, locked_packages, wheels_of
 from winhost.model.errors import UsageError
 
-NOBLE, BOOKWORM = PythonPlace("3.12", 39, "x86_64"), PythonPlace("3.11", 36, "x86_64")
+NOBLE, BOOKWORM = TargetPython("3.12", 39, "x86_64"), TargetPython("3.11", 36, "x86_64")
 NAMES = (
     "fast-1.0-cp312-cp312-manylinux_2_34_x86_64.whl",
     "fast-1.0-cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
@@ -33,7 +33,7 @@ def index() -> Iterator[StandInIndex]:
         yield made
 
 
-def chosen(index: StandInIndex, place: PythonPlace, *packages: tuple[str, str]) -> tuple[Wheel, ...]:
+def chosen(index: StandInIndex, place: TargetPython, *packages: tuple[str, str]) -> tuple[Wheel, ...]:
     text = index.lock(*packages or [("fast", "1.0"), ("plain-one", "3.1")])
     return wheels_of(locked_packages(text, "lock", place.version, place.machine), place, index.index)
 
@@ -42,13 +42,13 @@ def chosen(index: StandInIndex, place: PythonPlace, *packages: tuple[str, str]) 
     ("place", "name"),
     [
         (NOBLE, NAMES[0]),
-        (PythonPlace("3.12", 28, "x86_64"), NAMES[1]),
+        (TargetPython("3.12", 28, "x86_64"), NAMES[1]),
         (BOOKWORM, NAMES[2]),
-        (PythonPlace("3.12", 39, "aarch64"), NAMES[5]),
-        (PythonPlace("3.13", 41, "x86_64"), NAMES[6]),
+        (TargetPython("3.12", 39, "aarch64"), NAMES[5]),
+        (TargetPython("3.13", 41, "x86_64"), NAMES[6]),
     ],
 )
-def test_the_best_wheel_for_a_linux_is_chosen(index: StandInIndex, place: PythonPlace, name: str) -> None:
+def test_the_best_wheel_for_a_linux_is_chosen(index: StandInIndex, place: TargetPython, name: str) -> None:
     fast, plain = chosen(index, place)
     assert (fast.path, fast.server) == (f"packages/aa/bb/{name}", index.url)
     assert fast.bytes == len(index.files[name])
@@ -68,7 +68,7 @@ def test_only_what_the_lock_has_by_its_hash_is_taken(index: StandInIndex) -> Non
 def test_a_package_without_a_wheel_is_told(index: StandInIndex) -> None:
     del index.files[NAMES[6]]
     with raises("NoWheel", match=r"no wheel of fast 1.0 for Python 3.13 and glibc 2.41 on x86_64"):
-        chosen(index, PythonPlace("3.13", 41, "x86_64"), ("fast", "1.0"))
+        chosen(index, TargetPython("3.13", 41, "x86_64"), ("fast", "1.0"))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from tests.errors import raises
 from tests.images.mirror import Mirror, Signer, served, signed_release, signer
 from winhost.images import signed_sums as sums_module
-from winhost.images.cloud_images import CloudRelease, refuse_by_name, release_named
 from winhost.images.signed_sums import SIGNING_KEY, canonicals_key, signed_sums
+from winhost.images.ubuntu_releases import CloudRelease, refuse_by_name, release_named
 from winhost.model.errors import RefusedError
 
 IMAGE = b"QFI\xfb and so on" * 10_000
@@ -50,7 +50,7 @@ def test_what_canonical_signed_is_believed_by_the_key_that_winhost_brings() -> N
 
 def test_a_release_is_named_by_its_day() -> None:
     release = release_named("ubuntu-24.04@20260814")
-    assert release.place(release.image) == f"https://cloud-images.ubuntu.com/releases/noble/release-20260814/{NAME}"
+    assert release.source(release.image) == f"https://cloud-images.ubuntu.com/releases/noble/release-20260814/{NAME}"
     assert release_named("ubuntu-26.04@20260814.1").image == "ubuntu-26.04-server-cloudimg-amd64.img"
 
 

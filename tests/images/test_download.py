@@ -85,8 +85,16 @@ def test_another_file_is_not_kept(mirror: Mirror, tmp_path: Path) -> None:
 
 
 def test_another_size_is_refused_before_it_comes(mirror: Mirror, tmp_path: Path) -> None:
-    with raises("NotThisImage", match="bytes are wanted|are wanted"):
+    with raises("NotThisImage", match=f"has {len(IMAGE):,} bytes, and {len(IMAGE) + 1:,} are wanted"):
         download(image(mirror, size=len(IMAGE) + 1), tmp_path)
+    assert names(tmp_path) == set()
+
+
+def test_a_server_that_states_no_length_is_refused_as_that(mirror: Mirror, tmp_path: Path) -> None:
+    mirror.headers = {"Content-Length": ""}
+    for size, expected in ((len(IMAGE), rf" \({len(IMAGE):,} bytes are expected\)"), (None, "")):
+        with raises("DownloadFailed", match=rf"/a\.img does not state its length{expected}$"):
+            download(image(mirror, size=size), tmp_path)
     assert names(tmp_path) == set()
 
 

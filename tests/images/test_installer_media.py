@@ -8,8 +8,8 @@ import pytest
 from tests.errors import raises
 from tests.images.mirror import Mirror, Signer, served, signer
 from winhost.images import signed_sums
-from winhost.images.installer_media import InstallerRelease
 from winhost.images.signed_sums import MEDIA_KEY, media_key
+from winhost.images.ubuntu_releases import InstallerRelease
 
 ISO = b"not a whole ISO"
 NAME = "ubuntu-24.04.4-live-server-amd64.iso"

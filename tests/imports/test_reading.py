@@ -294,7 +294,7 @@ def test_listings_of_the_bus_differ(change: Callable[[str], str], silent: str) -
     whole, told = (first("lspci.txt", each.encode())[1].functions for each in (text, change(text)))
     assert whole is not None
     assert told is not None
-    assert [f.place for f in told] == [f.place for f in whole]
+    assert [f.position for f in told] == [f.position for f in whole]
     shown = " ".join(str(value) for value in told[0].state.values())
     assert silent in shown
     assert (told[0] == whole[0]) == (not silent)

@@ -16,7 +16,7 @@ from tests.engine.linux_world import LinuxWorld, linux_world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises
 from tests.linux.unpacked import unpack_linux
-from winhost.bundle import linux_commands, linux_journal, linux_run
+from winhost.bundle import linux_bundle, linux_commands, linux_journal, linux_run
 from winhost.engine.planning import make_plan
 from winhost.engine.run_context import Outcome
 from winhost.lab.physics.ssh_keys import public_line
@@ -42,7 +42,7 @@ class LabAgent:
         self.ONCE: dict[str, Any] = {}
 
     def content(self, path: str) -> bytes:
-        assert path == linux_run.HOST_KEY
+        assert path == linux_bundle.HOST_KEY
         listening = self.here.linux.listening()
         assert listening is not None
         return f"{public_line(listening.seed)} root@distro\n".encode()
@@ -64,7 +64,7 @@ class InLinux:
     patch: pytest.MonkeyPatch
     hidden: Collection[str] = ()
 
-    def run(self, made: Path, command: str, *words: str) -> linux_run.Result:
+    def run(self, made: Path, command: str, *words: str) -> linux_bundle.Result:
         agent = LabAgent(self.here, self.hidden)
         return run_py(self.patch, agent, self.journals, made, command, *words)
 
@@ -104,7 +104,7 @@ class OwnAgent:
         self._here, self._machine_id = here, machine_id
 
     def content(self, path: str) -> bytes:
-        assert path == linux_run.MACHINE_ID
+        assert path == linux_bundle.MACHINE_ID
         return f"{self._machine_id}\n".encode()
 
     def answers(self, request: dict[str, Any], _wire: object) -> Any:
@@ -123,7 +123,7 @@ class OnOwnLinux:
     def __post_init__(self) -> None:
         self.machine_id = self.machine_id or HostFacts(self.here.facts()).machine_id
 
-    def run(self, made: Path, command: str, *words: str) -> linux_run.Result:
+    def run(self, made: Path, command: str, *words: str) -> linux_bundle.Result:
         agent = OwnAgent(self.here, self.machine_id)
         return run_py(self.patch, agent, self.journals, made, command, *words)
 
@@ -134,14 +134,18 @@ class OnOwnLinux:
 
 def run_py(
     patch: pytest.MonkeyPatch, agent: object, journals: Path, made: Path, command: str, *words: str
-) -> linux_run.Result:
+) -> linux_bundle.Result:
     """One call of run.py in front of this agent."""
-    patch.setattr(linux_run, "load", lambda text: agent)
+    patch.setattr(linux_bundle, "load", lambda text: agent)
     patch.setattr(linux_commands, "stop_gently", lambda run: None)
     if command in ("apply", "rollback"):
         words = (*words, "--journals", str(journals))
-    given = linux_run.words().parse_args([command, "--json", *words])
-    return linux_run.result_of(lambda: linux_commands.main(given, linux_run.open_files(str(made))))
+    given = linux_run.parser().parse_args([command, "--json", *words])
+    try:
+        files = linux_run.open_files(str(made))
+    except linux_run.Refused as refused:
+        return linux_bundle.Result(refused.code, {"error": refused.document}, [])
+    return (linux_bundle if command == "facts" else linux_commands).main(given, files)
 
 
 @contextmanager

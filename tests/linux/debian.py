@@ -17,10 +17,11 @@ from filelock import FileLock
 from tests.connect.sshd import keypair
 from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
-from winhost.connect.ssh import START, SshConnector, SshTarget
+from winhost.connect.ssh import START, SshConnector
 from winhost.connect.wire_errors import Unreachable
 from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
@@ -73,9 +74,10 @@ class Debian:
             raise
 
     def connector(self) -> SshConnector:
-        target = SshTarget(
+        target = LinuxHost(
             name="gpu-03/debian",
             address=INSIDE,
+            user="root",
             host_key=(self.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text(),
             key=SecretRef("file", str(self.key)),
             connect_timeout=5,
@@ -88,6 +90,11 @@ class Debian:
     def run(self, *command: str) -> str:
         """What a command says there."""
         return sure(*self.inside(*command))
+
+    def journal(self, unit: str) -> str:
+        """The lines of a unit's journal, with all that its processes have written so far."""
+        self.run("journalctl", "--sync")
+        return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
 
     def inside(self, *command: str) -> list[str]:
         """A command of its own, for whoever runs it. It has to run."""

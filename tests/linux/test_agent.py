@@ -232,7 +232,7 @@ def test_a_link_is_replaced_only_by_who_says_so_and_comes_back(agent: Agent, san
     sandbox.path("/etc/resolv.conf").symlink_to("../run/somewhere")
     with pytest.raises(RemoteError) as caught:
         put(agent, "/etc/resolv.conf", {"text": "nameserver 192.0.2.1\n"})
-    assert caught.value.fault.code == "Winhost.WrongPlace"
+    assert caught.value.fault.code == "Winhost.WrongState"
     desired = {"text": "nameserver 192.0.2.1\n", "link": None, "mode": "0644", "owner": "root:root"}
     before = put(agent, "/etc/resolv.conf", desired).before
     assert not sandbox.path("/run/somewhere").exists()

@@ -13,7 +13,7 @@ from tests.engine.world import world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.linux.by_hand import InLinux, LabAgent, at_each_line, with_windows_done
 from tests.linux.unpacked import unpack_linux
-from winhost.bundle import linux_commands, linux_host, linux_run
+from winhost.bundle import linux_bundle, linux_commands, linux_host, linux_run
 from winhost.bundle.bundle_files import bundle, linux_sources, sums
 from winhost.cli import run as main
 from winhost.core.marks import MarkedRun, mark_of
@@ -101,16 +101,16 @@ def test_what_takes_long_says_how_far_it_is(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr("winhost.bundle.linux_host.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(linux_run, "load", lambda text: Downloading(hand.here, (), clock))
+    monkeypatch.setattr(linux_bundle, "load", lambda text: Downloading(hand.here, (), clock))
     monkeypatch.setattr(linux_commands, "stop_gently", lambda run: None)
-    given = linux_run.words().parse_args(["apply", "--journals", str(hand.journals)])
+    given = linux_run.parser().parse_args(["apply", "--journals", str(hand.journals)])
     assert linux_commands.main(given, linux_run.open_files(str(made))).code == 0
     told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("  files")]
     assert told[:3] == [f"  files: {second},000 of 16,400 MB" for second in (0, 5, 1)]
 
 
 def test_the_agent_of_a_bundle_says_it_there() -> None:
-    agent = linux_run.load(linux_sources()["agent.py"])
+    agent = linux_bundle.load(linux_sources()["agent.py"])
     said: list[str] = []
     agent.WAITS = linux_host.Waits(said.append)
     with agent.waiting("model files"):

@@ -12,7 +12,8 @@ from tests.linux.sandbox import Sandbox
 from tests.linux.unpacked import unpack_linux
 from tests.serving.situations import linux
 from tests.serving.stacks import request
-from winhost.bundle.linux_run import FILES, HOST_KEY
+from winhost.bundle.linux_bundle import HOST_KEY
+from winhost.bundle.linux_run import FILES
 from winhost.connect.agent import Agent
 from winhost.core.answers import Record
 from winhost.core.order import steps_for

@@ -17,12 +17,12 @@ from tests.rows import each_row
 from winhost import __version__
 from winhost.bundle import linux_journal, linux_run
 from winhost.bundle.bundle_files import linux_sources
-from winhost.bundle.linux_run import BundleRefusal
+from winhost.bundle.linux_bundle import BundleRefusal
 from winhost.core.rules import ResourceRules, from_json
 from winhost.resources.registry import LINUX, RULES
 
 SOURCES = linux_sources()
-SCRIPT = Script("run.py", SOURCES["run.py"].decode("ascii"))
+SCRIPTS = [Script(f"{name}.py", SOURCES[f"{name}.py"].decode("ascii")) for name in ("run", *linux_run.MODULES)]
 CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (is_no_python_of_the_oldest, is_not_plain_text)
 
 
@@ -55,10 +55,10 @@ def test_each_resource_has_all_that_is_declared_of_it_but_windows() -> None:
 
 
 def test_it_can_be_read_where_it_is_to_run() -> None:
-    assert [fault for check in CHECKS for fault in check(SCRIPT)] == []
-    assert f'WINHOST = "{__version__}"' in SCRIPT.text
-    told = needs_more_than_the_standard_library(SCRIPT)
-    assert {each for each in told if not each.startswith("imports winhost.core.")} == set()
+    assert [fault for script in SCRIPTS for check in CHECKS for fault in check(script)] == []
+    assert f'WINHOST = "{__version__}"' in SOURCES["bundle.py"].decode("ascii")
+    told = {each for script in SCRIPTS for each in needs_more_than_the_standard_library(script)}
+    assert {each for each in told if not each.startswith(("imports winhost.core", "imports winhost.bundle."))} == set()
 
 
 @each_row("name", [name for name in linux_run.CORE if name != "__init__"])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.linux.debian import INSIDE, Debian, Keyring, make_repository
 from tests.linux.unpacked import unpack_linux
-from tests.processes import PATIENCE_S, wait_for
+from tests.processes import PATIENCE_S, started, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.answers import Unavailable
@@ -177,11 +177,14 @@ def test_a_unit_that_fails_says_so_and_runs_once_its_file_is_mended(agent: Agent
     assert change(agent, "SystemdUnit", key, {"active": True}).after["active"] is True
 
 
-def test_why_a_unit_failed_is_told_by_its_journal_without_secrets(agent: Agent) -> None:
+def test_why_a_unit_failed_is_told_by_its_journal_without_secrets(agent: Agent, debian: Debian) -> None:
     file, key = {"path": "/etc/systemd/system/winhost-says.service"}, {"unit": "winhost-says.service"}
     says = "echo the model is missing; echo HF_TOKEN=hf_canary; echo from https://me:canary@host/x; exit 3"
     change(agent, "LinuxFile", file, {"text": f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '{says}'\n"})
-    with pytest.raises(RemoteError) as caught:
+    # Journald is slower than systemd here: it goes on some time after the unit has failed.
+    debian.run("systemctl", "kill", "--signal=STOP", "systemd-journald.service")
+    late = f"until systemctl is-failed {key['unit']}; do sleep 0.1; done; sleep 1; pkill -CONT systemd-journal"
+    with started(debian.inside("sh", "-c", late)), pytest.raises(RemoteError) as caught:
         change(agent, "SystemdUnit", key, {"active": True})
     assert "the model is missing; HF_TOKEN=***; from https://me:***host/x" in caught.value.fault.message
     assert "canary" not in caught.value.fault.message
@@ -273,7 +276,7 @@ def test_a_source_that_somebody_changed_is_left_alone(no_source: Agent, debian: 
     file = debian.root / f"etc/apt/sources.list.d/{SOURCE['name']}.sources"
     text = file.read_text()
     file.write_text(text + "Architectures: amd64\n")
-    assert refused(no_source, "AptSource", SOURCE, {"present": False}) == "Winhost.WrongPlace"
+    assert refused(no_source, "AptSource", SOURCE, {"present": False}) == "Winhost.WrongState"
     file.write_text(text)
 
 
@@ -306,7 +309,7 @@ def test_what_we_installed_goes_with_what_came_for_it(sourced: Agent) -> None:
 
 
 def test_another_version_comes_up_and_down_but_not_past_a_hold(tool: Agent) -> None:
-    assert refused(tool, "DebianPackage", TOOL, {"version": "1.1"}) == "Winhost.WrongPlace"
+    assert refused(tool, "DebianPackage", TOOL, {"version": "1.1"}) == "Winhost.WrongState"
     assert change(tool, "DebianPackage", TOOL, {"version": "1.1", "held": False}).after["version"] == "1.1"
     assert version(tool, LIB) == "1.1"
     assert change(tool, "DebianPackage", TOOL, {"version": "1.0"}).after["version"] == "1.0"

@@ -11,10 +11,10 @@ from tests.connect.sshd import keypair
 from tests.linux.debian import INSIDE, Debian
 from tests.processes import wait_for
 from winhost.connect.agent import Agent
-from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh import SshConnector
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, WireError
 from winhost.core.undo import find_undo
-from winhost.model.fleet import Sudo
+from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import RULES
@@ -107,11 +107,9 @@ def line_of(key: Path) -> str:
     return " ".join(key.with_suffix(".pub").read_text().split()[:2])
 
 
-def logon(debian: Debian, user: str, key: Path, sudo: Sudo | None = None) -> Agent:
+def logon(debian: Debian, user: str, key: Path, sudo: bool = False) -> Agent:
     pinned = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
-    target = SshTarget(
-        name="x", address=INSIDE, user=user, host_key=pinned, key=SecretRef("file", str(key)), sudo=sudo, timeouts="ssh"
-    )
+    target = LinuxHost(name="x", address=INSIDE, user=user, host_key=pinned, key=SecretRef("file", str(key)), sudo=sudo)
     return SshConnector(target, session_text()).open()
 
 
@@ -149,7 +147,7 @@ def test_lines_of_others_stay_byte_for_byte(agent: Agent, debian: Debian, theirs
     agent.set("SshKey", key, {"present": False}, {}, {})
     assert file.read_bytes() == others.encode()
     file.chmod(0o666)
-    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongPlace"
+    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongState"
     file.unlink()
     file.symlink_to("/root/.ssh/authorized_keys")
     assert code(agent, "SshKey", key, {"present": True}) != ""
@@ -157,7 +155,7 @@ def test_lines_of_others_stay_byte_for_byte(agent: Agent, debian: Debian, theirs
     debian.run("rm", "-r", "/home/ada/.ssh")
     assert code(agent, "SshKey", key, {"present": True, "comment": "two\nlines"}) == "Winhost.BadRequest"
     (debian.root / "etc/ssh/sshd_config.d/60-test.conf").write_text("AuthorizedKeysFile /etc/keys/%u\n")
-    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongPlace"
+    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongState"
     (debian.root / "etc/ssh/sshd_config.d/60-test.conf").unlink()
     agent.set("LinuxUser", PERSON, {"there": False}, {}, {})
 
@@ -219,19 +217,19 @@ def test_what_cuts_off_whoever_logs_on_with_sudo_is_undone(
     key = {**key, "key": line_of(theirs)} if resource == "SshKey" else key
     path = {"path": "/etc/sudoers.d/winhost-zz"}
     key = path if resource == "LinuxFile" else key
-    with closing(logon(ada, "ada", theirs, Sudo())) as hers:
+    with closing(logon(ada, "ada", theirs, sudo=True)) as hers:
         before = hers.get(resource, key)
         with pytest.raises(SessionDropped):
             hers.set(resource, key, desired, {}, {"within": 4})
     with pytest.raises(refusal):
-        logon(ada, "ada", theirs, Sudo())
+        logon(ada, "ada", theirs, sudo=True)
     restored(ada)
-    with closing(logon(ada, "ada", theirs, Sudo())) as hers:
+    with closing(logon(ada, "ada", theirs, sudo=True)) as hers:
         assert hers.get(resource, key) == before
 
 
 def test_what_does_not_cut_off_is_kept_over_a_new_connection(ada: Debian, theirs: Path) -> None:
-    with closing(logon(ada, "ada", theirs, Sudo())) as hers, pytest.raises(SessionDropped):
+    with closing(logon(ada, "ada", theirs, sudo=True)) as hers, pytest.raises(SessionDropped):
         hers.set("LinuxUser", PERSON, {"shell": "/bin/sh"}, {}, {"within": 60})
-    with closing(logon(ada, "ada", theirs, Sudo())) as hers:
+    with closing(logon(ada, "ada", theirs, sudo=True)) as hers:
         assert hers.set("LinuxUser", PERSON, {"shell": "/bin/sh"}, {}, {"within": 60}).after["shell"] == "/bin/sh"

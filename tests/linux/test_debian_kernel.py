@@ -125,7 +125,7 @@ def test_a_file_that_somebody_changed_is_left_alone(asked: Agent, debian: Debian
     file.write_text(f"{text}install nouveau /bin/false\n")
     with pytest.raises(RemoteError) as caught:
         asked.set("KernelModule", NOUVEAU, {"blacklisted": False}, {}, {})
-    assert caught.value.fault.code == "Winhost.WrongPlace"
+    assert caught.value.fault.code == "Winhost.WrongState"
     file.write_text(text)
     asked.set("KernelModule", NOUVEAU, {"at_boot": False, "blacklisted": False}, {}, {})
     assert not (debian.root / "etc/modules-load.d/winhost-nouveau.conf").exists()

@@ -108,7 +108,7 @@ def test_files_are_the_engines_alone_and_stay_within_their_size(cleared: Debian,
     assert cleared.run("systemctl", "is-active", "winhost-kv-prune.timer").strip() == "active"
     cleared.run("systemctl", "start", "winhost-kv-prune.service")
     assert files(cleared) == [f"{number:02d}.bin" for number in range(15, 20)]
-    assert "15 files removed" in cleared.run("journalctl", "-u", "winhost-kv-prune.service", "-o", "cat", "--no-pager")
+    assert "15 files removed" in cleared.journal("winhost-kv-prune.service")
     cleared.run("sh", "-c", "id somebody >/dev/null 2>&1 || useradd --system --no-create-home somebody")
     said = cleared.run("sh", "-c", f"runuser -u somebody -- ls {FOLDER}/ 2>&1 || true")
     assert "Permission denied" in said
@@ -118,7 +118,7 @@ def test_a_server_and_its_engine_have_one_user_and_a_network_of_their_own(cleare
     put(cleared, asked, Mirror.LMCACHE)
     until, said = time.monotonic() + PATIENCE_S, ""
     while "the server said" not in said and time.monotonic() < until:
-        said = cleared.run("journalctl", "-u", UNIT, "-o", "cat", "--no-pager")
+        said = cleared.journal(UNIT)
         time.sleep(0.5)
     (line,) = (line for line in said.splitlines() if line.startswith("the server said"))
     theirs, ours = line.removeprefix("the server said ").split(" to ")

@@ -92,13 +92,13 @@ def test_what_would_hide_files_or_is_of_others_is_refused(agent: Agent, debian: 
     full = debian.root / "srv/full"
     full.mkdir()
     (full / "file").write_text("x")
-    assert code(agent, {"path": "/srv/full"}, WANTED) == "Winhost.WrongPlace"
+    assert code(agent, {"path": "/srv/full"}, WANTED) == "Winhost.WrongState"
     (full / "file").unlink()
     agent.set("Mount", {"path": "/srv/full"}, WANTED, {}, {})
     agent.set("Mount", {"path": "/srv/full"}, NONE, {}, {})
     assert full.is_dir(), "it was there before"
     (debian.root / "etc/fstab").write_text("# none\nUUID=x /srv/models-1.d ext4 defaults 0 2\n")
-    assert code(agent, MODELS, WANTED) == "Winhost.WrongPlace"
+    assert code(agent, MODELS, WANTED) == "Winhost.WrongState"
     (debian.root / "etc/fstab").unlink()
     unit = debian.root / "etc/systemd/system/srv-theirs.mount"
     unit.write_text("[Mount]\nWhat=tmpfs\nWhere=/srv/theirs\nType=tmpfs\n")
@@ -112,7 +112,7 @@ def test_what_would_hide_files_or_is_of_others_is_refused(agent: Agent, debian: 
 
 
 def test_a_disk_that_is_not_there_leaves_no_unit_that_would_hold_up_the_start(agent: Agent, debian: Debian) -> None:
-    assert code(agent, MODELS, {**WANTED, "uuid": NOBODYS}) == "Winhost.WrongPlace"
+    assert code(agent, MODELS, {**WANTED, "uuid": NOBODYS}) == "Winhost.WrongState"
     state = agent.get("Mount", MODELS) or {}
     assert (state["uuid"], state["mounted"]) == (NOBODYS, False)
     assert not list((debian.root / "etc/systemd/system").rglob("*.wants/*.mount"))

@@ -1,6 +1,5 @@
 """A real Debian that is restarted: systemd goes down and up, and sshd shows the same key of another boot."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +57,7 @@ def test_through_a_jump_host_it_is_back_by_the_known_key_alone(debian: Debian, t
     """With another one it is told of at once; nobody waits until it has the old key again."""
     with served(tmp_path) as jump:
         known = debian.connector()
-        through = SshConnector(replace(known.target, jump=jump.login()), known.program)
+        through = SshConnector(known.target.model_copy(update={"jump": jump.login()}), known.program)
         session = HostSession(through, Patience(deadline=120, first=0.2, longest=1), lambda event: None)
         old = session.boot_id()
         with debian.kept_going():

@@ -11,8 +11,8 @@ import pytest
 from tests.linux.debian import Debian, Keyring, make_repository
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, RemoteError
+from winhost.core.conditions import consents_of
 from winhost.core.order import steps_for
-from winhost.core.requirements import consents_of
 from winhost.core.steps import Change, DesiredResource
 from winhost.core.undo import find_undo
 from winhost.model.facts import Facts

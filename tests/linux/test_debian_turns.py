@@ -114,7 +114,7 @@ def test_one_in_trouble_is_started_anew_by_its_unit(served: Debian, trouble: str
 def test_the_keeper_alone_has_rights_and_few(served: Debian) -> None:
     said = served.run("systemd-analyze", "verify", "--man=no", "/usr/local/lib/systemd/system/winhost-keeper.service")
     assert "winhost-keeper" not in said
-    log = served.run("journalctl", "--no-pager", "--output=cat", "--unit=winhost-keeper.service")
+    log = served.journal("winhost-keeper.service")
     assert f"start {unit_of('a')}" in log
     assert "notification message" not in log
 
@@ -171,5 +171,4 @@ def test_models_leave_their_gpu_for_the_administrator_for_a_key_and_where_nobody
     # The program looks each second.
     wait_for(lambda: json.loads(answer(served, "/winhost/yield", wish, key)[1])["mode"] == "never")
     assert said_by(served, "a").startswith("a: hi")
-    log = served.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
-    assert "key=desk route=/winhost/yield" in log
+    wait_for(lambda: "key=desk route=/winhost/yield" in served.journal(UNIT))

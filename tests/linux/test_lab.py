@@ -431,7 +431,7 @@ def test_a_disk_is_formatted_mounted_and_let_go() -> None:
     whole = {"filesystem": "ext4", "label": "data", "uuid": "01234567-89ab-cdef-0123-456789abcdef"}
     mount = {"uuid": whole["uuid"], "filesystem": "ext4", "options": None, "mounted": True}
     call = put("DataDisk", key, whole)
-    assert answered(own.answers.invoke, put("Mount", path, mount))["error"]["code"] == "Winhost.WrongPlace"
+    assert answered(own.answers.invoke, put("Mount", path, mount))["error"]["code"] == "Winhost.WrongState"
     answered(own.answers.invoke, put("Mount", path, {"uuid": None}))
     assert answered(own.answers.invoke, call)["error"]["code"] == "Winhost.NotAccepted"
     accepted = {**call, "how": {"accept": ["data"]}}
@@ -505,7 +505,7 @@ def test_what_others_installed_changes_only_with_approval(served: TwoMachines) -
 def test_a_held_package_keeps_its_version(served: TwoMachines) -> None:
     key = {"package": "docker.io"}
     inside(served, "DebianPackage", key, {"version": "26.1", "held": True})
-    assert inside(served, "DebianPackage", key, {"version": "27.0"})["error"]["code"] == "Winhost.WrongPlace"
+    assert inside(served, "DebianPackage", key, {"version": "27.0"})["error"]["code"] == "Winhost.WrongState"
     assert inside(served, "DebianPackage", key, {"version": "27.0", "held": False})["after"]["version"] == "27.0"
 
 

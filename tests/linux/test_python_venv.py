@@ -118,7 +118,7 @@ def test_other_wheels_make_it_anew(agent: Agent, sandbox: Sandbox, version: str)
 @pytest.mark.parametrize("path", ["../../etc/evil", "/etc/evil", "a//b", "a/./b", "a\\b"])
 def test_nothing_leads_out_of_it(agent: Agent, sandbox: Sandbox, version: str, path: str) -> None:
     wheels = [wheel(sandbox, "evil-1.0-py3-none-any.whl", {path: "x"})]
-    assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongPlace"
+    assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongState"
     assert not sandbox.path("/etc/evil").exists()
     change(agent, {"wheels": None})
 
@@ -127,7 +127,7 @@ def test_nothing_leads_out_of_it(agent: Agent, sandbox: Sandbox, version: str, p
 def test_the_python_of_the_machine_stays(agent: Agent, sandbox: Sandbox, version: str, name: str) -> None:
     """The one in an environment is a link to it."""
     wheels = [wheel(sandbox, "evil-1.0-py3-none-any.whl", {name: "#!/bin/sh\n"})]
-    assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongPlace"
+    assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongState"
     assert sandbox.run("python3", "-c", "print(1)").stdout == "1\n"
     change(agent, {"wheels": None})
 
@@ -144,7 +144,7 @@ def test_wheels_of_one_family_share_files(agent: Agent, sandbox: Sandbox, versio
 
 def test_no_link_comes_with_it(agent: Agent, sandbox: Sandbox, version: str) -> None:
     wheels = [wheel(sandbox, "evil-1.0-py3-none-any.whl", {"a": "/etc/passwd"}, mode=stat.S_IFLNK | 0o777)]
-    assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongPlace"
+    assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongState"
     change(agent, {"wheels": None})
 
 

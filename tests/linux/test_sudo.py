@@ -14,11 +14,11 @@ from tests.processes import PATIENCE_S, wait_for
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
-from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh import SshConnector
 from winhost.connect.wire_errors import AuthenticationFailed
 from winhost.engine.detect import missing, read_facts
 from winhost.engine.host_session import HostSession
-from winhost.model.fleet import Sudo
+from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
@@ -62,23 +62,21 @@ def written(folder: Path, text: str) -> SecretRef:
     return SecretRef("file", str(path))
 
 
-def opened(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> Agent:
-    return connector(debian, sudoers, sudo, **changes).open()
+def opened(debian: Debian, sudoers: str, password: SecretRef | None, **changes: Any) -> Agent:
+    return connector(debian, sudoers, password, **changes).open()
 
 
-def connector(debian: Debian, sudoers: str, sudo: Sudo | None, **changes: Any) -> SshConnector:
+def connector(debian: Debian, sudoers: str, password: SecretRef | None, **changes: Any) -> SshConnector:
     file = debian.root / "etc/sudoers.d/serving"
     file.write_text(sudoers)
     file.chmod(0o440)
-    target = SshTarget(
+    target = LinuxHost(
         name="llm-01",
         address=INSIDE,
         user=USER,
         host_key=(debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text(),
         key=SecretRef("file", str(debian.key)),
-        sudo=sudo,
-        timeouts="ssh",
-        **changes,
+        **{"sudo": True, "sudo_password": password, **changes},
     )
     return SshConnector(target, session_text(), misfit)
 
@@ -98,11 +96,11 @@ def changes_as_root(agent: Agent, text: str) -> None:
 def test_a_password_that_is_named_is_given_where_it_is_asked_for(
     debian: Debian, password: SecretRef, sudoers: str
 ) -> None:
-    changes_as_root(opened(debian, sudoers, Sudo(password)), f"{sudoers}\n")
+    changes_as_root(opened(debian, sudoers, password), f"{sudoers}\n")
 
 
 def test_without_a_password_sudo_may_ask_for_none(debian: Debian) -> None:
-    changes_as_root(opened(debian, FREE, Sudo()), "free\n")
+    changes_as_root(opened(debian, FREE, None), "free\n")
 
 
 def test_without_sudo_what_is_readable_is_read_and_nothing_is_changed(debian: Debian) -> None:
@@ -114,7 +112,7 @@ def test_without_sudo_what_is_readable_is_read_and_nothing_is_changed(debian: De
 
 
 def test_a_session_outlives_what_sudo_remembers_and_answers_long(debian: Debian, password: SecretRef) -> None:
-    agent = opened(debian, ASKS, Sudo(password))
+    agent = opened(debian, ASKS, password)
     text = "ä" * 300_000
     agent.set("LinuxFile", FILE, {"text": text}, {}, {})
     assert (agent.get("LinuxFile", FILE) or {})["text"] == text
@@ -123,29 +121,29 @@ def test_a_session_outlives_what_sudo_remembers_and_answers_long(debian: Debian,
 
 def test_a_rule_that_takes_sudo_away_is_undone_by_the_machine_itself(debian: Debian) -> None:
     key = {"path": "/etc/sudoers.d/winhost-x"}
-    agent = opened(debian, FREE, Sudo())
+    agent = opened(debian, FREE, None)
     with raises("RemoteError"):
         agent.set("LinuxFile", key, {"text": "winhost is no rule\n"}, {}, {"within": 5})
     with raises("SessionDropped"):
         agent.set("LinuxFile", key, {"text": f"{USER} ALL=(ALL) !ALL\n"}, {"text": None}, {"within": 5})
     agent.close()
     with raises("SudoNeedsPassword"):
-        opened(debian, FREE, Sudo())
+        opened(debian, FREE, None)
     wait_for(lambda: not (debian.root / "var/lib/winhost/undo/agent.py").exists())
     assert not (debian.root / key["path"].lstrip("/")).exists()
-    kept = opened(debian, FREE, Sudo())
+    kept = opened(debian, FREE, None)
     rule = f"Defaults:{USER} !lecture\n"
     with raises("SessionDropped"):
         kept.set("LinuxFile", key, {"text": rule}, {"text": None}, {"within": 60})
     kept.close()
-    again = opened(debian, FREE, Sudo())
+    again = opened(debian, FREE, None)
     after = again.set("LinuxFile", key, {"text": rule}, {"text": None}, {"within": 60}).after
     assert (after["text"], after["mode"]) == (rule, "0440")
     again.close()
 
 
 def test_a_machine_of_its_own_tells_all_that_it_has(debian: Debian) -> None:
-    agent = opened(debian, FREE, Sudo())
+    agent = opened(debian, FREE, None)
     facts = read_facts(agent)
     agent.close()
     assert is_linux(facts)
@@ -174,10 +172,11 @@ def test_each_way_to_be_refused_says_what_to_do(
     debian: Debian, tmp_path: Path, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sudoers, said, advice = REFUSALS[code]
-    sudo = Sudo(written(tmp_path, said) if said else None, "hosts.llm-01.ssh.sudo_password (fleet.yaml:9)")
+    secret = written(tmp_path, said) if said else None
+    at = {"sudo_password": "hosts.llm-01.ssh.sudo_password (fleet.yaml:9)"}
     caplog.set_level(logging.DEBUG)
     with raises(code) as caught:
-        opened(debian, sudoers, sudo, operation_timeout=8)
+        opened(debian, sudoers, secret, operation_timeout=8, written_at=at)
     assert isinstance(caught.value, AuthenticationFailed)
     assert advice in error_text(caught.value)
     assert "canary" not in error_text(caught.value) + caplog.text
@@ -189,18 +188,18 @@ def test_a_sudo_that_does_not_ask_in_our_words_is_waited_for_and_left(debian: De
     text = pam.read_text()
     pam.write_text(f"auth required pam_exec.so /bin/sleep 60\n{text}")
     with raises("SudoSilent") as caught:
-        opened(debian, ASKS, Sudo(password), operation_timeout=2)
+        opened(debian, ASKS, password, operation_timeout=2)
     pam.write_text(text)
     assert "passprompt_override" in error_text(caught.value)
 
 
 def test_one_password_in_sudoers_that_allows_one_try_is_wrong_too(debian: Debian, tmp_path: Path) -> None:
     with raises("SudoWrongPassword"):
-        opened(debian, f"Defaults passwd_tries=1\n{ASKS}", Sudo(written(tmp_path, "wrong")))
+        opened(debian, f"Defaults passwd_tries=1\n{ASKS}", written(tmp_path, "wrong"))
 
 
 def test_the_password_is_in_no_command_line_and_no_file(debian: Debian, password: SecretRef, tmp_path: Path) -> None:
-    agent = opened(debian, ASKS, Sudo(password))
+    agent = opened(debian, ASKS, password)
     shown = debian.run("sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
     assert "python3" in shown
     assert "canary" not in shown
@@ -213,11 +212,11 @@ def test_the_password_is_in_no_command_line_and_no_file(debian: Debian, password
 
 def test_a_password_in_several_lines_is_refused_unsent(debian: Debian, tmp_path: Path) -> None:
     with raises("SecretUnreadable", match="several lines"):
-        opened(debian, ASKS, Sudo(written(tmp_path, "canary\nsecond")))
+        opened(debian, ASKS, written(tmp_path, "canary\nsecond"))
 
 
 def test_a_restart_is_waited_for_by_whoever_becomes_root_with_a_password(debian: Debian, password: SecretRef) -> None:
-    way = connector(debian, ASKS, Sudo(password))
+    way = connector(debian, ASKS, password)
     session = HostSession(way, Patience(deadline=120, first=0.5, longest=2), lambda event: None)
     old = session.boot_id()
     with debian.kept_going():

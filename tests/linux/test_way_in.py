@@ -15,10 +15,11 @@ from tests.linux.debian import INSIDE, OUTSIDE, PREFIX
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.wsl import Wsl
 from tests.processes import PATIENCE_S, wait_for
-from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh import SshConnector
 from winhost.connect.wire_errors import AuthenticationFailed
 from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
@@ -68,7 +69,9 @@ class WayIn:
     def key_leads_in(self, key: Path, host_key: str) -> str:
         """Which Debian it is, told by the agent over SSH."""
         mine = SecretRef("file", str(key))
-        target = SshTarget(name="distro", address=INSIDE, host_key=host_key, key=mine, port=PORT, connect_timeout=5)
+        target = LinuxHost(
+            name="distro", address=INSIDE, user="root", host_key=host_key, key=mine, port=PORT, connect_timeout=5
+        )
         with closing(SshConnector(target, session_text()).open()) as agent:
             return str((agent.get("LinuxSystem", {}) or {})["id"])
 

@@ -21,7 +21,7 @@ from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
 from tests.processes import started, wait_for
-from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh import SshConnector
 from winhost.core.undo import Keep, find_undo
 from winhost.engine.plan_wsl2 import Wsl2Decisions
 from winhost.engine.planning import expand
@@ -29,10 +29,11 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.model.errors import UsageError
+from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
-from winhost.paths.wsl2_settings import Wsl2Settings
+from winhost.paths.wsl2 import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES, RULES, WINDOWS
@@ -225,7 +226,9 @@ def desired(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
 
 def agent_there(host: Host, access: Mapping[str, Any]) -> Any:
     key = SecretRef("file", str(host.debian.key))
-    target = SshTarget(name=NAME, address=INSIDE, host_key=access["host_key"], key=key, port=access["port"])
+    target = LinuxHost(
+        name=NAME, address=INSIDE, user="root", host_key=access["host_key"], key=key, port=access["port"]
+    )
     return SshConnector(target, session_text()).open()
 
 

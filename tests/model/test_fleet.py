@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from tests.rows import each_row
 from winhost.model.documents import json_schema
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit
-from winhost.model.fleet import AnyHost, Fleet, LinuxHost, Transport, find_fleet
-from winhost.model.fleetfile import FleetFile, load_fleet
+from winhost.model.fleet import AnyHost, Fleet, FleetFile, LinuxHost, Login, Ssh, Transport, load_fleet
+from winhost.model.fleet_path import find_fleet
 from winhost.model.secrets import SecretRef
 
 ROOT = Path(__file__).parents[2]
@@ -40,9 +39,12 @@ def written(folder: Path, text: str) -> Path:
 
 def shown(host: AnyHost, folder: Path) -> dict[str, Any]:
     if isinstance(host, LinuxHost):
-        values = {**vars(host.login), **part("jump", host.jump), **part("sudo", host.sudo)}
+        values = {**part("", host), **part("jump.", host.jump), "sudo_password_at": host.at("sudo_password")}
     else:
-        values = {"address": host.address, **vars(host.transport), **part("ssh", host.ssh), **part("sftp", host.sftp)}
+        ssh = part("ssh.", host.ssh)
+        unset = {f"ssh.{key}" for key in Ssh.model_fields.keys() - host.ssh.model_fields_set} if host.ssh else set()
+        ssh |= dict.fromkeys(unset)
+        values = {"address": host.address, **vars(host.transport), **ssh, **part("sftp.", host.sftp)}
     for key, value in values.items():
         if isinstance(value, Path):
             values[key] = value.as_posix().replace(folder.as_posix(), "{folder}")
@@ -51,10 +53,12 @@ def shown(host: AnyHost, folder: Path) -> dict[str, Any]:
     return values
 
 
-def part(name: str, said: Any) -> dict[str, Any]:
-    return (
-        {f"{name}.{key}": value for key, value in vars(said).items()} if said else {name: None, f"{name}.address": None}
-    )
+def part(prefix: str, logon: Login | None) -> dict[str, Any]:
+    """The keys of a logon and where they are written; null for an address, where there is no such logon."""
+    if logon is None:
+        return {f"{prefix}address": None}
+    at = {"key_at": logon.at("key", "password", "agent"), "host_key_at": logon.at("host_key", "known_hosts")}
+    return {f"{prefix}{key}": value for key, value in {**vars(logon), **at}.items()}
 
 
 @each_row("case", CASES, ids=lambda path: path.stem)
@@ -83,10 +87,10 @@ def test_the_example_is_valid_and_uses_every_option() -> None:
     assert EXAMPLE.hosts[2].transport.verify is False
     text = EXAMPLE.file.read_text(encoding="utf-8")
     known = json_schema(FleetFile)["$defs"]
-    options = {*known["TransportOptions"]["properties"], *known["HostSshOptions"]["properties"]}
+    options = {*known["Transport"]["properties"], *known["Ssh"]["properties"]}
     assert [option for option in options if f" {option}:" not in text] == []
     assert EXAMPLE.hosts[1].ssh is not None
-    assert EXAMPLE.hosts[1].ssh.key_at == "hosts.gpu-02.ssh.key (fleet.yaml:35)"
+    assert EXAMPLE.hosts[1].ssh.at("key") == "hosts.gpu-02.ssh.key (fleet.yaml:35)"
 
 
 WITH_PASSWORDS = """\
@@ -105,8 +109,8 @@ hosts:
 def test_a_host_knows_where_its_password_is_referred_to(tmp_path: Path) -> None:
     path = written(tmp_path, WITH_PASSWORDS)
     first, second = load_fleet(path).hosts
-    assert first.transport.password_at == "defaults.transport.password (fleet.yaml:4)"
-    assert second.transport.password_at == "hosts.b.transport.password (fleet.yaml:9)"
+    assert first.transport.at("password") == "defaults.transport.password (fleet.yaml:4)"
+    assert second.transport.at("password") == "hosts.b.transport.password (fleet.yaml:9)"
 
 
 # ---- choosing hosts
@@ -228,7 +232,7 @@ def properties(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_key_of_the_schema_is_described_and_none_may_be_null() -> None:
     entries = dict(properties(json_schema(FleetFile)))
-    assert "HostTransportOptions.verify" in entries
+    assert "Transport.verify" in entries
     assert [name for name, entry in entries.items() if not entry.get("description")] == []
     assert [name for name, entry in entries.items() if {"type": "null"} in entry.get("anyOf", [])] == []
     assert [name for name, entry in entries.items() if "default" in entry and entry["default"] is None] == []
@@ -236,7 +240,7 @@ def test_every_key_of_the_schema_is_described_and_none_may_be_null() -> None:
 
 def test_the_schema_knows_durations_secrets_and_the_spelling_of_verify() -> None:
     definitions = json_schema(FleetFile)["$defs"]
-    shared, own = (definitions[name]["properties"] for name in ("TransportOptions", "HostTransportOptions"))
+    shared, own = (definitions[name]["properties"] for name in ("SharedTransport", "Transport"))
     pattern = shared["call_timeout"]["anyOf"][0]["pattern"]
     assert [text for text in ("10s", "2m", "1h30m", "", "10", "1d") if re.search(pattern, text)] == [
         "10s",
@@ -253,10 +257,9 @@ def test_the_schema_knows_durations_secrets_and_the_spelling_of_verify() -> None
 
 def test_the_described_defaults_are_the_real_ones() -> None:
     described = {name: entry["description"] for name, entry in properties(json_schema(FleetFile))}
-    defaults = asdict(Transport(port=5986))
     for option in ("connect_timeout", "operation_timeout", "call_timeout"):
-        assert described[f"TransportOptions.{option}"].endswith(f"Default: {render_duration(defaults[option])}.")
-    assert "Default: negotiate" in described["TransportOptions.auth"]
+        assert described[f"Transport.{option}"].endswith(f"Default: {render_duration(getattr(Transport(), option))}.")
+    assert "Default: negotiate" in described["Transport.auth"]
 
 
 def test_every_model_refuses_unknown_keys() -> None:

@@ -6,9 +6,8 @@ import pytest
 
 from tests.errors import raises
 from tests.rows import each_row
-from winhost.model.fleet import Host
+from winhost.model.fleet import Host, load_fleet
 from winhost.model.fleet_edit import added, removed, write_added
-from winhost.model.fleetfile import load_fleet
 
 ENTRY = {"address": "10.0.0.5", "transport": {"user": "CORP\\me", "password": "keyring:winhost/new"}}
 BLOCK = [

@@ -15,7 +15,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planfile import read_plan
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.model.shipped import shipped
 from winhost.model.versions import READ
 from winhost.model.workloadfile import load_workload

@@ -14,12 +14,12 @@ from winhost.model.files import (
     Openness,
     SharedInputWarning,
     _is_own_group,
-    _of_place,
+    _judged,
     _without_modes,
     heed_writers,
     writers_of,
 )
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.model.windows_rights import judged_descriptor
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
@@ -94,13 +94,13 @@ def of(uid: int, mode: int) -> os.stat_result:
 
 def test_a_foreign_owner_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = os.geteuid() + 4242
-    found = _of_place(tmp_path, of(other, stat.S_IFREG | 0o600))
+    found = _judged(tmp_path, of(other, stat.S_IFREG | 0o600))
     assert (found.openness, "belongs to another account" in found.who) == (Openness.SOME, True)
-    assert _of_place(tmp_path, of(other, stat.S_IFLNK | 0o777)).openness is Openness.SOME
-    assert _of_place(tmp_path, of(0, stat.S_IFREG | 0o644)).openness is Openness.OWN
+    assert _judged(tmp_path, of(other, stat.S_IFLNK | 0o777)).openness is Openness.SOME
+    assert _judged(tmp_path, of(0, stat.S_IFREG | 0o644)).openness is Openness.OWN
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", str(other))
-    assert _of_place(tmp_path, of(other, stat.S_IFREG | 0o600)).openness is Openness.OWN
+    assert _judged(tmp_path, of(other, stat.S_IFREG | 0o600)).openness is Openness.OWN
 
 
 @pytest.mark.parametrize(("tag", "who"), [(0x02, 31337), (0x08, 31337)])
@@ -113,10 +113,10 @@ def test_an_access_list_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(os, "getxattr", lambda path, name: listed(rights[0]), raising=False)
     file = fleet(tmp_path, PLAIN, 0o660)
     status = SimpleNamespace(st_uid=os.geteuid(), st_gid=31337, st_mode=file.stat().st_mode)
-    found = _of_place(file, status)  # type: ignore[arg-type]
+    found = _judged(file, status)  # type: ignore[arg-type]
     assert (found.openness, "an access list" in found.who) == (Openness.SOME, True)
     rights[0] = 4  # may only read; the mask lets the group's bit of the mode stand
-    assert _of_place(file, status).openness is Openness.OWN  # type: ignore[arg-type]
+    assert _judged(file, status).openness is Openness.OWN  # type: ignore[arg-type]
 
 
 def test_root_and_the_group_of_one_account_are_nobody_else() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.powershell.twins import Scripts, scripts
 from winhost.bundle import bundle_files
-from winhost.core.requirements import consents_of
+from winhost.core.conditions import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RULES, WINDOWS

@@ -9,7 +9,7 @@ import pytest
 from tests.core.journalled import Journalled, as_answered, journals
 from tests.powershell.twins import Scripts, compare, scripts
 from winhost.core.answers import Json
-from winhost.core.undoable import judge
+from winhost.core.undo import judge
 
 DECIDE = """
 function Invoke-WinhostRequest {

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,26 +60,44 @@ class Victim:
         return any(b"\n" in journal.read_bytes() for journal in self.journals.glob("*.jsonl"))
 
 
+@dataclass
+class Kills:
+    """Scripts that are killed up to `KILLS` times on each way. count: how often they were."""
+
+    person: Person
+    folder: Path
+    seed: str
+    count: int = 0
+
+    def there_and_back(self) -> None:
+        other = world(self.folder / "store", HOST)
+        plan = other.plan()
+        host, rehearsed = twin(other.machine), twin(other.machine)
+        found = host.settled_state()
+        other.apply(plan)
+        made, chance = unpack(plan, self.folder / "bundle", alone=True), random.Random(self.seed)
+        began = time.monotonic()
+        assert Victim(self.person, rehearsed, made, self.folder / "rehearsal", chance, 0.0).ends("Apply.ps1")
+        victim = Victim(self.person, host, made, self.folder / "journals", chance, time.monotonic() - began)
+        try:
+            self._kill(victim, other.state(), found)
+        finally:
+            self.count = victim.kills
+
+    def _kill(self, victim: Victim, planned: Any, found: Any) -> None:
+        turns_back = victim.chance.random() < 0.3
+        while victim.kills < KILLS and not victim.survives("Apply.ps1"):
+            pass
+        if not turns_back or not victim.has_begun:
+            assert victim.ends("Apply.ps1")
+            assert victim.machine.settled_state() == planned
+        is_back = not victim.has_begun
+        while victim.kills < 2 * KILLS and not is_back:
+            is_back = victim.survives("Rollback.ps1")
+        assert is_back or victim.ends("Rollback.ps1")
+        assert victim.machine.settled_state() == found
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scripts_killed_at_any_moment_go_on_and_back(person: Person, tmp_path: Path, seed: int) -> None:
-    other = world(tmp_path / "store", HOST)
-    plan = other.plan()
-    host, rehearsed = twin(other.machine), twin(other.machine)
-    found = host.settled_state()
-    other.apply(plan)
-    made = unpack(plan, tmp_path / "bundle", alone=True)
-    began = time.monotonic()
-    rehearsal = Victim(person, rehearsed, made, tmp_path / "rehearsal", random.Random(seed), 0.0)
-    assert rehearsal.ends("Apply.ps1")
-    victim = Victim(person, host, made, tmp_path / "journals", random.Random(seed), time.monotonic() - began)
-    turns_back = victim.chance.random() < 0.3
-    while victim.kills < KILLS and not victim.survives("Apply.ps1"):
-        pass
-    if not turns_back or not victim.has_begun:
-        assert victim.ends("Apply.ps1")
-        assert host.settled_state() == other.state()
-    is_back = not victim.has_begun
-    while victim.kills < 2 * KILLS and not is_back:
-        is_back = victim.survives("Rollback.ps1")
-    assert is_back or victim.ends("Rollback.ps1")
-    assert host.settled_state() == found
+    Kills(person, tmp_path, str(seed)).there_and_back()

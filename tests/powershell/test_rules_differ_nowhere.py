@@ -10,7 +10,7 @@ import pytest
 from tests.core.declared import Case, cases
 from tests.powershell.twins import Scripts, compare, scripts
 from winhost.core.answers import Json, MissingFact, Unknown
-from winhost.core.requirements import consents_of, needs_of
+from winhost.core.conditions import consents_of, needs_of
 from winhost.core.rules import as_json
 from winhost.core.steps import Change
 from winhost.core.undo import Keep

@@ -10,7 +10,7 @@ from winhost.autoinstall.lint import lint_autoinstall
 from winhost.model.reason import Category
 from winhost.recipes.lint_recipe import lint_cdi, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
-from winhost.wslconfig import lint as lint_wslconfig
+from winhost.wslconfig.rules import lint as lint_wslconfig
 
 CASES = read_cases(ROOT / "tests/data/working.yaml")
 

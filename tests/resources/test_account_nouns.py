@@ -8,8 +8,8 @@ import pytest
 
 from tests.rows import each_row
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.conditions import lasting
 from winhost.core.dependents import dependents_by
-from winhost.core.requirements import lasting
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, Undo, find_undo
 from winhost.model.facts import Answer, Facts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.rows import each_row
-from winhost.core.requirements import consents_of
+from winhost.core.conditions import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RULES, WINDOWS

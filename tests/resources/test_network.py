@@ -10,7 +10,7 @@ import pytest
 
 from tests.resources.test_scripts import CMDLETS, Script, calls, said, scripts
 from tests.rows import each_row
-from winhost.core.requirements import consents_of
+from winhost.core.conditions import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RULES, WINDOWS

@@ -4,8 +4,8 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
+from winhost.core.conditions import consents_of, lasting
 from winhost.core.dependents import dependents_of
-from winhost.core.requirements import consents_of, lasting
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.model.facts import Answer, Facts

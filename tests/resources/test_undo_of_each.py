@@ -8,7 +8,7 @@ import pytest
 from tests.core.declared import is_at_one
 from tests.rows import each_row
 from winhost.core.answers import Json, MissingFact
-from winhost.core.requirements import lasting
+from winhost.core.conditions import lasting
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES

@@ -76,7 +76,7 @@ def test_nothing_is_offered_that_the_judge_refuses(host: str) -> None:
         assert judged.verdict is each.verdict is not Verdict.UNSUPPORTED
         assert judged.budget is not None
         assert judged.budget.fits is not False if each.sure else judged.budget.may_fit is not False
-        assert each.memory == max(place.used for place in judged.budget.places if place.gpu is not None)
+        assert each.memory == max(memory.used for memory in judged.budget.memories if memory.gpu is not None)
         assert each.context <= each.entry.longest
         assert each.context in CONTEXTS or each.context == each.entry.longest
         assert each.entry.splits_over(each.gpus)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.cases import FASTEST
 from tests.engine.linux_world import linux_world
 from winhost.cli import winhost
-from winhost.core.requirements import consents_of
+from winhost.core.conditions import consents_of
 from winhost.core.steps import Change
 from winhost.engine.rollback import rollback
 from winhost.gateway.api_keys import ApiKeys

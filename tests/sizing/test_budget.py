@@ -33,8 +33,7 @@ from winhost.sizing import placement
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import what_would_fit
 from winhost.sizing.fit_changes import STEP, Fix, applied
-from winhost.sizing.host_memory import PACKED_LOADER, wsl_default_ram
-from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
+from winhost.sizing.memories import PACKED_LOADER, PINNED, SHARED_WITH_WINDOWS, wsl_default_ram
 from winhost.sizing.placement import Claim, place_on_gpus
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +42,7 @@ CASES = sorted((ROOT / "tests/data/workloads/budgets").glob("*.yaml"))
 # --- Cases -----------------------------------------------------------------------------------------------------------
 
 KEYS = {"says", "example", "file", "room", "say"}
-SAYS = {"fits", "lines", "places", "gpus", "homeless", "missing", "short", "fixes", "nearest", "shows", "unknown"}
+SAYS = {"fits", "lines", "memories", "gpus", "homeless", "missing", "short", "fixes", "nearest", "shows", "unknown"}
 
 
 def workload_of(case: dict[str, Any], folder: Path) -> Workload:
@@ -70,7 +69,7 @@ def check_budget(found: Budget, say: dict[str, Any]) -> None:
     assert found.fits is say["fits"]
     lines = lines_of(found)
     assert {key: lines.get(key) for key in say.get("lines", {})} == say.get("lines", {})
-    for where, said in say.get("places", {}).items():
+    for where, said in say.get("memories", {}).items():
         there = found.at(where)
         assert (there and {key: getattr(there, key) for key in said or {}}) == said
     placed = found.placement
@@ -167,18 +166,18 @@ RANK = {True: 2, None: 1, False: 0}
 
 
 def sizes_of(found: Budget) -> dict[str, tuple[int, int]]:
-    return {place_on_gpus.where: (place_on_gpus.used, place_on_gpus.least) for place_on_gpus in found.places}
+    return {memory.where: (memory.used, memory.least) for memory in found.memories}
 
 
 @given(WORKLOADS, ROOMS)
 def test_what_is_used_is_the_sum_of_the_lines(workload: Workload, available_memory: AvailableMemory) -> None:
     found = budget(workload, available_memory)
-    for there in found.places:
+    for there in found.memories:
         lines = [line for line in found.lines if line.where == there.where]
         assert there.used == sum(line.bytes for line in lines)
         assert there.least == sum(line.least for line in lines)
         assert there.capacity is None or there.margin == there.capacity - there.used
-    assert {line.where for line in found.lines} <= {there.where for there in found.places}
+    assert {line.where for line in found.lines} <= {there.where for there in found.memories}
     assert all(0 <= line.least <= line.bytes for line in found.lines)
 
 
@@ -200,7 +199,7 @@ def test_it_fits_only_where_nothing_is_missing_and_every_place_has_room(
     if found.fits:
         assert found.missing == ()
         assert found.placement.fits
-        assert all(there.capacity is not None and there.used <= there.capacity for there in found.places)
+        assert all(there.capacity is not None and there.used <= there.capacity for there in found.memories)
 
 
 @given(WORKLOADS, ROOMS, st.integers(0, 64 * GiB))
@@ -384,7 +383,7 @@ EVIDENCE = {path: read_cases(path).keys() for path in FILES}
 
 
 def cited(found: Budget) -> set[str]:
-    return {key for row in (*found.lines, *found.places) for key in row.evidence}
+    return {key for row in (*found.lines, *found.memories) for key in row.evidence}
 
 
 @given(WORKLOADS, ROOMS)
@@ -420,13 +419,13 @@ def test_the_numbers_of_the_documented_example_are_those_that_are_computed() -> 
         for line in found.lines
         if line.where in ("gpu0", "ram")
     ]
-    places = [
+    memories = [
         [there.where, f"{there.capacity:,}", f"{there.used:,}", f"{there.margin:,}"]
-        for there in found.places
+        for there in found.memories
         if there.where != "pinned"
     ]
     assert rows_of_the_example(5) == lines
-    assert rows_of_the_example(4) == places
+    assert rows_of_the_example(4) == memories
 
 
 def test_the_pinned_buffers_of_the_loader_of_packed_weights_are_counted_for_each_gpu() -> None:

@@ -1,4 +1,4 @@
-"""What else a text shows decides between causes: marks, places, and numbers of the same line."""
+"""What else a text shows decides between causes: marks, origins, and numbers of the same line."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from tests.rows import each_row
 from winhost.knowledge import catalogue
 from winhost.symptoms.diagnosis import SymptomFinding, diagnosis
 from winhost.symptoms.scan import scan
-from winhost.symptoms.table import PLACES, Symptom, marks, symptoms
+from winhost.symptoms.table import ORIGINS, Symptom, marks, symptoms
 
 QUOTED = re.compile(r'"([^"]+)"')
 
@@ -17,10 +17,10 @@ def test_causes_name_marks_and_places_that_exist() -> None:
     causes = [cause for symptom in symptoms().values() for cause in symptom.causes]
     named = {name for cause in causes for name in (*cause.beside, *cause.shown_by, *cause.unless)}
     assert named <= marks().keys()
-    known = {place for kind in PLACES.values() for place in kind}
+    known = {origin for kind in ORIGINS.values() for origin in kind}
     assert {place for cause in causes for place in cause.where} <= known
-    assert {place for mark in marks().values() for place in mark.places} <= known
-    assert {name for name, mark in marks().items() if not mark.places} <= named  # a mark that decides nothing
+    assert {origin for mark in marks().values() for origin in mark.origins} <= known
+    assert {name for name, mark in marks().items() if not mark.origins} <= named  # a mark that decides nothing
 
 
 def quotes() -> Iterator[tuple[str, str]]:

@@ -73,8 +73,8 @@ class QemuWorld(NewVmWorld):
 
     @property
     def connector(self) -> WindowsWithLinux:
-        ssh = Ssh(SecretRef("file", str(self.key)), address="127.0.0.1", port=self.qemu.port)
-        target = Host(self.host, WINDOWS, Transport(5986, **SLOW), ssh=ssh)
+        ssh = Ssh(key=SecretRef("file", str(self.key)), address="127.0.0.1", port=self.qemu.port)
+        target = Host(name=self.host, address=WINDOWS, transport=Transport(port=5986, **SLOW), ssh=ssh)
         return WindowsWithLinux(
             _Windows(self), target, tuple(LINUX), session_text(), lambda *to: SshConnector(*to).open()
         )

@@ -14,10 +14,9 @@ from tests.findings.linted import DIALECTS, in_wsl_file
 from tests.rows import each_row
 from winhost.findings.condition import fault_of
 from winhost.model.errors import UsageError
-from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
-from winhost.wslconfig.format import HARMLESS
-from winhost.wslconfig.keys import key_of, keys_of
-from winhost.wslconfig.rules import ROWS, HostLimits
+from winhost.wslconfig.format import HARMLESS, WSLCONF, WSLCONFIG, Dialect, parse
+from winhost.wslconfig.keys import changed, effective, key_of, keys_of
+from winhost.wslconfig.rules import ROWS, HostLimits, lint
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = read_cases(ROOT / "tests" / "data" / "wslconfig" / "lint.yaml")

@@ -199,7 +199,7 @@ function Test-WinhostDesired {
 
 function Assert-WinhostWidth {
     if (-not [System.Environment]::Is64BitProcess) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
     }
 }
 

@@ -124,8 +124,8 @@ def bad_request(message: str) -> AgentFault:
     return AgentFault("Winhost.BadRequest", "InvalidArgument", message)
 
 
-def wrong_place(message: str) -> AgentFault:
-    return AgentFault("Winhost.WrongPlace", "InvalidOperation", message)
+def wrong_state(message: str) -> AgentFault:
+    return AgentFault("Winhost.WrongState", "InvalidOperation", message)
 
 
 WARNINGS: list[str] = []

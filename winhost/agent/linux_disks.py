@@ -7,7 +7,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import State, must, wrong_place
+from winhost.agent.linux_agent import State, must, wrong_state
 from winhost.agent.linux_files import folder_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def opened_device(name: str, alone: bool) -> Iterator[int]:
         number = os.open(here, os.O_RDONLY | os.O_NOFOLLOW | (os.O_EXCL if alone else 0), dir_fd=folder)
     try:
         if not stat.S_ISBLK(os.fstat(number).st_mode):
-            raise wrong_place(f"/dev/{name} is no block device.")
+            raise wrong_state(f"/dev/{name} is no block device.")
         yield number
     finally:
         os.close(number)

@@ -13,7 +13,7 @@ import urllib.request
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from winhost.agent.linux_agent import AgentFault, bad_request, matching, warn, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, matching, warn, wrong_state
 from winhost.agent.linux_files import LARGEST, appended, opened, remove, status
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class SameHostOnly(urllib.request.HTTPRedirectHandler):
         made = super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
         old, new = (urllib.parse.urlsplit(url) for url in (req.full_url, newurl))
         if old.scheme == "https" and new.scheme != "https":
-            raise wrong_place(f"{old.hostname} leads to {new.hostname} without TLS.")
+            raise wrong_state(f"{old.hostname} leads to {new.hostname} without TLS.")
         token = req.unredirected_hdrs.get("Authorization")
         if made is not None and token and (old.scheme, old.netloc) == (new.scheme, new.netloc):
             made.add_unredirected_header("Authorization", token)

@@ -12,7 +12,7 @@ from grp import getgrgid, getgrnam
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from winhost.agent.linux_agent import AgentFault, bad_request, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, wrong_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise wrong_place(f"{path} is no file.")
+            raise wrong_state(f"{path} is no file.")
         yield file
 
 
@@ -74,7 +74,7 @@ def content(path: str) -> bytes:
     with opened(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise wrong_place(f"{path} is larger than 1 MiB.")
+        raise wrong_state(f"{path} is larger than 1 MiB.")
     return data
 
 
@@ -91,7 +91,7 @@ def appended(path: str, most: int) -> Iterator[BinaryIO]:
         number = os.open(name, flags, 0o644, dir_fd=folder)
     with os.fdopen(number, "ab") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise wrong_place(f"{path} is no file.")
+            raise wrong_state(f"{path} is no file.")
         if os.fstat(number).st_size > most:
             os.ftruncate(number, 0)
         yield file

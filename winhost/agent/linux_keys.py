@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, matching, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, matching, wrong_state
 from winhost.agent.linux_files import lock_taken, put, text_of
 from winhost.gateway.key_lines import (
     KEY_LIMITS,
@@ -85,7 +85,7 @@ class GatewayFiles:
         planned = re.search(r"^LoadCredential=keys:(/[A-Za-z0-9._/-]+)$", unit, re.MULTILINE)
         settings = re.search(r"^ExecStart=.* (/[A-Za-z0-9._/-]+/settings\.json)$", unit, re.MULTILINE)
         if planned is None or settings is None:
-            raise wrong_place("There is no winhost-gateway.service that names its keys and its settings.")
+            raise wrong_state("There is no winhost-gateway.service that names its keys and its settings.")
         self.settings = json.loads(text_of(settings[1]) or "{}")
         self.planned = parse_keys(text_of(planned[1]) or "")
 
@@ -100,7 +100,7 @@ class GatewayFiles:
     def change(self, asked: State) -> str:
         """Change a key: changed, same, exists, planned, same-key, unknown, revoked, metrics, yields or model M."""
         if self.settings.get("key_changes") != KEY_CHANGES:
-            raise wrong_place(f"The gateway was set up without {KEY_CHANGES}: plan and apply anew, which names it.")
+            raise wrong_state(f"The gateway was set up without {KEY_CHANGES}: plan and apply anew, which names it.")
         name = matching(KEY_NAME, asked["name"], "the name of a key")
         try:
             changes = self.changes()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_state
 from winhost.agent.linux_files import text_of
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
 from winhost.agent.linux_keys import keys
@@ -200,7 +200,7 @@ def test(asked: State) -> State:
     """
     place = gateway_place(asked["gateway"])
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-        raise wrong_place("The gateway does not listen there, or not alone.")
+        raise wrong_state("The gateway does not listen there, or not alone.")
     engine = asked.get("engine")
     starts = FailedStarts(engine["unit"], engine["turns"] is True) if engine else None
     hopeless = starts.for_good if starts else None
@@ -212,7 +212,7 @@ def yields(asked: State) -> State:
     """Read whether models yield their GPUs, or set it to `mode`. code: the error code of /ready, if not 200."""
     place, mode = gateway_place(asked["gateway"]), asked.get("mode")
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-        raise wrong_place("The gateway does not listen there, or not alone.")
+        raise wrong_state("The gateway does not listen there, or not alone.")
     if mode is not None:
         if mode not in YIELDS:
             raise bad_request(f"One of {', '.join(YIELDS)} is expected.")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from winhost.agent.linux_agent import AgentFault, State, must, run, seconds
@@ -43,6 +44,8 @@ def start(unit: str, how: State) -> None:
 def last_lines(unit: str, since: float) -> str:
     """The last log lines of a unit, without what follows a word for a secret."""
     options = ("--no-pager", "--output=cat", "--lines=8", f"--since=@{int(since)}", f"--unit={unit}")
+    with suppress(AgentFault):  # journald may still hold what the unit wrote; without an answer we show what there is
+        run("journalctl", "--sync", within=20)
     found = run("journalctl", "--quiet", *options)
     return "; ".join(
         SECRETS.sub(lambda m: (m[1] or m[2]) + "***", line.strip())[:300]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, matching, must, run, systemd_runs, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, matching, must, run, systemd_runs, wrong_state
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def unit_name(name: Any) -> str:
 def unit_states(names: list[Any]) -> list[State]:
     """The states of the units, in this order."""
     if not systemd_runs():
-        raise wrong_place("systemd does not run here.")
+        raise wrong_state("systemd does not run here.")
     units = [unit_name(name) for name in names]
     if not units:
         return []

@@ -20,7 +20,7 @@ from winhost.agent.linux_agent import (
     once,
     run,
     systemd_runs,
-    wrong_place,
+    wrong_state,
 )
 from winhost.agent.linux_files import boot_id, content, put, remove
 from winhost.agent.linux_made import read_record
@@ -89,7 +89,7 @@ def set_revocably(call: State, before: State, missing: State) -> None:
 
 def begin(resource: str, key: Key, before: State, missing: State, how: State) -> None:
     if not systemd_runs():
-        raise wrong_place("Without systemd nothing would undo this change if it cut SSH access.")
+        raise wrong_state("Without systemd nothing would undo this change if it cut SSH access.")
     within = max(5, int(float(how.get("within") or 300)))
     record = {"resource": resource, "key": key, "before": before, "desired": missing, "within": within}
     record["accept"] = list(how.get("accept", ()))
@@ -169,7 +169,7 @@ def save_record(record: State) -> None:
 def arm(record: State) -> None:
     program = globals().get("PROGRAM")
     if not isinstance(program, str):
-        raise wrong_place("This agent was started in a way in which it cannot undo a change by itself.")
+        raise wrong_state("This agent was started in a way in which it cannot undo a change by itself.")
     put(UNDOER, re.sub(r"serve\(\)\n\Z", "", program) + f"\n{undo_by_timer.__name__}()\n", 0o600)
     put(f"{UNDO_UNIT}.service", UNDO_SERVICE.format(sys.executable, UNDOER))
     put(f"{UNDO_UNIT}.timer", UNDO_TIMER.format(record["within"]))

@@ -1,4 +1,4 @@
-"""An autoinstall file as one installer on one machine takes it, with the position of everything in it."""
+"""Parse an autoinstall file, with the position of each key, and ask it what an installer on a machine would see."""
 
 import re
 from collections import defaultdict
@@ -41,7 +41,7 @@ class Delivery(StrEnum):
 
 
 class Unreadable(Exception):
-    """The file is no YAML: why, and where."""
+    """The file cannot be read as YAML. why: the reason; position: line and column."""
 
     def __init__(self, why: str, position: tuple[int, int]) -> None:
         super().__init__(why)
@@ -50,7 +50,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class AutoinstallFile:
-    """whole: all of it; section: what the installer takes; at: where that stands in the whole."""
+    """whole: all of the file; section: the part that the installer reads; at: the keys that lead to the section."""
 
     whole: Mapping[str, Any]
     section: Mapping[str, Any]
@@ -60,7 +60,7 @@ class AutoinstallFile:
     twice: Sequence[Loc]
 
     def position(self, loc: Loc) -> tuple[int, int]:
-        """Line and column of this key in the section, or of the nearest that is written around it; from 1."""
+        """Line and column of this key in the section, counted from 1; else those of the nearest key around it."""
         full = (*self.at, *loc)
         return next(
             (self.positions[full[:end]] for end in range(len(full), 0, -1) if full[:end] in self.positions), (1, 1)
@@ -68,7 +68,7 @@ class AutoinstallFile:
 
 
 def parsed_autoinstall(text: str) -> AutoinstallFile:
-    """Raises Unreadable."""
+    """Parse the text of a file. Raises Unreadable."""
     try:
         node = yaml.compose(text, _PARSER)
         positions: dict[Loc, tuple[int, int]] = {}
@@ -99,7 +99,7 @@ def _at(mark: Any) -> tuple[int, int]:
 
 
 def _walk(node: Any, loc: Loc = ()) -> Iterator[tuple[Loc, Any]]:
-    """Every key and item with its mark; aliases are walked where they stand, so the number of values is bounded."""
+    """Yield every key and item with its mark. Aliases are followed, so the caller bounds the number of values."""
     if len(loc) > _DEEPEST:
         raise Unreadable(f"it is nested more than {_DEEPEST} deep", _at(node.start_mark))
     if isinstance(node, yaml.MappingNode):
@@ -132,7 +132,7 @@ ROWS, PREFIX = rows_of(__package__), "autoinstall"
 
 @once
 def schema() -> Mapping[str, Any]:
-    """See installer_schema.yaml."""
+    """The installer's schema, in the form that installer_schema.yaml explains."""
     return load_beside(__package__, "installer_schema.yaml")
 
 
@@ -142,7 +142,7 @@ def bare(shape: Mapping[str, Any]) -> list[str]:
 
 
 def last_key(loc: Loc) -> str:
-    """The key that is nearest around this position."""
+    """The last key of this position, which may be an item of its list."""
     return next((part for part in reversed(loc) if isinstance(part, str)), "the file")
 
 
@@ -166,7 +166,7 @@ class KnownDisk:
 
 @dataclass(frozen=True)
 class StorageAction:
-    """One entry of storage.config, and where it stands."""
+    """One entry of storage.config, and its position."""
 
     loc: Loc
     data: dict[str, Any]
@@ -183,7 +183,7 @@ class StorageAction:
         return self.data.get(key) is True
 
     def number(self, key: str) -> int | None:
-        """A whole number of bytes, also where it is written as 1.5G; None for what the installer works out."""
+        """A number of bytes, which may be written as 1.5G; None if the installer computes it."""
         found = storage_bytes(self.data.get(key))
         return found if found is not None and found >= 0 else None
 
@@ -194,8 +194,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([BKMGTP]?)", re.ASCII | re.IGNORECA
 
 def storage_bytes(value: object) -> int | None:
     """A size as the installer's own `dehumanize_size` reads it (subiquity, models/filesystem.py), before curtin sees
-    it: one letter for the unit, whose case does not matter, so that 512MB is no size. -1 for a share of the disk and
-    for what is left of it; None for what the installer refuses.
+    it: one letter for the unit, in either case, so that 512MB is no size. -1 for a share of the disk or for the rest of
+    it; None for a size that the installer refuses.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return max(value, -1)
@@ -255,7 +255,7 @@ class AutoinstallContext:
         return [each for each in self.actions if each.type == type_]
 
     def keeps(self, partition: StorageAction) -> bool:
-        """Its disk is preserved."""
+        """Tell whether the disk of a partition is preserved."""
         disk = self.by_id("disk", partition.data.get("device"))
         return disk is not None and disk.is_true("preserve")
 
@@ -263,7 +263,7 @@ class AutoinstallContext:
         return next((each for each in self.of(type_) if each.data.get("id") == name), None)
 
     def unknown(self, loc: Loc, value: dict[str, Any], shape: Mapping[str, Any]) -> Iterator[tuple[Loc, str, str]]:
-        """Keys that the installer does not know here, each with the known one that may be meant."""
+        """Yield the keys that the installer does not know here, each with the known key that may be meant."""
         known = bare(shape)
         for key in value if "*" not in shape else ():
             if key not in known:
@@ -290,7 +290,7 @@ def of_manifest(manifest: DiskManifest) -> KnownDisk:
 
 
 def of_facts(facts: HostFacts) -> Sequence[KnownDisk]:
-    """Take only disks with a GPT. Raises MissingFact, WrongState."""
+    """The disks that have a GPT. Raises MissingFact, WrongState."""
     found: defaultdict[str, list[KnownPartition]] = defaultdict(list)
     for each in facts.all(Partition):
         state = each.state

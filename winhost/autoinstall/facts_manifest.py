@@ -1,17 +1,13 @@
-"""The disks that an installer may touch, from the facts of a Windows host. The facts are read after Windows has made
-the partition for Ubuntu, or, where Ubuntu gets whole disks, from those with a table.
+"""The disks that an installer may touch, from the facts of a Windows host: the disk on which Windows has made a
+partition for Ubuntu, or disks that Ubuntu gets whole.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
 from winhost.autoinstall.installer_storage import letters, says_nothing
 from winhost.autoinstall.manifest import (
-    ESP_TYPE,
-    LDM_TYPES,
-    MSR_TYPE,
-    RECOVERY_TYPE,
-    SPACES_TYPE,
     DiskManifest,
     MachineIdentity,
     PartitionRecord,
@@ -23,13 +19,25 @@ from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disks import LINUX_PARTITION, STAGING, BitLocker, OwnPartition, Partition, starts_windows
+from winhost.resources.windows.disks import (
+    DYNAMIC,
+    EFI,
+    LINUX_PARTITION,
+    RECOVERY,
+    RESERVED,
+    STAGING,
+    STORAGE_SPACES,
+    BitLocker,
+    OwnPartition,
+    Partition,
+    starts_windows,
+)
 from winhost.resources.windows.read_only import Disk, HardwareClock, SecureBoot
 
-_BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
+_BY_TYPE = {EFI: PartitionRole.ESP, RESERVED: PartitionRole.MSR, RECOVERY: PartitionRole.RECOVERY}
 _OPEN = "fully-decrypted"
-# Buses as Windows names them, without blanks. Never: what other machines may use, what is carried away, and what only
-# Windows puts together.
+# Buses as Windows names them, without blanks. Disks on these are refused: other machines may use them, people carry
+# them away, or only Windows puts them together.
 _NEVER = {
     "usb": "on USB",
     "sd": "a memory card",
@@ -46,7 +54,7 @@ _VIRTUAL = ("virtual", "qemu", "vbox", "virtio")
 
 
 def machine_of(facts: HostFacts) -> MachineIdentity:
-    """The SMBIOS UUID, and the serial number where the maker set one and Windows told it."""
+    """The SMBIOS UUID, and the serial number if the maker set one and Windows could read it."""
     try:
         serial = facts.firmware.serial
     except MissingFact:
@@ -56,8 +64,12 @@ def machine_of(facts: HostFacts) -> MachineIdentity:
 
 def manifest_of_facts(facts: HostFacts) -> DiskManifest:
     """The disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared), MissingFact."""
-    made = {name: _made(facts, name) for name in (LINUX_PARTITION, STAGING)}
-    linux = made[LINUX_PARTITION]
+    made: dict[str, OwnPartition] = {}
+    for name in (LINUX_PARTITION, STAGING):
+        own = facts.of(OwnPartition, {"name": name})
+        if own is not None and own.made is True and own.ours:
+            made[name] = own
+    linux, staging = made.get(LINUX_PARTITION), made.get(STAGING)
     if linux is None or linux.disk is None or linux.label is None:
         raise _not_prepared(
             f"Windows on {visible(facts.host)} has made no partition for Ubuntu",
@@ -66,9 +78,7 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
         )
     disk = _disk(facts, linux.disk).state
     roles = {
-        each.partition: role
-        for each, role in ((linux, PartitionRole.TARGET), (made[STAGING], PartitionRole.STAGING))
-        if each
+        each.partition: role for each, role in ((linux, PartitionRole.TARGET), (staging, PartitionRole.STAGING)) if each
     }
     records = tuple(_record(facts, each, roles.get(each.key["partition"])) for each in _partitions(facts, linux.disk))
     try:
@@ -103,8 +113,8 @@ def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
 
 
 def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
-    """Disks by the GUIDs of their tables, or without one by their unique ids, without consent to a wipe. Raises
-    RefusedError (NotPrepared, DiskUnfit), MissingFact.
+    """Disks by the GUIDs of their tables, or by their unique ids if they have no table. Nobody has consented to a wipe
+    yet. Raises RefusedError (NotPrepared, DiskUnfit), MissingFact.
     """
     found = []
     for number, name in enumerate(names):
@@ -118,7 +128,7 @@ def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
 
 
 def _refuse_unfit(disk: Instance[Disk]) -> None:
-    """Raises RefusedError (DiskUnfit)."""
+    """Refuse a disk that Ubuntu cannot get. Raises RefusedError (DiskUnfit)."""
     state = disk.state
     if (bus := _NEVER.get(state.bus.casefold().replace(" ", ""))) is not None:
         why = f"it is {bus}, and Ubuntu gets only disks of the machine itself that Linux sees as Windows does"
@@ -145,7 +155,7 @@ def _refuse_unfit(disk: Instance[Disk]) -> None:
 
 
 def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Iterator[str]:
-    """Facts to heed before anybody consents to the loss of this disk."""
+    """The warnings for whoever consents to the loss of this disk."""
     state, types = disk.state, {each.type for each in partitions}
     bus = state.bus.casefold()
     if state.guid is None:
@@ -163,19 +173,14 @@ def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Ite
         yield "it is a virtual disk"
     if state.health != "healthy":
         yield f"Windows says of its health: {visible(state.health)}"
-    if types & {SPACES_TYPE, *LDM_TYPES}:
+    if types & {STORAGE_SPACES, *DYNAMIC}:
         yield "it belongs to Storage Spaces or to dynamic disks: volumes that it shares with other disks go, too"
 
 
 def authorities_of(facts: HostFacts) -> tuple[str, ...] | None:
-    """Whose signatures the firmware asks for; None with Secure Boot off. Raises MissingFact."""
+    """The signers that the firmware accepts; None if Secure Boot is off. Raises MissingFact."""
     found = facts.the(SecureBoot)
     return found.authorities if found.state == "on" else None
-
-
-def _made(facts: HostFacts, name: str) -> OwnPartition | None:
-    found = facts.of(OwnPartition, {"name": name})
-    return found if found is not None and found.made is True and found.ours else None
 
 
 def _disk(facts: HostFacts, name: str) -> Instance[Disk]:
@@ -200,21 +205,18 @@ def _partitions(facts: HostFacts, guid: str) -> list[Instance[Partition]]:
 def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | None) -> PartitionRecord:
     state = each.state
     known = role or _BY_TYPE.get(state.type) or (PartitionRole.WINDOWS if state.boot else PartitionRole.OTHER)
+    file_system = None  # unless it is certain; the guard does not compare None
+    if state.type == EFI:
+        file_system = "vfat"
+    else:
+        with suppress(MissingFact):
+            volumes = {volume.key["volume"].rstrip(":\\"): volume.state for volume in facts.all(BitLocker)}
+            volume = volumes.get((state.letter or "").rstrip(":\\"))
+            if volume is not None and volume.conversion not in (None, _OPEN, "unknown"):
+                file_system = "BitLocker"
     return PartitionRecord(
-        each.key["partition"], state.offset, state.size, state.type, known, state.number, _file_system(facts, state)
+        each.key["partition"], state.offset, state.size, state.type, known, state.number, file_system
     )
-
-
-def _file_system(facts: HostFacts, state: Partition) -> str | None:
-    """The file system if it is certain, else None, which the guard does not compare."""
-    if state.type == ESP_TYPE:
-        return "vfat"
-    try:
-        volumes = {each.key["volume"].rstrip(":\\"): each.state for each in facts.all(BitLocker)}
-        volume = volumes.get((state.letter or "").rstrip(":\\"))
-        return "BitLocker" if volume is not None and volume.conversion not in (None, _OPEN, "unknown") else None
-    except MissingFact:
-        return None
 
 
 def _not_prepared(what: str, hint: str) -> RefusedError:

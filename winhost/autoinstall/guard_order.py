@@ -11,13 +11,14 @@ from winhost.model.units import Bytes, GiB, gib, size
 
 Action = dict[str, Any]
 
+SCHEMA = "winhost.guard-order/1"
 _SMALLEST: Bytes = 16 * GiB
 _DISKS_OF_LEVEL = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
 
 
 @dataclass(frozen=True)
 class DiskChoice:
-    """A disk that Ubuntu gets whole. guid: None for one without a table, which its serial number names then."""
+    """A disk that Ubuntu gets whole. guid: of its table; None if it has none, and then its serial number names it."""
 
     id: str
     size: Bytes
@@ -40,18 +41,15 @@ def partition_order(each: PartitionRecord) -> dict[str, Any]:
 
 
 def beside_windows(disk: DiskManifest) -> Action:
-    """All partitions are listed and preserved; the target alone gets a file system. Raises ValueError."""
+    """The storage section that lists and preserves all partitions, and gives the target alone a file system. Raises
+    ValueError.
+    """
     disk.one(PartitionRole.ESP), disk.one(PartitionRole.TARGET)
     return beside_section([partition_order(each) for each in disk.partitions])
 
 
 def whole_disks(disks: Sequence[DiskChoice], scheme: Scheme) -> Action:
-    """Everything on these disks goes. Raises RefusedError (DisksUnusable)."""
-    _check_scheme(disks, scheme)
-    return whole_section([(each.id, each.size) for each in disks], scheme.raid, lvm=scheme.lvm)
-
-
-def _check_scheme(disks: Sequence[DiskChoice], scheme: Scheme) -> None:
+    """The storage section that replaces everything on these disks. Raises RefusedError (DisksUnusable)."""
     if scheme.raid is None and len(disks) != 1:
         raise _unusable(f"{len(disks)} disks are given, and no RAID level for them")
     fewest = _DISKS_OF_LEVEL.get(scheme.raid, 0) if scheme.raid is not None else 1
@@ -61,20 +59,17 @@ def _check_scheme(disks: Sequence[DiskChoice], scheme: Scheme) -> None:
     small = min(disks, key=lambda disk: disk.size)
     if small.size < _SMALLEST:
         raise _unusable(f"{small.id} has {size(small.size)}, and Ubuntu needs {size(_SMALLEST)} on each disk")
+    return whole_section([(each.id, each.size) for each in disks], scheme.raid, lvm=scheme.lvm)
 
 
 def _unusable(what: str) -> RefusedError:
     return RefusedError("DisksUnusable", what=what, hint="Name other disks, or a RAID level that fits their number")
 
 
-SCHEMA = "winhost.guard-order/1"
-
-
 @dataclass(frozen=True)
 class WholeDisk:
-    """A disk that Ubuntu gets whole, with what is on it now. heed: what speaks against that, for whoever consents.
-
-    wipe: the GUID or serial number that somebody typed, or quoted in a file, to consent to its loss.
+    """A disk that Ubuntu gets whole, with its present partitions. heed: warnings for whoever consents to its loss;
+    wipe: the GUID or serial number that somebody typed, or quoted in a file, to consent.
     """
 
     choice: DiskChoice
@@ -99,13 +94,13 @@ class WholeDisk:
 
     @property
     def line(self) -> str:
-        """The disk as the user sees it when he consents to its loss."""
+        """The disk as users see it when they consent to its loss."""
         return f"{self.model}, {gib(self.choice.size)}, {self.name}"
 
 
 def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str | None = None) -> dict[str, Any]:
-    """Order an installation into a partition that Windows made. report: where the guard says how it ended; windows_esp:
-    where Windows is on another disk.
+    """Order an installation into a partition that Windows made. report: the address to which the guard reports its
+    result; windows_esp: the EFI system partition of a Windows on another disk.
     """
     wanted = {
         "id": "disk-0",
@@ -124,23 +119,23 @@ def order_whole(
     machine: MachineIdentity, disks: Sequence[WholeDisk], scheme: Scheme, report: str | None = None
 ) -> dict[str, Any]:
     """Order an installation on whole disks."""
-    return _order(machine, [_whole(each) for each in disks], report) | {"raid": scheme.raid, "lvm": scheme.lvm}
+    wanted = [
+        {
+            "id": disk.choice.id,
+            "use": "whole",
+            **({"guid": disk.choice.guid} if disk.choice.guid else {"serial": disk.choice.serial}),
+            **({"wipe": disk.wipe} if disk.wipe else {}),
+            "model": disk.model,
+            "size": disk.choice.size,
+            "sector": disk.sector,
+            "partitions": [partition_order(each) for each in disk.partitions],
+        }
+        for disk in disks
+    ]
+    return _order(machine, wanted, report) | {"raid": scheme.raid, "lvm": scheme.lvm}
 
 
 def _order(machine: MachineIdentity, disks: Sequence[Mapping[str, Any]], report: str | None) -> dict[str, Any]:
     who = {"uuid": machine.uuid} | ({"serial": machine.serial} if machine.serial else {})
     order = {"schema": SCHEMA, "machine": who, "disks": list(disks)}
     return order | ({"report": report} if report else {})
-
-
-def _whole(disk: WholeDisk) -> dict[str, Any]:
-    return {
-        "id": disk.choice.id,
-        "use": "whole",
-        **({"guid": disk.choice.guid} if disk.choice.guid else {"serial": disk.choice.serial}),
-        **({"wipe": disk.wipe} if disk.wipe else {}),
-        "model": disk.model,
-        "size": disk.choice.size,
-        "sector": disk.sector,
-        "partitions": [partition_order(each) for each in disk.partitions],
-    }

@@ -6,7 +6,7 @@ the standard library alone.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
@@ -25,8 +25,8 @@ from winhost.autoinstall.installer_storage import PYTHON, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
-from winhost.images.installer_media import InstallerRelease
 from winhost.images.seed import GuestAddress, GuestSeed, network_config, user_data
+from winhost.images.ubuntu_releases import InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError
 from winhost.model.versions import refuse_other_kind, refuse_other_version
@@ -34,7 +34,7 @@ from winhost.model.yamlfile import load_json
 
 # The medium is mounted there; a file that is fetched comes to the other place.
 ON_MEDIUM, FETCHED = "/cdrom/winhost", "/run/winhost"
-# Each of modules of ours that become one text.
+# The modules that make up each script.
 SCRIPTS = {
     "guard.py": ("installer_storage.py", "installer_guard.py"),
     "boot.py": ("installer_boot.py",),
@@ -50,9 +50,9 @@ _FORGET = (
 
 @dataclass(frozen=True)
 class InstallSettings:
-    """The settings of the new system. seed: its name, user, keys and network; beside: in a partition that Windows made,
-    so that the boot entry of Windows stays first; report: where the installer says how far it is; local_time: a Windows
-    that stays has it in the hardware clock.
+    """The settings of the new system. seed: its name, user, keys and network; beside: it goes into a partition that
+    Windows made, and the boot entry of Windows stays first; report: the address for the installer's reports;
+    local_time: a Windows that stays keeps local time in the hardware clock.
     """
 
     seed: GuestSeed
@@ -69,14 +69,14 @@ class InstallSettings:
 
 @dataclass(frozen=True, repr=False)
 class HostKey:
-    """An SSH key of the machine, made here; private: OpenSSH's text, secret. It has no repr."""
+    """The SSH host key of the new machine. private: OpenSSH's text, secret, so the class has no repr."""
 
     private: str
     public: str
 
 
 def new_host_key() -> HostKey:
-    """An Ed25519 key that no machine has had."""
+    """A new Ed25519 key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -87,16 +87,24 @@ def new_host_key() -> HostKey:
 
 
 def install_document(settings: InstallSettings, storage: Action, key: HostKey, scripts: str = ON_MEDIUM) -> Action:
-    """Secret, for the key. scripts: the folder that the guard is in."""
+    """The installer's file, which is secret because of the key. scripts: the folder of the guard."""
+    data, network = user_data(settings.seed), network_config(settings.seed)
+    for adapter in network["ethernets"].values():
+        del adapter["set-name"]  # the installer uses the adapter already, under its own name
     return {
         **installer_part(settings, storage, scripts),
-        "user-data": _user_data(settings.seed, key),
-        "network": _network(settings.seed),
+        "user-data": {
+            **data,
+            "runcmd": [*data["runcmd"], *_FORGET],
+            "hostname": settings.seed.hostname,
+            "ssh_keys": {"ed25519_private": key.private, "ed25519_public": key.public},
+        },
+        "network": network,
     }
 
 
 def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> Action:
-    """All but what is secret or of the site."""
+    """The part of the file that holds neither secrets nor settings of the site."""
     document: Action = {
         "version": 1,
         "refresh-installer": {"update": False},
@@ -122,20 +130,6 @@ def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> 
     if settings.report:
         document["reporting"] = {"winhost": {"type": "webhook", "endpoint": settings.report, "level": "INFO"}}
     return document
-
-
-def _user_data(seed: GuestSeed, key: HostKey) -> Mapping[str, Any]:
-    data = user_data(seed)
-    keys = {"ed25519_private": key.private, "ed25519_public": key.public}
-    return {**data, "runcmd": [*data["runcmd"], *_FORGET], "hostname": seed.hostname, "ssh_keys": keys}
-
-
-def _network(seed: GuestSeed) -> Mapping[str, Any]:
-    """The adapter of a machine keeps its name, because the installer uses it already."""
-    network = network_config(seed)
-    for adapter in network["ethernets"].values():
-        del adapter["set-name"]
-    return network
 
 
 def written_install(document: Action) -> str:
@@ -164,7 +158,7 @@ class NewSystem:
     timezone: str = "Etc/UTC"
 
     def seed(self) -> GuestSeed:
-        """Raises ValueError for addresses that are none, UsageError (SeedUnusable)."""
+        """The seed of the new system. Raises ValueError for wrong addresses, UsageError (SeedUnusable)."""
         address = None
         if self.address is not None:
             if self.gateway is None:
@@ -186,9 +180,9 @@ class NewSystem:
 class InstallPlan:
     """beside: the disk with Windows, which stays; whole: disks that Ubuntu gets. One of the two.
 
-    authorities: whose signatures the firmware takes; None where Secure Boot is off. gpus: by their PCI ids.
-    windows_esp: the EFI system partition of Windows, which may be on another disk than beside. local_time: what a
-    Windows that stays has in the hardware clock.
+    authorities: the signers that the firmware accepts; None where Secure Boot is off; gpus: by their PCI ids;
+    windows_esp: the EFI system partition of Windows, which may be on another disk than beside; local_time: a Windows
+    that stays keeps local time in the hardware clock.
     """
 
     host: str
@@ -223,7 +217,7 @@ class InstallPlan:
         return InstallSettings(system.seed(), beside, system.kernel, system.timezone, report, self.local_time)
 
     def storage(self) -> Action:
-        """Raises ValueError, RefusedError (DisksUnusable)."""
+        """The storage section. Raises ValueError, RefusedError (DisksUnusable)."""
         if self.beside is not None:
             return beside_windows(self.beside)
         return whole_disks([each.choice for each in self.whole], self.scheme)
@@ -238,13 +232,13 @@ class InstallPlan:
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:
-    """The document that the controller hands to the installer. Secret, for the key. Raises as `storage` does."""
+    """The document that the controller hands to the installer, secret because of the key. Raises as `storage` does."""
     document = install_document(plan.settings(report), plan.storage(), key, FETCHED)
     return json.dumps({"autoinstall": document, "guard": plan.order(wiped, report)}).encode("ascii")
 
 
 def read_install_plan(path: Path) -> InstallPlan:
-    """Raises UsageError (FileFaults, WrongDocument, OtherVersion, SeedUnusable)."""
+    """Read the file of a plan. Raises UsageError (FileFaults, WrongDocument, OtherVersion, SeedUnusable)."""
 
     def check(data: object) -> None:
         refuse_other_kind(str(path), data, SCHEMA, "Plan the installation: winhost install plan FACTS -o FILE")

@@ -4,19 +4,19 @@ The shape of the file comes first (lint_shape.py). The installer's own schema en
 is an object, and allows any other key.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from packaging.version import Version
 
-from winhost.autoinstall import lint_commands, lint_secrets, lint_shape
+from winhost.autoinstall import lint_secrets, lint_shape
 from winhost.autoinstall.autoinstall_file import (
     PREFIX,
     ROWS,
     AutoinstallContext,
     Delivery,
     KnownDisk,
-    KnownPartition,
     Loc,
     StorageAction,
     Unreadable,
@@ -26,9 +26,9 @@ from winhost.autoinstall.autoinstall_file import (
     storage_bytes,
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
-from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
 from winhost.findings.finding import FileFinding, Found, at_keys, run, tell
 from winhost.model.errors import did_you_mean
+from winhost.resources.windows.disks import BASIC_DATA, DYNAMIC, EFI, RECOVERY, RESERVED, STORAGE_SPACES
 
 Findings = Iterator[Found]
 
@@ -47,7 +47,7 @@ def sections(context: AutoinstallContext) -> Findings:
 
 
 def top_keys(context: AutoinstallContext) -> Findings:
-    """A misspelt key is passed over, where the installer does not refuse it."""
+    """Find keys that the installer does not know: where it does not refuse them, it ignores them."""
     sections = schema()["sections"]
     for keys, shape in (((), sections), (("storage",), sections["storage"]), (("ssh",), sections["ssh?"])):
         for loc, key, near in context.unknown(keys, context.mapping(*keys), shape):
@@ -58,7 +58,7 @@ def top_keys(context: AutoinstallContext) -> Findings:
 
 
 def below_user_data(context: AutoinstallContext) -> Findings:
-    """Sections of the installer that slipped below user-data, of which cloud-init knows nothing."""
+    """Find sections of the installer that slipped below user-data, where nobody reads them."""
     for key in context.mapping("user-data"):
         if key in _NOT_CLOUD_INIT:
             yield context.found(("user-data", key), "below-user-data", key=key)
@@ -71,36 +71,32 @@ _NOT_CLOUD_INIT = (
 
 
 def _home(key: str) -> str:
-    """The one section that has a key of this name, which stands beside it where the indentation slipped."""
-    homes = [name.rstrip("!?") for name, shape in schema()["sections"].items() if key in _keys(shape)]
+    """Name the only section that has this key: the key stands beside the section where the indentation slipped."""
+    homes = [
+        name.rstrip("!?")
+        for name, shape in schema()["sections"].items()
+        if isinstance(shape, dict) and not {"[]", "|", "~"} & shape.keys() and key in bare(shape)
+    ]
     return f": it belongs below `{homes[0]}:`." if len(homes) == 1 else ""
 
 
-def _keys(shape: Any) -> list[str]:
-    return bare(shape) if isinstance(shape, dict) and not {"[]", "|", "~"} & shape.keys() else []
-
-
 def interactive(context: AutoinstallContext) -> Findings:
-    """Screens that wait."""
+    """Find screens at which the installer waits for a person."""
     if context.asks:
         yield context.found(("interactive-sections",), "interactive", sections=", ".join(context.asks))
 
 
 def account(context: AutoinstallContext) -> Findings:
-    """Somebody must be able to log on."""
+    """Check that somebody can log on to the new system."""
     told = {"identity", "user-data", "active-directory"} & set(context.file.section)
     told |= {"identity", "*"} & set(context.asks)
     server = "server" in str(context.get("source", "id") or "server")
     if not told and server and context.get("storage", "layout", "reset-partition-only") is not True:
         yield context.found((), "no-account")
-    if not _can_log_on(context):
-        yield context.found(("ssh",), "locked-out")
-
-
-def _can_log_on(context: AutoinstallContext) -> bool:
     ssh, users = context.mapping("ssh"), str(context.get("user-data"))
     keys = bool(ssh.get("authorized-keys")) or "ssh_authorized_keys" in users or "ssh_import_id" in users
-    return ssh.get("install-server") is True and (keys or ssh.get("allow-pw") is True)
+    if ssh.get("install-server") is not True or not (keys or ssh.get("allow-pw") is True):
+        yield context.found(("ssh",), "locked-out")
 
 
 def by_rows(context: AutoinstallContext) -> Findings:
@@ -114,7 +110,7 @@ _LAYOUT = ("storage", "layout")
 
 
 def storage(context: AutoinstallContext) -> Findings:
-    """The installer takes the largest disk where a file has no storage section."""
+    """Check which of its forms the storage section has. Without one, the installer takes the largest disk."""
     section = context.file.section
     if not section:
         return
@@ -133,7 +129,7 @@ def storage(context: AutoinstallContext) -> Findings:
 
 
 def layout(context: AutoinstallContext) -> Findings:
-    """A layout says what it does, but not always to which disk."""
+    """Check what a layout does, and to which disk."""
     if not context.uses_layout:
         return
     found = context.mapping(*_LAYOUT)
@@ -153,7 +149,7 @@ def _which(layout: dict[str, Any]) -> str:
 
 
 def disk_matches(context: AutoinstallContext) -> Findings:
-    """The match of each disk in `config`."""
+    """Check the match of each disk in `config`."""
     for each in context.of("disk"):
         if "serial" not in each.data and "path" not in each.data:
             yield from _match(context, (*each.loc, "match"), each.data.get("match"), kept=each.is_true("preserve"))
@@ -186,18 +182,18 @@ def _one_match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bo
 
 
 _FOREIGN = {
-    ESP_TYPE: "an ESP",
-    MSR_TYPE: "of Microsoft, reserved",
-    BASIC_DATA_TYPE: "of Windows' data",
-    RECOVERY_TYPE: "of Windows' recovery",
-    SPACES_TYPE: "of Storage Spaces",
-    **dict.fromkeys(LDM_TYPES, "of a dynamic disk"),
+    EFI: "an ESP",
+    RESERVED: "of Microsoft, reserved",
+    BASIC_DATA: "of Windows' data",
+    RECOVERY: "of Windows' recovery",
+    STORAGE_SPACES: "of Storage Spaces",
+    **dict.fromkeys(DYNAMIC, "of a dynamic disk"),
 }
 _FLAGS = {"boot": "an ESP", "msftres": "of Microsoft, reserved"}
 
 
 def action_keys(context: AutoinstallContext) -> Findings:
-    """`preserv: true` preserves nothing."""
+    """Find misspelt keys of storage actions: `preserv: true` preserves nothing."""
     for each in context.actions:
         for loc, key, near in context.unknown(each.loc, each.data, schema()["actions"].get(each.type, {"*": "any"})):
             yield context.found(loc, "misspelt", type=each.type, id=each.id, key=key, near=near)
@@ -221,7 +217,7 @@ def disks(context: AutoinstallContext) -> Findings:
 
 
 def partitions(context: AutoinstallContext) -> Findings:
-    """The partitions of a disk that keeps something leave nothing to the installer."""
+    """Check partitions. Those of a disk that keeps something must state all that the installer would else choose."""
     every = context.of("partition")
     for at, each in enumerate(every):
         size, kept = storage_bytes(each.data.get("size")), context.keeps(each)
@@ -259,18 +255,17 @@ def _foreign(partition: StorageAction) -> str | None:
 
 
 def formats(context: AutoinstallContext) -> Findings:
-    """A new file system on what was preserved."""
+    """Find new file systems on preserved partitions that are not Linux's own."""
     for each in context.of("format"):
         volume = context.by_id("partition", each.data.get("volume"))
         if volume is None or not volume.is_true("preserve") or each.is_true("preserve"):
             continue
-        kind = _foreign(volume)
-        if kind:
+        if kind := _foreign(volume):
             yield context.found(each.loc, "formats-foreign", id=volume.id, kind=kind)
 
 
 def mounts(context: AutoinstallContext) -> Findings:
-    """A root, and a place for the boot loader of the firmware that the file is for."""
+    """Check that there is a root, and a place for the firmware's boot loader."""
     if not context.actions:
         return
     if "/" not in [path for each in context.actions for path in _mounted(each)]:
@@ -282,7 +277,7 @@ def mounts(context: AutoinstallContext) -> Findings:
 
 
 def _mounted(each: StorageAction) -> Iterator[str]:
-    """The paths at which an entry is mounted; pools and volumes of ZFS mount themselves."""
+    """The paths at which an entry is mounted. Pools and volumes of ZFS mount themselves."""
     settings = each.data.get({"zpool": "fs_properties", "zfs": "properties"}.get(each.type, ""))
     if each.type == "mount":
         yield str(each.data.get("path"))
@@ -291,7 +286,7 @@ def _mounted(each: StorageAction) -> Iterator[str]:
 
 
 def _for_uefi(context: AutoinstallContext, each: StorageAction) -> bool:
-    """An ESP that GRUB goes to."""
+    """Tell whether this is an ESP that GRUB is installed to."""
     formats = [it.data.get("id") for it in context.of("format") if it.data.get("volume") == each.data.get("id")]
     mounted = [
         it for it in context.of("mount") if it.data.get("path") == "/boot/efi" and it.data.get("device") in formats
@@ -300,7 +295,7 @@ def _for_uefi(context: AutoinstallContext, each: StorageAction) -> bool:
 
 
 def _for_bios(context: AutoinstallContext, disk: StorageAction) -> bool:
-    """A disk that GRUB can go to without UEFI: without GPT, or with a partition for GRUB's core."""
+    """Tell whether GRUB can be installed here without UEFI: no GPT, or a partition for GRUB's core."""
     if disk.data.get("ptable") in ("msdos", "dos") or "ptable" not in disk.data:
         return True
     mine = [each for each in context.of("partition") if each.data.get("device") == disk.data.get("id")]
@@ -308,14 +303,14 @@ def _for_bios(context: AutoinstallContext, disk: StorageAction) -> bool:
 
 
 def loaders(context: AutoinstallContext) -> Findings:
-    """curtin removes the firmware's boot entries unless told otherwise."""
+    """Check that curtin is told to keep the firmware's boot entries."""
     keeps = any(each.is_true("preserve") for each in context.of("partition"))
     if keeps and context.get("storage", "grub", "remove_duplicate_entries") is not False:
         yield context.found(("storage",), "duplicates")
 
 
 def against_facts(context: AutoinstallContext) -> Findings:
-    """Every partition is listed where it is, and nothing new lies on one."""
+    """Check that every partition of the facts is listed where it is, and that nothing new lies on one."""
     whole = context.get("storage", "layout", "mode") in (None, "reformat_disk")
     if context.disks and all(disk.partitions for disk in context.disks):
         holds = sum(len(disk.partitions) for disk in context.disks)
@@ -338,7 +333,7 @@ def against_facts(context: AutoinstallContext) -> Findings:
 
 
 def _meant(context: AutoinstallContext, kept: list[StorageAction]) -> KnownDisk | None:
-    """The disk that has most of these partitions."""
+    """The disk of the facts that has most of these partitions; None if none has any."""
     offsets = {each.number("offset") for each in kept}
     hits = {disk.guid: sum(each.offset in offsets for each in disk.partitions) for disk in context.disks}
     best = max(context.disks, key=lambda disk: hits[disk.guid])
@@ -357,17 +352,13 @@ def _compared(
         found = there.get(each.number("offset") or -1)
         if found is None:
             yield context.found(each.loc, "elsewhere", id=each.id, offset=each.data.get("offset"))
-        else:
-            yield from _one(context, each, found)
-
-
-def _one(context: AutoinstallContext, each: StorageAction, known: KnownPartition) -> Findings:
-    if each.number("size") != known.size:
-        words = {"id": each.id, "size": each.data.get("size"), "known": known.size}
-        yield context.found((*each.loc, "size"), "other-size", **words)
-    kind = str(each.data.get("partition_type", "")).lower()
-    if kind and kind != known.type:
-        yield context.found((*each.loc, "partition_type"), "other-type", id=each.id, kind=kind, known=known.type)
+            continue
+        if each.number("size") != found.size:
+            words = {"id": each.id, "size": each.data.get("size"), "known": found.size}
+            yield context.found((*each.loc, "size"), "other-size", **words)
+        kind = str(each.data.get("partition_type", "")).lower()
+        if kind and kind != found.type:
+            yield context.found((*each.loc, "partition_type"), "other-type", id=each.id, kind=kind, known=found.type)
 
 
 def _new_ones(context: AutoinstallContext, new: list[StorageAction], known: KnownDisk) -> Findings:
@@ -380,11 +371,45 @@ def _new_ones(context: AutoinstallContext, new: list[StorageAction], known: Know
                 yield context.found(each.loc, "overlaps", id=each.id, guid=other.guid)
 
 
+# In late commands.
+_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n.*?(?:\n[ \t]*\2[ \t]*(?=\n|$)|\Z)", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
+_NEXT = re.compile(r"\n|;|&&|\|\|?|\bthen\b|\bdo\b|\belse\b")
+_BEFORE = re.compile(r"^(?:\s|!|\{|\(|if\b|sudo(?:\s+-\S+)*|env\b|[A-Za-z_]\w*=\S*)*")
+_ELSEWHERE = re.compile(r"/target|chroot|in-target|--root|--prefix|\s-R\b")
+_SYSTEM = re.compile(
+    r"(?:systemctl(?:\s+-\S+)*\s+(?:enable|disable|mask|unmask|set-default)|useradd|adduser|usermod|groupadd|chpasswd|passwd"
+    r"|update-grub2?|update-initramfs|grub-install|ufw|timedatectl\s+set|hostnamectl\s+set|dpkg-reconfigure)\b"
+)
+_PACKAGES = re.compile(
+    r"(?:apt(?:-get)?(?:\s+-\S+)*\s+(?:install|upgrade|dist-upgrade|full-upgrade|purge|remove)|snap\s+install)\b"
+)
+
+
+def late_commands(context: AutoinstallContext) -> Findings:
+    """Find commands that were meant for the new system: they run in the installer, and the new system is /target."""
+    listed = context.get("late-commands")
+    for at, command in enumerate(listed if isinstance(listed, list) else ()):
+        text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        for code, shown in dict.fromkeys(_outside(text)):
+            yield context.found(("late-commands", at), code, command=shown)
+
+
+def _outside(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the code and the first words of each command in a shell's text that names nothing of the new system."""
+    plain = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), _DOCUMENT.sub("", text.replace("\\\n", "  ")))
+    for part in _NEXT.split(plain):
+        command = " ".join(_BEFORE.sub("", part).split())
+        for pattern, code in ((_SYSTEM, "late-command-outside"), (_PACKAGES, "late-packages-outside")):
+            if (found := pattern.match(command)) and not _ELSEWHERE.search(command):
+                yield code, found[0] + " \u2026" * (found.end() < len(command))  # the rest may hold a secret
+
+
 RULES = (
     *(lint_shape.shapes, lint_shape.ids, sections, top_keys, below_user_data, interactive, account, by_rows),
     *(storage, layout, disk_matches),
     *(action_keys, disks, partitions, formats, mounts, loaders),
-    *(against_facts, lint_commands.late_commands, lint_secrets.secrets),
+    *(against_facts, late_commands, lint_secrets.secrets),
 )
 
 

@@ -1,4 +1,4 @@
-"""Secrets in clear text: the file stays on the medium, and a copy in the installed system's logs."""
+"""Rules on secrets in clear text: the file stays on the medium, and a copy of it in the installed system's logs."""
 
 import re
 from collections.abc import Iterator
@@ -30,6 +30,9 @@ _KEYS = {
     ("consumer_secret",): ("a secret of the webhook", _TAKE_OUT),
     ("token_secret",): ("a secret of the webhook", _TAKE_OUT),
 }
+# Keys whose value is a hash.
+_HASHED_KEYS = (("identity", "password"), ("user-data", "password"), ("passwd",), ("hashed_passwd",))
+_KEPT = "Use media that nobody else can read, and replace it after the first start."
 _IN_TEXT = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), "a private key"),
     (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@"), "a password in an address"),
@@ -37,19 +40,21 @@ _IN_TEXT = (
     (re.compile(r"(?i)\bauthorization: *(?:bearer|basic) +\S"), "a token"),
     (re.compile(r"(?i)\bchpasswd\b(?! *-e)|--password[= ]\S"), "a password in a command"),
 )
-_KEPT = "Use media that nobody else can read, and replace it after the first start."
 
 
 def secrets(context: AutoinstallContext) -> Iterator[Found]:
-    """Values that only their owner should have; nothing of them is printed."""
+    """Find values that only their owner should have. Findings do not quote them."""
     for loc, text in _texts(context.file.section, ()):
-        found = _by_key(loc, text) or _by_text(text)
-        if _is_password(loc) and _is_broken(text):
+        names = tuple(part for part in loc if isinstance(part, str))
+        if (names[-2:] in _HASHED_KEYS or names[-1:] in _HASHED_KEYS) and _is_broken(text):
             yield context.found(loc, "not-a-hash", key=last_key(loc))
-        elif found:
-            what, mend = found
-            code = "secret-of-install" if _by_key(loc, text) and mend == _TAKE_OUT else "secret"
+        elif by_key := _by_key(names, text):
+            what, mend = by_key
+            code = "secret-of-install" if mend == _TAKE_OUT else "secret"
             yield context.found(loc, code, key=last_key(loc), what=what, mend=mend)
+        elif what := next((what for pattern, what in _IN_TEXT if pattern.search(text)), ""):
+            mend = _KEPT if what == "a private key" else _TAKE_OUT
+            yield context.found(loc, "secret", key=last_key(loc), what=what, mend=mend)
 
 
 def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -63,26 +68,17 @@ def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
         yield loc, str(value)
 
 
-def _is_password(loc: Loc) -> bool:
-    """Tell whether a hash stands there."""
-    names = tuple(part for part in loc if isinstance(part, str))
-    return names[-2:] in (("identity", "password"), ("user-data", "password")) or names[-1:] in (
-        ("passwd",),
-        ("hashed_passwd",),
-    )
-
-
 def _is_broken(text: str) -> bool:
-    """A hash that is cut off or made up, and the word that stands for one."""
+    """Tell whether this is a hash that was cut off or made up, or a word that stands for one."""
     found = _CRYPT.fullmatch(text)
     made = text.startswith(("$1$", "$5$", "$6$")) and not re.search(r"\{\{|\$\{", text)
     return _UNFILLED.fullmatch(text) is not None or (made and (found is None or len(found[2]) != _LENGTHS[found[1]]))
 
 
-def _by_key(loc: Loc, text: str) -> tuple[str, str] | None:
+def _by_key(names: tuple[str, ...], text: str) -> tuple[str, str] | None:
+    """The kind of secret that these keys hold, and what to do; None if it is none."""
     if PLACEHOLDER.fullmatch(text):
         return None
-    names = [part for part in loc if isinstance(part, str)]
     for ending, (what, mend) in _KEYS.items():
         tail = names[-len(ending) :]
         if len(tail) == len(ending) and all(want in ("*", have) for want, have in zip(ending, tail, strict=True)):
@@ -92,15 +88,10 @@ def _by_key(loc: Loc, text: str) -> tuple[str, str] | None:
 
 
 def _is_hashed(text: str, ending: tuple[str, ...]) -> bool:
-    """Each line of chpasswd's list is `user:hash`, or `user:RANDOM` for a password that cloud-init makes."""
+    """Tell whether all passwords are hashed. Each line of chpasswd's list is `user:hash`, or `user:RANDOM` for a
+    password that cloud-init makes.
+    """
     if ending != ("chpasswd", "list"):
         return _HASH.fullmatch(text) is not None
     told = [line.partition(":")[2].strip() for line in text.splitlines() if ":" in line]
     return all(each in ("RANDOM", "R") or PLACEHOLDER.fullmatch(each) or _HASH.fullmatch(each) for each in told)
-
-
-def _by_text(text: str) -> tuple[str, str] | None:
-    for pattern, what in _IN_TEXT:
-        if pattern.search(text):
-            return what, _KEPT if what == "a private key" else _TAKE_OUT
-    return None

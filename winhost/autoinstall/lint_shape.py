@@ -25,8 +25,9 @@ _KINDS: Mapping[str, tuple[str, Any]] = {
     "list": ("a list", list),
     "bool": ("true or false", bool),
     "null": ("empty", type(None)),
+    "size": ("a size, as 512M, 1.5G, 50% or -1 (its unit is one letter: 512M, never 512MB)", int | str),
+    "any": ("anything", object),
 }
-_SIZE = "a size, as 512M, 1.5G, 50% or -1 (its unit is one letter: 512M, never 512MB)"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class _Fault:
 
 
 def shapes(context: AutoinstallContext) -> Iterator[Found]:
-    """Shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
+    """Find shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
     for fault in _faults(context.file.section, schema()["sections"], ()):
@@ -64,11 +65,14 @@ def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Found:
 def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:
     if isinstance(shape, list):
         same = [each for each in shape if each == value and isinstance(each, bool) == isinstance(value, bool)]
-        return [] if same else [_Fault(loc, "malformed", f"one of {', '.join(map(_written, shape))}")]
+        known = (str(each).lower() if isinstance(each, bool) else str(each) for each in shape)
+        return [] if same else [_Fault(loc, "malformed", f"one of {', '.join(known)}")]
     if isinstance(value, str) and PLACEHOLDER.fullmatch(value):
         return []
     if isinstance(shape, str):
-        return [] if any(_is(value, kind) for kind in shape.split("|")) else [_Fault(loc, "malformed", _kinds(shape))]
+        kinds = shape.split("|")
+        wanted = " or ".join(_KINDS[kind][0] for kind in kinds)
+        return [] if any(_is(value, kind) for kind in kinds) else [_Fault(loc, "malformed", wanted)]
     if "~" in shape:
         fits = isinstance(value, str) and re.fullmatch(shape["~"], value)
         return [] if fits else [_Fault(loc, "malformed", f"a text like {shape['~']}")]
@@ -81,33 +85,23 @@ def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:
     return list(_of_mapping(value, shape, loc))
 
 
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _is(value: Any, kind: str) -> bool:
-    if kind == "size":
-        return isinstance(value, int | str) and not isinstance(value, bool) and storage_bytes(value) is not None
     if kind == "any":
         return True
     if kind in ("whole", "number") and isinstance(value, float):
         return kind == "number" or value.is_integer()
-    return isinstance(value, _KINDS[kind][1]) and isinstance(value, bool) == (kind == "bool")
-
-
-def _kinds(shape: str) -> str:
-    return " or ".join(_SIZE if kind == "size" else _KINDS[kind][0] for kind in shape.split("|"))
+    fits = isinstance(value, _KINDS[kind][1]) and isinstance(value, bool) == (kind == "bool")
+    return fits and (kind != "size" or storage_bytes(value) is not None)
 
 
 def _one_of(value: Any, forms: list[Any], loc: Loc) -> list[_Fault]:
-    tried = sorted((_faults(value, form, loc) for form in forms), key=lambda faults: (len(faults), -_depth(faults)))
+    def nearest_first(faults: list[_Fault]) -> tuple[int, int]:
+        return len(faults), -max((len(fault.loc) for fault in faults), default=0)
+
+    tried = sorted((_faults(value, form, loc) for form in forms), key=nearest_first)
     if tried[1:] and not tried[1]:
         return [_Fault(loc, "malformed", "in one of two forms, not in both")]
     return tried[0]
-
-
-def _depth(faults: list[_Fault]) -> int:
-    return max((len(fault.loc) for fault in faults), default=0)
 
 
 def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fault]:
@@ -129,7 +123,7 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
 
 
 def ids(context: AutoinstallContext) -> Iterator[Found]:
-    """Each entry has an id of its own, and names entries that stand before it."""
+    """Check that each entry has an id of its own, and refers only to entries before it."""
     every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
     for each in context.actions:
         for key in schema()["refs"].get(each.type, ()):

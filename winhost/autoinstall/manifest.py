@@ -1,12 +1,11 @@
 """The disk manifest: which machine and which disk an installer may touch, down to the byte.
 
-Made from facts that Windows told, and carried to the installer, where the guard compares it with what Linux finds,
-before anything is written. All of it is what both systems agree on: the SMBIOS UUID, the GUIDs in the GPT, bytes.
-Numbers of disks and partitions are not among that, and neither are the names that Windows gives a serial number.
+winhost makes it from the facts of Windows. In the installer, the guard compares it with what Linux finds, before
+anything is written. It holds only what both systems agree on: the SMBIOS UUID, the GUIDs in the GPT, positions and
+sizes in bytes. They do not agree on the numbers of disks and partitions, or on how serial numbers are written.
 """
 
 import re
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -16,19 +15,8 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
-from winhost.resources.windows.disks import (
-    BASIC_DATA,
-    DYNAMIC,
-    EFI,
-    LINUX,
-    RECOVERY,
-    RESERVED,
-    STORAGE_SPACES,
-)
 
 SCHEMA = "winhost.disk-manifest/1"
-ESP_TYPE, MSR_TYPE, BASIC_DATA_TYPE, RECOVERY_TYPE, LINUX_TYPE = EFI, RESERVED, BASIC_DATA, RECOVERY, LINUX
-LDM_TYPES, SPACES_TYPE = DYNAMIC, STORAGE_SPACES
 
 # What vendors leave in SMBIOS where an identity should be; SMBIOS itself reserves the first two.
 _NOBODYS_UUIDS = {
@@ -43,7 +31,7 @@ _RUN = re.compile(r"[0-9a-f]{8}")
 
 
 class PartitionRole(StrEnum):
-    """The part that a partition has in the install, which uses ESP and TARGET, and only lists and keeps all others."""
+    """The role of a partition. The installer uses ESP and TARGET; it only lists and keeps all others."""
 
     ESP = "esp"
     MSR = "msr"
@@ -79,12 +67,12 @@ class MachineIdentity:
 
     @property
     def is_unique(self) -> bool:
-        """It tells this machine from all others, not only from those of other models."""
+        """The UUID identifies this machine, and not only its model."""
         return self.uuid not in _NOBODYS_UUIDS
 
 
 def is_placeholder(serial: str) -> bool:
-    """A vendor leaves this serial number where none was set."""
+    """Tell whether vendors leave this text where no serial number was set."""
     text = " ".join(serial.lower().split())
     return text in _NOBODYS_SERIALS or "o.e.m" in text or not any(char.isalnum() for char in text)
 
@@ -114,7 +102,7 @@ class PartitionRecord:
 
     @property
     def end(self) -> Bytes:
-        """The first byte behind it."""
+        """The first byte after it."""
         return self.offset + self.size
 
 
@@ -148,7 +136,7 @@ class DiskManifest:
 
     @property
     def label(self) -> str:
-        """The label of the file system that Windows puts on the target, by which the guard knows it again."""
+        """The label of the file system that Windows puts on the target, by which the guard recognizes it."""
         return f"WINHOST-{self.run}"
 
     def one(self, role: PartitionRole) -> PartitionRecord:
@@ -160,24 +148,20 @@ class DiskManifest:
 
 
 def _check_layout(disk: DiskManifest) -> None:
-    """Raises ValueError for what no GPT can be, so that a mistake here is not found on the other side."""
+    """Refuse what no GPT can be, so that a mistake is found here and not in the installer. Raises ValueError."""
     guids = [disk.guid, *(each.guid for each in disk.partitions)]
     if len(set(guids)) != len(guids):
         raise ValueError("two of the GUIDs are the same: a cloned disk, or a mistake")
     for each in disk.partitions:
         if each.offset % disk.sector or each.size % disk.sector:
             raise ValueError(f"partition {each.guid} does not begin and end with a sector of {disk.sector} bytes")
-    _check_order(disk.partitions, disk.size)
-
-
-def _check_order(partitions: Sequence[PartitionRecord], size: Bytes) -> None:
-    for before, after in pairwise(partitions):
+    for before, after in pairwise(disk.partitions):
         if after.offset < before.end:
             raise ValueError(f"partition {after.guid} begins before {before.guid} ends; list them by offset")
-    if partitions and partitions[-1].end > size:
-        raise ValueError(f"partition {partitions[-1].guid} ends behind the end of the disk")
+    if disk.partitions and disk.partitions[-1].end > disk.size:
+        raise ValueError(f"partition {disk.partitions[-1].guid} ends behind the end of the disk")
 
 
 def read_manifest(path: Path) -> DiskManifest:
-    """Raises UsageError (FileFaults, OtherVersion)."""
+    """Read a disk manifest. Raises UsageError (FileFaults, OtherVersion)."""
     return load_json(path, DiskManifest, partial(refuse_other_version, str(path)))

@@ -1,7 +1,7 @@
 """Installation media with our settings: what winhost adds to Canonical's image, by xorriso or on a FAT32 partition.
 
-The loader, shim and GRUB stay Canonical's, as their signatures are what Secure Boot takes; only the menu, which is not
-signed, becomes ours.
+Secure Boot accepts Canonical's signatures, so its loader, shim and GRUB stay. Only the menu, which is not signed,
+becomes ours.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ MENU = "boot/grub/grub.cfg"
 SHIM = "EFI/boot/bootx64.efi"
 SUMS = "md5sum.txt"
 FETCH = "winhost/fetch.json"
-# `autoinstall` without which the installer asks; `noprompt` without which it waits for somebody to take the medium out.
-# By `subiquity.autoinstallpath` our file goes before one of cloud-init, which a stick called CIDATA could bring.
+# Without `autoinstall` the installer asks; without `noprompt` it waits for somebody to take the medium out. With
+# `subiquity.autoinstallpath` our file takes precedence over one of cloud-init, which a stick called CIDATA could bring.
 _MENU = """\
 set timeout=3
 menuentry "winhost: install Ubuntu on the disk that was named" {{
@@ -54,7 +55,7 @@ def script(name: str) -> str:
 def with_settings(
     document: Mapping[str, Any], order: Mapping[str, Any], address: str | None = None
 ) -> dict[str, bytes]:
-    """The files to add for settings that lie on the medium. Secret, for autoinstall.yaml."""
+    """The files to add for settings that lie on the medium. autoinstall.yaml is secret."""
     return {
         "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
@@ -65,14 +66,13 @@ def with_settings(
 
 
 def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The files to add for settings that the controller hands out; only a token for one answer is secret."""
+    """The files to add if the controller hands out the settings. Only the token, for one answer, is secret."""
     return {**before_settings(address, esp), FETCH: fetch.encode("ascii")}
 
 
 def before_settings(address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The files to add before the controller has settings: constants, which install nothing.
-
-    esp: of the Windows that starts next where no settings come.
+    """The files to add before the controller has settings: constants, which install nothing. esp: that of the Windows
+    that starts next if no settings come.
     """
     early = [FETCHING, *guard_commands(FETCHED)]
     # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.
@@ -113,7 +113,7 @@ def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
             raise _not_staged(f"{visible(path)} and {visible(folded[path.casefold()])} are one name on FAT32")
     missing = [path for path in (".disk/info", "casper/vmlinuz") if path not in found]
     if missing:
-        raise _not_staged(f"{visible(str(image))} has no {missing[0]}: it is no installation image of Ubuntu Server")
+        raise _no_installer(image, missing[0])
     return sorted(found.values(), key=lambda each: each.path)
 
 
@@ -130,78 +130,78 @@ def _not_staged(what: str) -> RefusedError:
     return RefusedError("NotStaged", what=what, hint="Use a USB stick, or virtual media of the machine's BMC")
 
 
+def _no_installer(image: Path, lacks: str) -> RefusedError:
+    return _not_staged(f"{visible(str(image))} has no {lacks}: it is no installation image of Ubuntu Server")
+
+
 def image_files(image: Path) -> Iterator[MediumFile]:
     """List an ISO with Rock Ridge, without links: FAT32 has none, and the installer does without them."""
-    import pycdlib
-
-    iso = pycdlib.PyCdlib()
-    iso.open(str(image))
-    try:
+    with _opened(image) as iso:
         for folder, _, names in iso.walk(rr_path="/"):
             for name in names:
                 path = f"{folder.rstrip('/')}/{name}"
                 record: Any = iso.get_record(rr_path=path)
-                if not record.rock_ridge.is_symlink() and record.inode is not None:  # the boot catalogue has no file
-                    yield _hashed(iso, path)
-    finally:
-        iso.close()
+                if record.rock_ridge.is_symlink() or record.inode is None:  # the boot catalogue has no file
+                    continue
+                total, hashed = 0, hashlib.sha256()
+                with iso.open_file_from_iso(rr_path=path) as file:
+                    while piece := file.read(MiB):
+                        hashed.update(piece)
+                        total += len(piece)
+                yield MediumFile(path.removeprefix("/"), total, hashed.hexdigest())
 
 
-def _hashed(iso: Any, path: str) -> MediumFile:
-    total, hashed = 0, hashlib.sha256()
-    with iso.open_file_from_iso(rr_path=path) as file:
-        while piece := file.read(MiB):
-            hashed.update(piece)
-            total += len(piece)
-    return MediumFile(path.removeprefix("/"), total, hashed.hexdigest())
-
-
-def copy_out(image: Path, folder: Path, listed: list[MediumFile], but: Mapping[str, bytes]) -> None:
-    """All files of an ISO that are listed and not ours, into a folder. Raises OSError."""
+@contextmanager
+def _opened(image: Path) -> Iterator[Any]:
     import pycdlib
 
     iso = pycdlib.PyCdlib()
     iso.open(str(image))
     try:
+        yield iso
+    finally:
+        iso.close()
+
+
+def copy_out(image: Path, folder: Path, listed: list[MediumFile], but: Mapping[str, bytes]) -> None:
+    """Copy the listed files of an ISO to a folder, except `but`. Raises OSError."""
+    with _opened(image) as iso:
         for each in listed:
             if each.path not in but:
                 (folder / each.path).parent.mkdir(parents=True, exist_ok=True)
                 with (folder / each.path).open("xb") as file:
                     iso.get_file_from_iso_fp(file, rr_path=f"/{each.path}")
-    finally:
-        iso.close()
 
 
 def read_from_image(image: Path, path: str) -> bytes:
-    """A small file of an ISO, as its shim. Raises RefusedError (NotStaged)."""
-    import pycdlib
+    """Read a small file of an ISO, such as its shim. Raises RefusedError (NotStaged)."""
     from pycdlib.pycdlibexception import PyCdlibException
 
-    iso = pycdlib.PyCdlib()
-    iso.open(str(image))
-    try:
-        with iso.open_file_from_iso(rr_path=f"/{path}") as file:
-            return bytes(file.read(16 * MiB))
-    except PyCdlibException:
-        raise _not_staged(
-            f"{visible(str(image))} has no {path}: it is no installation image of Ubuntu Server"
-        ) from None
-    finally:
-        iso.close()
+    with _opened(image) as iso:
+        try:
+            with iso.open_file_from_iso(rr_path=f"/{path}") as file:
+                return bytes(file.read(16 * MiB))
+        except PyCdlibException:
+            raise _no_installer(image, path) from None
 
 
 _LONGEST_S = 1800
 
 
 def remastered(image: Path, added: Mapping[str, bytes], out: Path) -> None:
-    """Write an image with these files added, which is secret where they are. Raises UsageError (NoXorriso),
-    WinhostError (NotRemastered) and OSError.
+    """Write an image with these files added; it is as secret as they are. Raises UsageError (NoXorriso), WinhostError
+    (NotRemastered) and OSError.
     """
     program = shutil.which("xorriso")
     if program is None:
         hint = "Debian and Ubuntu: apt-get install xorriso. Or stage the media on the disk, which needs none"
         raise UsageError("NoXorriso", what="there is no xorriso on this computer, which makes the image", hint=hint)
-    whole = {**added, SUMS: _sums(read_from_image(image, SUMS), added)}
+    # The installer's own check of the medium reads the checksums, so those of the files that change are replaced.
+    ours = {f"./{path}": hashlib.md5(data, usedforsecurity=False).hexdigest() for path, data in added.items()}
+    lines = read_from_image(image, SUMS).decode("utf-8", "replace").splitlines()
+    sums = [line for line in lines if line.partition("  ")[2] not in ours]
+    sums += [f"{sum_}  {path}" for path, sum_ in sorted(ours.items())]
+    whole = {**added, SUMS: ("\n".join(sums) + "\n").encode()}
     with tempfile.TemporaryDirectory() as folder:
         # As files, also below /dev, where it would take them for drives.
         words = [program, "-abort_on", "FAILURE", "-indev", f"stdio:{image}", "-outdev", f"stdio:{out}"]
@@ -230,10 +230,3 @@ def _run(words: list[str], out: Path) -> None:
     out.unlink(missing_ok=True)
     hint = "Is there room for the image, and is the other one whole?"
     raise WinhostError("NotRemastered", what=f"xorriso {why}", hint=hint)
-
-
-def _sums(text: bytes, added: Mapping[str, bytes]) -> bytes:
-    """Replace the checksums of the files that change, because the installer's own check of the medium reads them."""
-    ours = {f"./{path}": hashlib.md5(data, usedforsecurity=False).hexdigest() for path, data in added.items()}
-    lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.partition("  ")[2] not in ours]
-    return ("\n".join([*lines, *(f"{sum_}  {path}" for path, sum_ in sorted(ours.items()))]) + "\n").encode()

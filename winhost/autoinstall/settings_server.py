@@ -1,11 +1,11 @@
-"""Hands out the settings of one installation, once, over TLS; and hears how far the installer is.
+"""Hand out the settings of one installation, once, over TLS, and receive the reports of the installer's progress.
 
 The two have ports of their own. Settings hold a private key: their address has a token that is good for one answer and
-for a limited time, and the medium knows the certificate by its fingerprint. An answer that does not arrive as a whole
-leaves the settings to the same client, for a few attempts within minutes: one at the same address that says the same
-random word, so that nobody who reads the token can take a copy and leave the installer another one. The installer's
-webhook knows no certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; its reports
-are shown and decide nothing: an installed machine is known by its host key.
+for a limited time, and the medium knows the certificate by its fingerprint. If the answer does not arrive as a whole,
+the same client may try again a few times within minutes. It is the same client if it asks from the same address and
+sends the same random word, so that nobody who reads the token can take a copy and leave none to the installer. The
+installer's webhook trusts only public certificates, so it speaks plain HTTP to an address that nobody can guess.
+Reports are shown and decide nothing: an installed machine is known by its host key.
 """
 
 import datetime
@@ -21,13 +21,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
+from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from winhost.autoinstall.fetch_settings import CLIENT
-from winhost.autoinstall.install_progress import InstallEvent, parsed_event
 from winhost.core.dataclass import dataclass
+from winhost.model.errors import visible
 from winhost.model.units import Bytes, KiB
 from winhost.web.served import served
 
@@ -35,11 +36,83 @@ _LARGEST_EVENT: Bytes = 64 * KiB
 _LIFETIME = datetime.timedelta(days=2)
 _ATTEMPTS, _RETRY_S = 5, 600  # of the client that asked first, until an answer arrives as a whole
 _GIVEN, _GONE, _BUSY = 200, 404, 503
+_LONGEST = 200
+
+
+class InstallPhase(StrEnum):
+    """The phases in their order."""
+
+    WAITING = "waiting"
+    STARTED = "started"
+    COMPARED = "compared"
+    PARTITIONED = "partitioning"
+    COPIED = "copying"
+    CONFIGURED = "configuring"
+    FINISHED = "finishing"
+    RESTARTING = "restarting"
+
+
+# Words in the name or description of an event, by the phase that it begins; the first that fits.
+_SIGNS = (
+    (InstallPhase.RESTARTING, ("subiquity/shutdown",)),
+    (InstallPhase.FINISHED, ("subiquity/late", "/postinstall", "final system configuration")),
+    (InstallPhase.CONFIGURED, ("curthooks", "configuring installed system", "/install/configure")),
+    (InstallPhase.COPIED, ("extract", "/acquiring")),
+    (InstallPhase.PARTITIONED, ("partitioning", "block-meta", "block_meta")),
+    (InstallPhase.COMPARED, ("winhost/guard",)),
+)
+_ORDER = list(InstallPhase)
+
+
+@dataclass(frozen=True)
+class InstallEvent:
+    """One event: its name and description, whether it begins or ends, and whether it failed."""
+
+    name: str
+    description: str
+    begins: bool
+    failed: bool
+
+
+def parsed_event(data: bytes) -> InstallEvent | None:
+    """Parse an event of the installer; None for any other data."""
+    try:
+        told = json.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+        return None
+    name, description = (visible(str(told.get(key, ""))[:_LONGEST]) for key in ("name", "description"))
+    failed = str(told.get("result", "")).upper() in ("FAIL", "FAILED")
+    return InstallEvent(name, description, told.get("event_type") == "start", failed)
+
+
+@dataclass
+class InstallProgress:
+    """phase: the furthest that was reported; failure: the description of the first event that failed."""
+
+    phase: InstallPhase = InstallPhase.WAITING
+    failure: str | None = None
+    heard: int = 0
+
+    def hear(self, event: InstallEvent) -> bool:
+        """Take in an event; True if the installation is further, or has failed."""
+        self.heard += 1
+        before = (self.phase, self.failure)
+        words = f"{event.name} {event.description}".lower()
+        begun = next((phase for phase, signs in _SIGNS if any(sign in words for sign in signs)), InstallPhase.STARTED)
+        if event.failed and begun is InstallPhase.COMPARED:
+            begun = InstallPhase.STARTED
+        self.phase = max(self.phase, begun, key=_ORDER.index)
+        # Events around one that failed repeat it, with less to say.
+        if event.failed and self.failure is None:
+            self.failure = event.description or event.name
+        return (self.phase, self.failure) != before
 
 
 @dataclass
 class OneTimeSettings:
-    """data: as the installer gets them; until: on time.monotonic's clock. given: whether somebody has all of them."""
+    """data: as the installer gets it; until: a time of time.monotonic; given: a client has received all of it."""
 
     data: bytes
     until: float
@@ -51,8 +124,9 @@ class OneTimeSettings:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, path: str, address: str, word: str = "") -> int:
-        """The HTTP status: 200 for the data, after which `ended` is to be called; 503 while an answer is on its way to
-        that client; 404 for another token, another client than the first one, or whoever comes too late or too often.
+        """The HTTP status: 200 for the data, and then the caller has to call `ended`; 503 while an answer is on its way
+        to this client; 404 for another token, for another client than the first one, and for one that comes too late or
+        too often.
         """
         good = secrets.compare_digest(path.encode(), f"/{self.token}".encode())
         with self._lock:
@@ -69,7 +143,7 @@ class OneTimeSettings:
             return _GIVEN
 
     def ended(self, *, arrived: bool) -> None:
-        """arrived: the whole answer did."""
+        """Note the end of an answer. arrived: the client has received all of it."""
         with self._lock:
             self._busy = False
             self.given = self.given or arrived
@@ -111,7 +185,7 @@ def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[Sett
 
 @contextmanager
 def heard_progress(address: str, hear: Callable[[InstallEvent], None]) -> Iterator[str]:
-    """The address for the installer's webhook. Raises OSError."""
+    """Receive reports, and yield the address for the installer's webhook. Raises OSError."""
     token = secrets.token_urlsafe(32)
     with _Server((address, 0), _hearing(f"/{token}", hear)) as server, served(server):
         yield f"http://{address}:{server.server_port}/{token}"
@@ -121,7 +195,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no error of ours, and the terminal shows something else."""
+        """Print nothing for a client that hangs up: the terminal shows something else."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -130,7 +204,7 @@ class _Quiet(BaseHTTPRequestHandler):
     timeout = 30
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the library
-        """Its lines would have the token."""
+        """Log nothing: the lines would contain the token."""
 
     def answer(self, status: int, data: bytes = b"") -> None:
         self.send_response(status)
@@ -157,7 +231,7 @@ def _giving(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
 
 
 def _arrived(connection: socket.socket) -> bool:
-    """Tell whether the client has all that was sent. A client that gives up earlier resets the connection, or closes it
+    """Tell whether the client has received all that was sent. One that gives up resets the connection, or closes it
     while a part is still on its way. Raises OSError.
     """
     connection.shutdown(socket.SHUT_WR)  # of TCP alone: TLS would send a message that nobody reads
@@ -168,7 +242,7 @@ def _arrived(connection: socket.socket) -> bool:
 
 
 def _on_its_way(connection: socket.socket) -> Bytes:
-    """Sent and not acknowledged, as far as the system tells; the end of the stream counts as a byte."""
+    """The bytes that were sent and not acknowledged, if the system knows. The end of the stream counts as a byte."""
     try:
         import fcntl
         import termios
@@ -195,7 +269,7 @@ def _hearing(path: str, hear: Callable[[InstallEvent], None]) -> type[BaseHTTPRe
 
 
 def _certificate() -> tuple[bytes, bytes]:
-    """Key and certificate in PEM, which are forgotten when the server ends; and the certificate in DER."""
+    """A new key with its certificate in PEM, for this server alone, and the certificate in DER."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

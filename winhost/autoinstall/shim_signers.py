@@ -1,7 +1,7 @@
 """The signers of a program for UEFI: the certificates in all of its WIN_CERTIFICATEs.
 
-A shim may be signed twice, by the CA of 2011 and by that of 2023, and firmware may know one of them only. Tools that
-show the first signature alone do not tell.
+A shim may be signed twice, by the CA of 2011 and by that of 2023, and firmware may know only one of them. Some tools
+show only the first signature.
 """
 
 import struct
@@ -14,11 +14,11 @@ _MAGIC = {0x10B: 128, 0x20B: 144}  # of PE32 and PE32+: where their fifth data d
 
 
 class NotSigned(ValueError):
-    """A program whose signer is not known, and why."""
+    """The signers of a program cannot be found. The message says why."""
 
 
 def signers(program: bytes) -> frozenset[str]:
-    """The common names of whoever is named in its signatures, as issuer or subject. Raises NotSigned."""
+    """The common names of all issuers and subjects in its signatures. Raises NotSigned."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import pkcs7
 
@@ -49,18 +49,14 @@ def _blobs(program: bytes) -> Iterator[bytes]:
             if length < 8 or at + length > end:
                 raise NotSigned("its table of signatures is damaged")
             if kind == _PKCS7:
-                yield _whole(program[at + 8 : at + length])
+                blob = program[at + 8 : at + length]
+                if len(blob) > 4 and blob[0] == 0x30 and blob[1] & 0x80:  # DER states its length, before the padding
+                    count = blob[1] & 0x7F
+                    blob = blob[: 2 + count + int.from_bytes(blob[2 : 2 + count], "big")]
+                yield blob
             at += (length + 7) // 8 * 8
     except struct.error:
         raise NotSigned("it is no whole program for UEFI") from None
-
-
-def _whole(blob: bytes) -> bytes:
-    """Cut the padding off: DER states its own length."""
-    if len(blob) > 4 and blob[0] == 0x30 and blob[1] & 0x80:
-        count = blob[1] & 0x7F
-        return blob[: 2 + count + int.from_bytes(blob[2 : 2 + count], "big")]
-    return blob
 
 
 def check_starts(shim: bytes, authorities: Iterable[str], secure_boot: bool) -> frozenset[str]:

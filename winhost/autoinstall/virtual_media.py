@@ -6,7 +6,7 @@ certificate unless it is told by which; it always is.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,7 +41,7 @@ class Bmc:
 
 @dataclass(frozen=True)
 class BmcSystem:
-    """A machine behind a BMC: where it stands in Redfish, and its drive for discs."""
+    """A machine behind a BMC: its path in Redfish, and that of its drive for discs."""
 
     place: str
     drive: str
@@ -49,7 +49,7 @@ class BmcSystem:
 
 @contextmanager
 def bmc_session(bmc: Bmc) -> Iterator["BmcSession"]:
-    """Logged on, and off again. Raises UsageError (NoRedfish), WinhostError (BmcFailed)."""
+    """Log on, and off again at the end. Raises UsageError (NoRedfish), WinhostError (BmcFailed)."""
     try:
         import redfish  # type: ignore[import-not-found, import-untyped, unused-ignore]
         import requests
@@ -68,14 +68,8 @@ def bmc_session(bmc: Bmc) -> Iterator["BmcSession"]:
     try:
         yield BmcSession(bmc.url, client)
     finally:
-        _log_off(client)
-
-
-def _log_off(client: Any) -> None:
-    try:
-        client.logout()
-    except Exception:  # noqa: BLE001 - the session ends by itself
-        return
+        with suppress(Exception):  # the session ends by itself
+            client.logout()
 
 
 def _failed(url: str, why: str) -> WinhostError:
@@ -103,10 +97,16 @@ class BmcSession:
         return [self._asked("get", place) for place in _links(self._asked("get", path), "Members")]
 
     def system(self, wanted: MachineIdentity, *, free: bool = True) -> BmcSystem:
-        """The one that is this machine, with a drive that is free, or else any. Raises RefusedError (OtherMachine,
-        NoDrive).
+        """Find this machine, with a drive for discs. free: the drive has to be empty. Raises RefusedError
+        (OtherMachine, NoDrive).
         """
-        found = [each for each in self._members(f"{_ROOT}Systems") if _is(each, wanted)]
+        found = [
+            each
+            for each in self._members(f"{_ROOT}Systems")
+            if str(each.get("UUID", "")).strip().lower() == wanted.uuid
+            and str(each.get("SerialNumber", "")).strip() == wanted.serial
+            and _place(each) is not None
+        ]
         if not wanted.is_unique or wanted.serial is None or len(found) != 1:
             raise RefusedError(
                 "OtherMachine",
@@ -114,16 +114,14 @@ class BmcSession:
                 meaning="SMBIOS UUID and serial number must both be the host's, and be no placeholder of the vendor.",
                 hint="Check the BMC's address; or use another kind of media",
             )
-        return BmcSystem(found[0]["@odata.id"], self._drive(found[0], free))
-
-    def _drive(self, system: Mapping[str, Any], free: bool) -> str:
+        system = found[0]
         holders = [system, *(self._asked("get", place) for place in _links(system, "Links", "ManagedBy"))]
         for holder in holders:
             place = _place(holder.get("VirtualMedia"))
             for drive in self._members(place) if place else ():
                 is_for_discs = bool(_DISCS & {str(kind).upper() for kind in _listed(drive, "MediaTypes")})
                 if is_for_discs and not (free and drive.get("Inserted")):
-                    return str(drive["@odata.id"])
+                    return BmcSystem(system["@odata.id"], str(drive["@odata.id"]))
         hint = "Take out what somebody has inserted; some BMCs need a licence for virtual media"
         raise RefusedError("NoDrive", what=f"the BMC at {visible(self._url)} has no free drive for discs", hint=hint)
 
@@ -137,7 +135,7 @@ class BmcSession:
             raise _failed(self._url, "took the media, and says that there are none")
 
     def start_once(self, system: BmcSystem) -> None:
-        """The next start is from the disc; read back, as some take it and forget it."""
+        """Start from the disc the next time. The setting is read back, because some BMCs accept it and forget it."""
         wanted = {
             "BootSourceOverrideTarget": "Cd",
             "BootSourceOverrideEnabled": "Once",
@@ -149,11 +147,11 @@ class BmcSession:
             raise _failed(self._url, "did not keep what to start from")
 
     def restart(self, system: BmcSystem) -> None:
-        """Force a restart. Where Windows runs, it was asked to restart by itself before."""
+        """Force a restart. A Windows that runs was asked to restart before."""
         self._act(system.place, "ComputerSystem.Reset", {"ResetType": "ForceRestart"})
 
     def take_back(self, system: BmcSystem) -> None:
-        """Take the media out, and let the machine start from the usual again."""
+        """Eject the media, and let the machine start as usual again."""
         if self._asked("get", system.drive).get("Inserted"):
             self._act(system.drive, "VirtualMedia.EjectMedia", {})
         self._asked("patch", system.place, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
@@ -185,8 +183,3 @@ def _listed(found: object, *keys: str) -> list[Any]:
 
 def _links(found: object, *keys: str) -> list[str]:
     return [place for each in _listed(found, *keys) if (place := _place(each))]
-
-
-def _is(system: Mapping[str, Any], wanted: MachineIdentity) -> bool:
-    uuid, serial = str(system.get("UUID", "")).strip().lower(), str(system.get("SerialNumber", "")).strip()
-    return uuid == wanted.uuid and serial == wanted.serial and _place(system) is not None

@@ -1,4 +1,4 @@
-"""The same plan as files for a person to run by hand: scripts, the plan, a readme for it, and sums.
+"""A plan as files that a person runs by hand: scripts, the plan, a readme for it, and sums.
 
 The scripts are constant text: every value of a plan stays in plan.json, which they read as data.
 """
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from winhost import __version__, core
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import DependentRule, ResourceRules, as_json
-from winhost.core.steps import Change, Step
+from winhost.core.order import change_of
+from winhost.core.rules import as_json
+from winhost.core.steps import Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"
 PLAN = "plan.json"
 README = "README.md"
-LINUX_MODULES = ("commands", "host", "journal")  # beside run.py there
+LINUX_MODULES = ("bundle", "commands", "host", "journal")  # beside run.py there
 LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
 SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything
@@ -94,18 +95,23 @@ def bundle(plan: Plan, brought: frozenset[str] = frozenset()) -> dict[str, bytes
     """All files of a bundle but the sums, by name. brought: files that lie there beside these. Raises UsageError:
     WhichLinux.
     """
-    plan = _by_hand(plan)
+    # Files lie beside the scripts: no host fetches them through a port, whatever the plan was to do.
+    plan = replace(plan, stages=tuple(replace(each, steps=tuple(map(_carried, each.steps))) for each in plan.stages))
     written = write_document(plan).encode()
     if plan.request.path in PATHS_OF_LINUX:
-        readme = _environment().get_template("LINUX.md.j2").render(_linux_readme(plan)).encode()
-        return {README: readme, **_linux_folder(written)}
+        told = _readme(plan, frozenset())
+        told["steps"] = told["linux_steps"]  # of a machine of its own, all steps are of Linux
+        return {README: _environment().get_template("LINUX.md.j2").render(told).encode(), **_linux_folder(written)}
     readme = _environment().get_template("README.md.j2").render(_readme(plan, brought)).encode()
-    return {**scripts(), PLAN: written, README: readme, **_linux_files(plan, written)}
-
-
-def _by_hand(plan: Plan) -> Plan:
-    """Files lie beside the scripts: no host fetches them through a port, whatever the plan was to do."""
-    return replace(plan, stages=tuple(replace(stage, steps=tuple(map(_carried, stage.steps))) for stage in plan.stages))
+    if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
+        raise UsageError(
+            "WhichLinux",
+            what=f"the plan does not say by what key the Linux of {plan.host} is known",
+            hint=f"Make it again with this winhost: winhost plan {plan.host} --path {plan.request.path}",
+            host=plan.host,
+        )
+    inside = _linux_folder(written) if _is_for_linux(plan.stages[0]) else {}
+    return {**scripts(), PLAN: written, README: readme, **inside}
 
 
 def _carried(step: Step) -> Step:
@@ -114,19 +120,8 @@ def _carried(step: Step) -> Step:
     return replace(step, risks=tuple(risk for risk in step.risks if risk != "network"))
 
 
-def _linux_files(plan: Plan, written: bytes) -> dict[str, bytes]:
-    """A folder of its own, which goes into the Linux; none where the plan is about Windows alone."""
-    if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
-        raise UsageError(
-            "WhichLinux",
-            what=f"the plan does not say by what key the Linux of {plan.host} is known",
-            hint=f"Make it again with this winhost: winhost plan {plan.host} --path {plan.request.path}",
-            host=plan.host,
-        )
-    return _linux_folder(written) if _is_for_linux(plan.stages[0]) else {}
-
-
 def _linux_folder(written: bytes) -> dict[str, bytes]:
+    """A folder of its own, which goes into the Linux."""
     files = {**linux_sources(), PLAN: written}
     return {f"{LINUX_FOLDER}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
 
@@ -142,26 +137,22 @@ def linux_sources() -> Mapping[str, bytes]:
     imported.
     """
     core_files = (each for each in packaged(core).iterdir() if each.name.endswith(".py"))
+    declared: dict[str, Json] = {}
+    for rules in sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.order):
+        # The title for somebody who is in that Linux.
+        title = "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in Linux")
+        declared[rules.name] = as_json(replace(rules, title=title))
     return {
         "agent.py": linux_scripts.agent_text().encode("ascii"),
         **{
             f"core/{each.name}": _plain(each).encode("ascii") for each in sorted(core_files, key=lambda each: each.name)
         },
-        "resources.json": f"{json.dumps(_linux_rules(), indent=1)}\n".encode("ascii"),
-        **{f"{name}.py": _text(f"linux_{name}.py").encode("ascii") for name in LINUX_MODULES},
-        "run.py": _text("linux_run.py").replace("@winhost@", __version__).encode("ascii"),
+        "resources.json": f"{json.dumps(declared, indent=1)}\n".encode("ascii"),
+        **{
+            f"{name}.py": _text(f"linux_{name}.py").replace("@winhost@", __version__).encode("ascii")
+            for name in (*LINUX_MODULES, "run")
+        },
     }
-
-
-def _linux_rules() -> Mapping[str, Json]:
-    """The rules of Linux resources alone, in the order of changes."""
-    rules = sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.order)
-    return {each.name: as_json(replace(each, title=_in_linux(each))) for each in rules}
-
-
-def _in_linux(rules: ResourceRules) -> str:
-    """The title for somebody who is in the distro."""
-    return "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in Linux")
 
 
 def facts_bundle() -> dict[str, bytes]:
@@ -178,21 +169,25 @@ def sums(files: Mapping[str, bytes]) -> bytes:
 @once
 def scripts() -> Mapping[str, bytes]:
     """The scripts: the same for every plan."""
-    texts = {**{name: _head(name) for name in HEADS}, SHARED: _shared()}
-    return {name: text.encode("ascii") for name, text in texts.items()}
-
-
-def _head(name: str) -> str:
-    """The head of a script that people start: its help and parameters, and how it loads the shared part."""
-    template = _environment().get_template("head.ps1.j2")
-    head, load = _text(f"powershell/heads/{name}"), _text("powershell/load.ps1")
-    return template.render(head=head, load=load, start=HEADS[name])
-
-
-def _shared() -> str:
-    parts = [_part(_text(f"powershell/{chapter}.ps1")) for chapter in _CHAPTERS]
+    templates, load = _environment(), _text("powershell/load.ps1")
+    # What people start has its help and parameters, and loads the shared part.
+    head = templates.get_template("head.ps1.j2")
+    texts = {
+        name: head.render(head=_text(f"powershell/heads/{name}"), load=load, start=start)
+        for name, start in HEADS.items()
+    }
+    linux_files = sorted(f"{LINUX_FOLDER}/{name}" for name in (*linux_sources(), PLAN, SUMS))
+    tables = templates.get_template("tables.ps1.j2").render(
+        version=__version__,
+        files=[*HEADS, SHARED, PLAN, README, *linux_files],  # all that a bundle may have, without its sums
+        resources=[_row(resource) for resource in WINDOWS.values()],
+        linux=LINUX,
+        risks=RISKS.items(),
+    )
+    parts = [_part(text) for text in (*(_text(f"powershell/{chapter}.ps1") for chapter in _CHAPTERS), tables)]
     agent = _Part(f"the agent and the resources (SHA-256 {agent_digest()})", agent_text())
-    return _environment().get_template("shared.ps1.j2").render(parts=[*parts, _part(_tables()), agent])
+    texts[SHARED] = templates.get_template("shared.ps1.j2").render(parts=[*parts, agent])
+    return {name: text.encode("ascii") for name, text in texts.items()}
 
 
 def _text(name: str) -> str:
@@ -206,20 +201,6 @@ def _plain(file: Traversable) -> str:
 def _part(text: str) -> _Part:
     title, _, rest = text.partition("\n\n")
     return _Part(title.removeprefix("# "), rest)
-
-
-def _tables() -> str:
-    template = _environment().get_template("tables.ps1.j2")
-    resources = [_row(resource) for resource in WINDOWS.values()]
-    return template.render(
-        version=__version__, files=_file_names(), resources=resources, linux=LINUX, risks=RISKS.items()
-    )
-
-
-def _file_names() -> list[str]:
-    """The names of all files that a bundle may have, without its sums."""
-    linux = (f"{LINUX_FOLDER}/{name}" for name in (*linux_sources(), PLAN, SUMS))
-    return [*HEADS, SHARED, PLAN, README, *sorted(linux)]
 
 
 @once
@@ -244,6 +225,12 @@ def _environment() -> "Environment":
 
 
 def _row(resource: ResourceType) -> _Row:
+    # No script on Windows can read what is inside a distro, so only dependents on Windows count.
+    dependents = [
+        {**{each.name: getattr(rule, each.name) for each in fields(rule)}, "label": label(rule.resource)}
+        for rule in resource.dependents
+        if rule.resource in WINDOWS
+    ]
     return _Row(
         name=resource.name,
         title=titled(resource.name),
@@ -253,19 +240,13 @@ def _row(resource: ResourceType) -> _Row:
         absent="" if resource.absent is None else json.dumps(dict(resource.absent)),
         needs=json.dumps(as_json(resource.needs)),
         risks=json.dumps(as_json(resource.risks)),
-        dependents=json.dumps([_rule(rule) for rule in resource.dependents if rule.resource in WINDOWS]),
+        dependents=json.dumps(dependents),
         within=resource.within.resource if resource.within else "",
         known_as=" ".join(resource.known_as or ()),
         credential=resource.credential,
         requires=resource.requires or "",
         undo=json.dumps(as_json(resource.undo)),
     )
-
-
-def _rule(rule: DependentRule) -> dict[str, Json]:
-    """A rule for dependents on Windows alone: no script on Windows can read what is inside a distro."""
-    values = {each.name: getattr(rule, each.name) for each in fields(rule)}
-    return {**values, "label": label(rule.resource)}
 
 
 # ---- the readme
@@ -296,12 +277,6 @@ def _readme(plan: Plan, brought: frozenset[str]) -> dict[str, object]:
     }
 
 
-def _linux_readme(plan: Plan) -> dict[str, object]:
-    """The words for a machine of its own: all its steps are of Linux."""
-    told = _readme(plan, frozenset())
-    return {**told, "steps": told["linux_steps"]}
-
-
 def _step_for_scripts(step: Step) -> dict[str, object]:
     changes = [(name, step.before[name], desired) for name, desired in step.desired.items()]
     asks = (*step.risks, *(f"possibly {risk}" for risk in step.may_need))
@@ -309,9 +284,7 @@ def _step_for_scripts(step: Step) -> dict[str, object]:
 
 
 def _attachment(step: Step) -> Attachment | None:
-    return (
-        WINDOWS[step.resource].upload(Change(step.key, step.before, step.desired)) if step.resource in WINDOWS else None
-    )
+    return WINDOWS[step.resource].upload(change_of(step)) if step.resource in WINDOWS else None
 
 
 def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:

@@ -6,6 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from winhost.bundle.linux_bundle import (
+    Bundle,
+    BundleRefusal,
+    Result,
+    bundle_of,
+    refuse_others,
+    result_of,
+)
 from winhost.bundle.linux_host import (
     GO_BACK,
     RestartNeeded,
@@ -22,16 +30,6 @@ from winhost.bundle.linux_host import (
     why_unread,
 )
 from winhost.bundle.linux_journal import ReadJournal, opened
-from winhost.bundle.linux_run import (
-    RESTART_NEEDED,
-    Bundle,
-    BundleRefusal,
-    Result,
-    bundle_of,
-    refuse_others,
-    result_of,
-    tell_facts,
-)
 from winhost.core.answers import MissingFact, identity
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource, Step
@@ -39,17 +37,10 @@ from winhost.core.steps import DesiredResource, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from winhost.bundle.linux_run import Files, State
+    from winhost.bundle.linux_bundle import Files, State
 
 PARTLY = "partly rolled back"
-
-
-def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, forward)
-
-
-def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, backward)
+RESTART_NEEDED = 75  # exit code, as EX_TEMPFAIL: it failed for now
 
 
 def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
@@ -76,7 +67,7 @@ def told_apart(run: Run, command: str, action: Callable[[Run], Result]) -> Resul
 
 
 def settle(run: Run) -> None:
-    """The restart that the last call of this run asked for."""
+    """Finish the restart that the last call of this run asked for."""
     if not run.check:
         run.finish_restart()
     elif run.owes_restart() and run.record.restarting_from in (None, run.session.boot_id()):
@@ -107,8 +98,8 @@ def forward(run: Run) -> Result:
 
 
 def now_expected(run: Run) -> list[DesiredResource]:
-    """The states that are expected now. Where another bundle follows, without those that held when the plan was made
-    and are only waited for: the steps of this one may end that, and only those of the next bring it back.
+    """The states that are expected now. Where another bundle follows, goals that held when the plan was made and are
+    only waited for are left out: the steps of this one may end them, and only those of the next one bring them back.
     """
     planned = {identity(step["resource"], step["key"]) for step in run.bundle.stage["steps"]}
     return [
@@ -121,7 +112,7 @@ def now_expected(run: Run) -> list[DesiredResource]:
 
 
 def resume(run: Run) -> None:
-    """A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run."""
+    """Continue a run of this plan that has not ended. After one that has ended, a new run begins."""
     for name in reversed(run.journal.names()):
         if not name.startswith(f"{run.bundle.sum}."):
             continue
@@ -192,8 +183,8 @@ def not_judged(each: State) -> str:
 
 
 def find_standing(run: Run) -> bool:
-    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
-    earlier one?
+    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Returns whether an
+    earlier one stands, too.
     """
     mine: list[tuple[str, ReadJournal]] = []
     later = never = ""
@@ -230,9 +221,6 @@ def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
     return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
 
 
-COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify, "facts": tell_facts}
-
-
 def preview(run: Run, steps: tuple[Step, ...], kept: list[str]) -> Result:
     result = ended(run, "nothing was changed", [], kept, [])
     lines = [step_line(step, n, len(steps)) for n, step in enumerate(steps, 1)] or ["Nothing to do."]
@@ -258,4 +246,10 @@ def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], followin
 
 
 def main(given: argparse.Namespace, files: Files) -> Result:
-    return COMMANDS[given.command](bundle_of(files), given)
+    def answered() -> Result:
+        bundle = bundle_of(files)
+        if given.command == "verify":
+            return verify(bundle, given)
+        return as_run(bundle, given, forward if given.command == "apply" else backward)
+
+    return result_of(answered)

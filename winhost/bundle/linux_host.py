@@ -10,11 +10,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from winhost.bundle.linux_bundle import Bundle, BundleRefusal, ask, format_value, read, visible
 from winhost.bundle.linux_journal import BundleRun, Journal, step_of
-from winhost.bundle.linux_run import Bundle, BundleRefusal, ask, format_value, read, visible
-from winhost.core.answers import MissingFact, Record, Unavailable, Unknown, fault, identity
+from winhost.core.answers import HostAnswers, MissingFact, Record, Unavailable, Unknown, fault, identity
 from winhost.core.checks import Check, check, drifted
-from winhost.core.host_answers import HostAnswers
 from winhost.core.loop import Loop, NotSet
 from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
 from winhost.core.order import NoInstance, differences, steps_for
@@ -25,7 +24,7 @@ from winhost.core.steps import DesiredResource, SetAnswer, Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-    from winhost.bundle.linux_run import State
+    from winhost.bundle.linux_bundle import State
     from winhost.core.answers import Id, Json, Key
 
 TELL_S = 5.0  # as the agent says over a wire what it waits for
@@ -65,7 +64,7 @@ def why(bundle: Bundle, missing: Unknown | Unavailable) -> str:
 
 
 def why_unread(bundle: Bundle, missing: MissingFact, of: str) -> str:
-    """of: the resource that the sentence is about."""
+    """Say why something could not be read. of: the resource that the sentence is about."""
     resource, _, name = missing.fact.partition(".")
     if resource not in (of, *bundle.resources):
         resource, name = of, resource
@@ -159,7 +158,7 @@ class ThisLinux:
 
 
 class RestartNeeded(Exception):
-    """Nothing goes on before somebody has restarted this machine."""
+    """This machine must be restarted before anything goes on."""
 
 
 class Run(Loop):
@@ -276,7 +275,9 @@ class Run(Loop):
 
 
 def stop_gently(run: Run) -> None:
-    """A package half unpacked is worse than a minute: a step comes to its end, also where the terminal is gone."""
+    """On a signal, stop after the present step, also where the terminal is gone: a package half unpacked is worse than
+    a minute.
+    """
 
     def stop(number: int, frame: object) -> None:
         run.asked_to_stop = True
@@ -287,7 +288,7 @@ def stop_gently(run: Run) -> None:
 
 
 def refuse_drift(run: Run) -> None:
-    """The machine must be as the plan saw it, but for what this run moved itself."""
+    """Refuse a machine that is not as the plan saw it, but for what this run moved itself."""
     steps = (step_of({"why": "", **each}) for each in run.bundle.stage["steps"])
     differing = drifted(run.record, goals_of(run.bundle), steps, run.host)
     if differing:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from winhost.bundle.linux_run import WINHOST, Bundle, BundleRefusal, Result
+from winhost.bundle.linux_bundle import WINHOST, Bundle, BundleRefusal, Result
 from winhost.core import changes
 from winhost.core.answers import Id, identity
 from winhost.core.changes import Changes, Dependent, Unfitting
@@ -21,7 +21,7 @@ from winhost.core.steps import Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from winhost.bundle.linux_run import State
+    from winhost.bundle.linux_bundle import State
 
 SCHEMA = "winhost.bundle-journal/3"
 LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
@@ -94,7 +94,9 @@ def parse_journal(name: str, data: bytes) -> ReadJournal:
 
 
 def refuse_other_version(name: str, data: bytes) -> None:
-    """Judge the first whole line before it is held against rules that may not be its own."""
+    """Refuse a journal of another schema by its first whole line, before the lines are held against rules that are not
+    its own.
+    """
     first, ended, _ = data.partition(b"\n")
     found = read_line(1, first).get("schema", SCHEMA) if ended else SCHEMA
     if found != SCHEMA:
@@ -183,7 +185,7 @@ class Journal:
 
 @contextmanager
 def opened(bundle: Bundle, path: str, looking: bool) -> Iterator[Journal]:
-    """looking: nothing is written, and whoever changes something meanwhile may."""
+    """Open the journal of a run. looking: write nothing, and let others change something meanwhile."""
     folder = open_journals(path, make=not looking)
     journal = Journal(bundle, folder)
     locked = None
@@ -199,7 +201,7 @@ def opened(bundle: Bundle, path: str, looking: bool) -> Iterator[Journal]:
 
 
 def open_journals(path: str, make: bool) -> int | None:
-    """A folder for root alone; nothing where there is none yet and none is to be made."""
+    """Open the folder of journals, which is for root alone; None where there is none yet and none is to be made."""
     if make:
         os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103
     try:
@@ -215,7 +217,7 @@ def open_journals(path: str, make: bool) -> int | None:
 
 
 def lock(folder: int | None) -> int:
-    """Held until it is closed, or this process ends."""
+    """Take the lock, which is held until the file is closed or this process ends."""
     file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -64,7 +64,7 @@ COMMANDS = {
 
 # Module of `commands` → those of its commands that are not called as it is.
 _MODULES = {
-    "look": ("detect", "probe", "assess", "report", "diff", "facts", "known"),
+    "look": ("detect", "probe", "assess", "report", "diff", "facts", "known", "explain", "schema"),
     "plan": ("up",),
     "change": ("apply", "resume", "rollback", "runs", "verify", "down", "boot", "bundle", "fetch"),
     "endpoint": ("chat", "open", "status", "yield"),
@@ -118,7 +118,7 @@ def winhost(context: click.Context) -> int | None:
     context.color = colour()  # every command below asks this context
     if context.invoked_subcommand is not None:
         return None
-    from winhost.cli.status import overview  # with the engine, which `--help` does without
+    from winhost.cli.status import overview  # loads the engine, which `--help` must not
 
     return overview()
 
@@ -128,7 +128,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: objec
     from winhost.model.files import SharedInputWarning  # most commands warn of nothing
 
     if issubclass(category, SharedInputWarning):
-        from winhost.cli.output import say  # likewise
+        from winhost.cli.output import say  # loads more than most commands need
 
         say(f"warning: {message}", err=True)
 

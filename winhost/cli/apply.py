@@ -4,7 +4,7 @@ import copy
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from winhost.cli.first_completion import check_key
 from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
 from winhost.cli.named_hosts import hosts_named
-from winhost.cli.options import SIZE, RunOptions, Shape
+from winhost.cli.options import SIZE, RunOptions
 from winhost.cli.output import say, show_command
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
 from winhost.cli.running import (
@@ -41,7 +41,7 @@ from winhost.cli.tables import format_two
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine import disk_images
-from winhost.engine.amending import Amendment, changes
+from winhost.engine.amend import Amendment, changes
 from winhost.engine.failures import EndOfRun
 from winhost.engine.many import each
 from winhost.engine.planfile import read_plan
@@ -88,9 +88,8 @@ def apply(
     max_age: int | None,
     options: RunOptions,
 ) -> int:
-    plans = tuple(files_of(plans, Plan))
-    checked = [read_plan(path) for path in plans]
-    read = [one.plan for one in checked]
+    plans_with_files = [(file, read_plan(file)) for file in files_of(plans, Plan)]
+    read = [checked.plan for _, checked in plans_with_files]
     for host, count in Counter(plan.host for plan in read).items():
         if count > 1:
             raise UsageError(
@@ -99,37 +98,44 @@ def apply(
                 hint="Apply one of them; when it has finished, the next: winhost apply PLAN",
                 host=host,
             )
-    refuse_shared((one.host, one.request.playbook.parsed_settings) for one in checked)
+    refuse_shared((checked.host, checked.request.playbook.parsed_settings) for _, checked in plans_with_files)
     hosts = {plan.host: hosts_named([plan.host], options.fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)
         check_key(plan)
         _say_age(plan, max_age)
-    plans_with_files = list(zip(plans, checked, strict=True))
     if only_check:
         with stopping(len(read)) as stop:
-            return _check(
-                [
-                    (plan, run_context(hosts[plan.host], options, stop, lambda event: None, file))
-                    for file, plan in plans_with_files
-                ],
-                at_once,
-                "json" if options.as_jsonl else options.output.shape,
-            )
-    given = {plan.host: _asked(plan, file, options) for file, plan in zip(plans, read, strict=True)}
+            contexts = [
+                (plan, run_context(hosts[plan.host], options, stop, lambda event: None, file))
+                for file, plan in plans_with_files
+            ]
+            found = each(contexts, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
+            shown = [(one.item[0].host, one.error or Checked.of(one.item[0].plan, one.given)) for one in found]
+            return show_results("check", "json" if options.as_jsonl else options.output.shape, shown, _show_checked)
+    given = {checked.host: _asked(checked.plan, file, options) for file, checked in plans_with_files}
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", options.yes)
     with under_way(len(read), options.as_jsonl) as (stop, watch):
 
-        def one(named: tuple[Path, CheckedPlan]) -> Outcome:
+        def go(named: tuple[Path, CheckedPlan]) -> Outcome:
             file, plan = named
             with watch.at(plan.host, "reading"):
                 return run(plan, given[plan.host], run_context(hosts[plan.host], options, stop, watch, file))
 
-        results = each(plans_with_files, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
-    ends: list[tuple[str, Outcome | WinhostError]] = [
-        (r.item[1].host, _not_begun(r.item[1].host, r.because[1].host) if r.because else r.error or r.given)
-        for r in results
-    ]
+        results = each(plans_with_files, go, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
+    ends: list[tuple[str, Outcome | WinhostError]] = []
+    for result in results:
+        host, end = result.item[1].host, result.error
+        if result.because:
+            failed = result.because[1].host
+            end = WinhostError(
+                "NotBegun",
+                what=f"{host}: not started, because {failed} failed",
+                meaning="Nothing was changed there: --stop-on-failure starts no further host after that.",
+                hint=f"Apply its plan again once {failed} is repaired.",
+                host=host,
+            )
+        ends.append((host, end or result.given))
     code = show_ends(ends, options)
     return int(Exit.FAILURE) if code == Exit.USAGE and any(_changed(end) for _, end in ends) else code
 
@@ -141,16 +147,6 @@ def _changed(end: Outcome | WinhostError) -> bool:
     return end.changed > 0
 
 
-def _not_begun(host: str, failed: str) -> WinhostError:
-    return WinhostError(
-        "NotBegun",
-        what=f"{host}: not started, because {failed} failed",
-        meaning="Nothing was changed there: --stop-on-failure starts no further host after that.",
-        hint=f"Apply its plan again once {failed} is repaired.",
-        host=host,
-    )
-
-
 def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
     """Show the plan on a terminal, and ask for every missing consent. Raises ConsentNeeded."""
     if not options.yes and sys.stdin.isatty():
@@ -158,13 +154,6 @@ def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
             show_short(plan)
             show_command("Every step:", "winhost", "apply", str(file), "--check")
     return consents(asking_for(plan, plan.stages), options.accepted, options.yes)
-
-
-def _check(plans_with_files: Sequence[tuple[CheckedPlan, RunContext]], at_once: int, shape: Shape) -> int:
-    """Show the steps that each plan would take now, one after the other."""
-    results = each(plans_with_files, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
-    shown = [(result.item[0].host, result.error or Checked.of(result.item[0].plan, result.given)) for result in results]
-    return show_results("check", shape, shown, _show_checked)
 
 
 def _show_checked(checked: Checked) -> None:
@@ -178,8 +167,13 @@ def _show_checked(checked: Checked) -> None:
 
 
 def _say_age(plan: Plan, max_age: int | None) -> None:
-    """Say on stderr that a plan is more than a day old. Raises UsageError: TooOld."""
-    age = _age(plan)
+    """Say on stderr that a plan, or its facts, are more than a day old. Raises UsageError: TooOld."""
+    times = []
+    for text in filter(None, (plan.made_at, plan.facts_read_at)):
+        with suppress(ValueError):
+            time = datetime.fromisoformat(text)
+            times.append(time if time.tzinfo else time.replace(tzinfo=UTC))
+    age = (datetime.now(UTC) - min(times)).total_seconds() if times else None
     if max_age is not None and (age is None or age > max_age):
         found = "it does not say when it was made" if age is None else render_age(age)
         raise UsageError(
@@ -193,16 +187,6 @@ def _say_age(plan: Plan, max_age: int | None) -> None:
         say(f"{made}; the host is compared with it before anything is changed.", hang=2, err=True)
 
 
-def _age(plan: Plan) -> float | None:
-    """Return the age in seconds of the older of the plan and its facts; None if neither has a time."""
-    times = []
-    for text in filter(None, (plan.made_at, plan.facts_read_at)):
-        with suppress(ValueError):
-            times.append(datetime.fromisoformat(text))
-    aware = [time if time.tzinfo else time.replace(tzinfo=UTC) for time in times]
-    return (datetime.now(UTC) - min(aware)).total_seconds() if aware else None
-
-
 def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple[str, ...], options: RunOptions) -> int:
     amendment: Amendment | None = None
 
@@ -210,37 +194,28 @@ def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple
         nonlocal amendment
         if not (vm or gpus or settings):
             return given
-        words = [*(("--vm", vm) if vm else ()), *_repeated("--gpu", gpus), *_repeated("--set", settings)]
+        asked = [("--vm", vm)] if vm else []
+        asked += [("--gpu", gpu) for gpu in gpus] + [("--set", setting) for setting in settings]
+        words = [word for each in asked for word in each]
         request = requested(request_of(record.plan), vm, gpus, settings)
         for told in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {told}")
-        amendment, given = _planned_again(record, request, shlex.join(words), context, given, options.yes)
-        return given
+        stage = preview_amended(record.run, request, context)
+        for change in changes(record.plan.request, request.document):
+            changed = f"{change.name}: {' → '.join(format_two(change.old, change.new))}"
+            say(f"{record.host}: {changed}. The rest, planned again:")
+        show_stage(stage)
+        retry = shlex.join(words)
+        plan = replace(record.plan, request=request.document)
+        asking = asking_for(plan, [stage], run=record.run, changed=True, retry_options=retry)
+        amendment = Amendment(request, stage, retry)
+        return consents(asking, given, options.yes)
 
     def go(run: str, given: tuple[str, ...], context: RunContext) -> Any:
         return go_on(run, given, context, amendment)
 
     outcome = ended_run(go, "Resume", run_name, options, ask)
     return show_ends([(outcome.host, outcome)], options)
-
-
-def _planned_again(
-    record: RunState, request: PathRequest, words: str, context: RunContext, given: tuple[str, ...], yes: bool
-) -> tuple[Amendment, tuple[str, ...]]:
-    """Plan the rest again, show it, and ask for its consents. Raises as `preview_amended` does, and ConsentNeeded."""
-    stage = preview_amended(record.run, request, context)
-    for change in changes(record.plan.request, request.document):
-        changed = f"{change.name}: {' → '.join(format_two(change.old, change.new))}"
-        say(f"{record.host}: {changed}. The rest, planned again:")
-    show_stage(stage)
-    asking = asking_for(
-        replace(record.plan, request=request.document), [stage], run=record.run, changed=True, retry_options=words
-    )
-    return Amendment(request, stage, words), consents(asking, given, yes)
-
-
-def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for value in values for word in (option, value))
 
 
 def requested(request: PathRequest, vm: str | None, gpus: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
@@ -284,24 +259,16 @@ def _with_options(
     return request.with_options(**values) if values else request
 
 
-def _size(value: str) -> object:
-    return SIZE.convert(value, None, None)
-
-
-def _power(value: str) -> object:
-    return click.Choice(get_args(Power)).convert(value, None, None)
-
-
-# Settings of which one was pinned by a hash: how they begin, the group that has the pin, and its name there.
+# Settings that a plan pins by a hash: their prefix, the group that has the pin, and its name there.
 _PINS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("new_vm.image.", ("new_vm", "image"), "pinned"),
     ("system.installer=", ("system",), "sha256"),
     ("system.mirror=", ("system",), "sha256"),
 )
 
-# What --set names besides the settings of a path: what `plan` has options for.
-_OPTIONS: Mapping[str, Mapping[str, Callable[[str], object]]] = {
-    "dda": {"vm": str, "gpu": str, "high": _size, "low": _size, "power": _power}
+# Names for --set besides the settings of a path: `plan` has options for them.
+_OPTIONS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
+    "dda": {"vm": str, "gpu": str, "high": SIZE, "low": SIZE, "power": click.Choice(get_args(Power))}
 }
 
 
@@ -326,7 +293,7 @@ def rollback(run_name: str, options: RunOptions) -> int:
     code = show_ends([(outcome.host, outcome)], options)
     if code or options.yes or options.document or not sys.stdin.isatty():
         return code
-    others = replace(options, accepted=())  # those for this run are not for another one
+    others = replace(options, accepted=())  # an approval for this run does not count for another
     store = Store()
     codes = (
         rollback(other, others)

@@ -13,7 +13,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import say
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
-from winhost.connect.ssh import SshTarget, SshWire, target_of
+from winhost.connect.ssh import SshWire
 from winhost.core.answers import MissingFact
 from winhost.engine import boot as switching
 from winhost.engine.boot import LINUX, WINDOWS, Switched, not_switched
@@ -27,7 +27,7 @@ RESTART = "restart"
 def boot(asked: BootOptions, output: Output) -> int:
     system = asked.system
     here, *others = hosts_named((asked.host, asked.other) if asked.other else (asked.host,), asked.fleet_file)
-    beside = target_of(here) if isinstance(here, LinuxHost) else linux_beside(here)
+    beside = here if isinstance(here, LinuxHost) else linux_beside(here)
     linux = beside if isinstance(here, LinuxHost) or (beside and switching.runs(connector_for(here), LINUX)) else None
     if linux and system == LINUX:
         return _stay(here.name, linux, asked.return_after, output)
@@ -35,7 +35,13 @@ def boot(asked: BootOptions, output: Output) -> int:
         raise click.UsageError(
             "--return-after is for the Linux that runs: winhost boot LINUX-HOST linux --return-after 30"
         )
-    _check_consent(here.name, asked.console, asked.accepted)
+    if RESTART not in asked.accepted:
+        raise click.UsageError(f"{here.name} restarts: add --accept restart")
+    if asked.console is None:
+        raise click.UsageError(
+            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
+            "or --without-console to go on all the same"
+        )
     with watching() as watch:
         done = _switch(here, linux, system, watch)
         # The two systems of one machine may stand in the fleet under one name, or under two.
@@ -45,18 +51,7 @@ def boot(asked: BootOptions, output: Output) -> int:
     return 0 if switched.came_up in (None, system) else 1
 
 
-def _check_consent(host: str, console: bool | None, accepted: tuple[str, ...]) -> None:
-    """Raises UsageError."""
-    if RESTART not in accepted:
-        raise click.UsageError(f"{host} restarts: add --accept restart")
-    if console is None:
-        raise click.UsageError(
-            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
-            "or --without-console to go on all the same"
-        )
-
-
-def _switch(here: AnyHost, linux: SshTarget | None, system: str, watch: Watch) -> tuple[Switched, str]:
+def _switch(here: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -> tuple[Switched, str]:
     """Tell the firmware to start the other system once, and restart. linux: its address, if Linux runs there."""
     if linux is not None:
         if system != WINDOWS:
@@ -73,7 +68,7 @@ def _switch(here: AnyHost, linux: SshTarget | None, system: str, watch: Watch) -
 def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: float, watch: Watch) -> Switched:
     switched, before = done
     same, awaited = connector_for(here), connector_for(other)
-    # Under one name it is told by which of them answers, under two by who does.
+    # With one name for both, the system that answers tells; with two, it tells that the other host answers.
     systems = (switched.to,) if other is here else (LINUX, WINDOWS)
     with watch.at(switched.host, f"waiting for {switched.to}"):
         up = switching.came_up(
@@ -91,7 +86,7 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
 def _order_after(there: AnyHost, switched: Switched) -> bool:
     """Read the boot order again, which some firmware changes. On Linux, this also answers its timer."""
     try:
-        linux = target_of(there) if isinstance(there, LinuxHost) else linux_beside(there)
+        linux = there if isinstance(there, LinuxHost) else linux_beside(there)
         if linux is not None and switched.to == LINUX:
             with closing(_wire(linux)) as wire:
                 found = switching.on_linux(wire, heartbeat=True)
@@ -102,22 +97,19 @@ def _order_after(there: AnyHost, switched: Switched) -> bool:
         return switched.windows_first
 
 
-def _stay(name: str, here: SshTarget, return_after: int | None, output: Output) -> int:
+def _stay(name: str, here: LinuxHost, return_after: int | None, output: Output) -> int:
     """Answer for a host that runs this Linux already, whose timer does nothing before the next start."""
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
         found = switching.on_linux(wire, heartbeat=True, **request)
-    return show_results("boot-linux", output.shape, [(name, found)], lambda told: say(_of_timer(name, told.timer)))
+    timer = "No timer goes back to Windows by itself."
+    if found.timer is not None:
+        timer = f"It goes back to Windows if winhost does not come within {found.timer} minutes of a start."
+    shown = f"{visible(name)} runs Linux. {timer}"
+    return show_results("boot-linux", output.shape, [(name, found)], lambda _: say(shown))
 
 
-def _of_timer(host: str, minutes: int | None) -> str:
-    if minutes is None:
-        return f"{visible(host)} runs Linux. No timer goes back to Windows by itself."
-    within = f"{minutes} minutes of a start"
-    return f"{visible(host)} runs Linux. It goes back to Windows if winhost does not come within {within}."
-
-
-def _wire(linux: SshTarget) -> SshWire:
+def _wire(linux: LinuxHost) -> SshWire:
     return SshWire(linux, linux_scripts.boot_text())
 
 

@@ -1,5 +1,5 @@
 """Complete commands and options in shells when the tab key is pressed. Each press starts a new winhost, which reads as
-little as it can. If something cannot be read, nothing is offered, because nobody would see an error.
+little as it can. If something cannot be read, nothing is offered: a shell would not show an error.
 """
 
 import re
@@ -61,7 +61,7 @@ _DEEPEST = 20  # a fleet file has four levels
 
 def _fleet(context: click.Context) -> Iterator[str]:
     """Yield hosts, then groups as `@lab`. The schema is not used, because loading it takes too long for a tab."""
-    from winhost.model.fleet import find_fleet
+    from winhost.model.fleet_path import find_fleet
 
     document = _yaml(find_fleet(context.params.get("fleet_file")).read_bytes())
     hosts = document.get("hosts") if isinstance(document, dict) else None
@@ -90,7 +90,7 @@ def _yaml(text: bytes) -> object:
 
 
 def _is_name(word: object) -> bool:
-    """Offer a shell only names that a fleet file may hold: see `winhost.model.fleetfile.host_name`."""
+    """Offer a shell only names that a fleet file may hold: see `winhost.model.fleet.host_name`."""
     return isinstance(word, str) and re.fullmatch(r"\w[\w.-]*", word, re.ASCII) is not None
 
 
@@ -112,7 +112,12 @@ def _named_in(*names: str) -> Words:
     return words
 
 
-_CODES = _named_in("knowledge.catalogue.entries", "symptoms.table.symptoms")
+_CODES = _named_in(
+    "knowledge.catalogue.entries",
+    "symptoms.table.symptoms",
+    "knowledge.lint_codes.lint_codes",
+    "serving.profile.explained",
+)
 _PATHS = _named_in("model.path.EVERY_PATH", "model.path.ALL_VARIANTS")
 
 HOSTS: dict[str, Any] = {"shell_complete": _offering(_fleet)}

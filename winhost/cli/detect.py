@@ -1,9 +1,12 @@
 """winhost detect and probe: read hosts, measure their Linux, and show and keep their facts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -24,7 +27,16 @@ from winhost.engine.two_systems import RememberedWindows, runs_linux
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Instance
-from winhost.model.measured import ManagedMemory, Measurement, ProbeAnswer
+from winhost.model.measured import (
+    AllReduce,
+    CopyRates,
+    ManagedMemory,
+    Measurement,
+    PeerLink,
+    ProbeAnswer,
+    SuspendedProcess,
+    VideoCodec,
+)
 from winhost.model.units import about, mib, size
 from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact, format_gap
@@ -48,22 +60,21 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
     seen = list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
-        for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or written(output.path, read, force)
-            seen.extend([] if error else [read.host])
-            yield read.host, error or Detected(read.host, read.known)
+        for read in _kept(lambda watch: read_hosts(hosts, fleet_file, at_once, watch), output.path, force):
+            if not read.error:
+                seen.append(read.host)
+            yield read.host, read.error or Detected(read.host, read.known)
 
-    code = show_results("detection", output.shape, results(), lambda found: _show_detected(found, output))
+    def show(found: Detected) -> None:
+        show_facts(found.facts, output.path, output.wide)
+        if runs_linux(found.facts):
+            since = RememberedWindows(Store(), found.host).read_at or "when, is not known"
+            say(f"  Its Linux runs now. What is shown of Windows is what that said last: {since}")
+
+    code = show_results("detection", output.shape, results(), show)
     if seen and output.shape in ("table", "wide") and output.path is None:
         show_next(("assess", *(seen if code else hosts)), fleet_file)
     return code
-
-
-def _show_detected(found: Detected, output: Output) -> None:
-    show_facts(found.facts, output.path, output.wide)
-    if runs_linux(found.facts):
-        since = RememberedWindows(Store(), found.host).read_at
-        say(f"  Its Linux runs now. What is shown of Windows is what that said last: {since or 'when, is not known'}")
 
 
 def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | None) -> None:
@@ -72,18 +83,21 @@ def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | No
         raise one_file(path)
 
 
-def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Write a host's facts into a folder, or over a facts file. Returns an error instead of raising it."""
-    if folder is None:
-        return None
-    try:
-        with os_errors():
-            if not folder.is_file():
-                folder.mkdir(parents=True, exist_ok=True)
-            write_file(facts_path(folder, read.host), write_document(read.facts), "facts", force)
-    except WinhostError as error:
-        return error
-    return None
+def _kept(reads: Callable[[Watch], Iterator[Snapshot]], path: Path | None, force: bool) -> Iterator[Snapshot]:
+    """Yield readings after writing their facts into a folder, or over a facts file. What prevents that is the error of
+    the reading.
+    """
+    for read in watched(reads):
+        error = read.error
+        if path is not None and error is None:
+            try:
+                with os_errors():
+                    if not path.is_file():
+                        path.mkdir(parents=True, exist_ok=True)
+                    write_file(facts_path(path, read.host), write_document(read.facts), "facts", force)
+            except WinhostError as refused:
+                error = refused
+        yield replace(read, error=error)
 
 
 @dataclass(frozen=True)
@@ -108,14 +122,13 @@ def probe(
         raise click.UsageError("--also container and --image go together: name the image to start")
     _check_path(output.path, hosts, fleet_file)
 
-    def snapshots(watch: Watch) -> Iterator[Snapshot]:
+    def reads(watch: Watch) -> Iterator[Snapshot]:
         each = partial(probe_live, also=also, image=image, watch=watch)
         return ask_hosts(hosts, fleet_file, at_once, watch, each)
 
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:
-        for read in watched(snapshots):
-            error = read.error or written(output.path, read, force)
-            yield read.host, error or Probed(read.host, read.known.measured[-1], read.known)
+        for read in _kept(reads, output.path, force):
+            yield read.host, read.error or Probed(read.host, read.known.measured[-1], read.known)
 
     return show_results(
         "probe", output.shape, results(), lambda found: show_measured(found.host, found.measured, output.path)
@@ -141,15 +154,15 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
 
 
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:
-    return [
-        (
-            each.part,
-            each.outcome,
-            f"{each.seconds:.1f}",
-            each.why or (_FOUND[each.part](found) if each.part in _FOUND else ""),
-        )
-        for each in found.outcomes
-    ]
+    rows: list[tuple[str, ...]] = []
+    for each in found.outcomes:
+        text = each.why or ""
+        if not text and each.part in _FOUND:
+            field, show = _FOUND[each.part]
+            value = getattr(found, field) if field else found
+            text = "" if value is None else show(value)
+        rows.append((each.part, each.outcome, f"{each.seconds:.1f}", text))
+    return rows
 
 
 def _driver(found: ProbeAnswer) -> str:
@@ -157,24 +170,25 @@ def _driver(found: ProbeAnswer) -> str:
     return f"CUDA {found.cuda or 'unknown'}; {gpus}"
 
 
-def _copies(found: ProbeAnswer) -> str:
+def _copies(copies: Sequence[CopyRates]) -> str:
     return "; ".join(
         f"GPU {each.gpu}: {_rate(each.pinned_up)} up and {_rate(each.pinned_down)} down pinned, "
         f"{_rate(each.pageable_up)} and {_rate(each.pageable_down)} pageable"
-        for each in found.copies
+        for each in copies
     )
 
 
-def _peers(found: ProbeAnswer) -> str:
-    return "; ".join(
-        f"{each.source} to {each.target}: {_link(each.access, each.rate, each.intact)}" for each in found.peers
-    )
-
-
-def _link(access: bool, rate: float | None, intact: bool | None) -> str:
-    if not access:
-        return "no access"
-    return _rate(rate) + ("" if intact else ", and what arrives is wrong" if intact is False else ", not checked")
+def _peers(peers: Sequence[PeerLink]) -> str:
+    links = []
+    for each in peers:
+        link = f"{each.source} to {each.target}: "
+        if not each.access:
+            link += "no access"
+        else:
+            whole = {True: "", False: ", and what arrives is wrong", None: ", not checked"}[each.intact]
+            link += f"{_rate(each.rate)}{whole}"
+        links.append(link)
+    return "; ".join(links)
 
 
 def _rate(rate: float | None) -> str:
@@ -185,81 +199,67 @@ def _works(works: bool | None) -> str:
     return {True: "works", False: "what was shared is wrong", None: ""}[works]
 
 
-def _managed(found: ProbeAnswer) -> str:
-    if found.managed is None:
-        return ""
-    return f"{_works(found.managed.works)}; {_at_once(found.managed)}"
+def _managed(managed: ManagedMemory) -> str:
+    uses = {True: "used by GPU and processor at once", False: "wrong when used at once", None: "not tried at once"}
+    at_once = uses[managed.concurrent] if managed.offered else "the driver offers no use by GPU and processor at once"
+    return f"{_works(managed.works)}; {at_once}"
 
 
-def _at_once(managed: ManagedMemory) -> str:
-    if not managed.offered:
-        return "the driver offers no use by GPU and processor at once"
-    return {True: "used by GPU and processor at once", False: "wrong when used at once", None: "not tried at once"}[
-        managed.concurrent
-    ]
-
-
-def _video(found: ProbeAnswer) -> str:
-    video = found.video
-    if video is None:
-        return ""
+def _video(video: VideoCodec) -> str:
     decodes = {True: "H.264 is decoded", False: "H.264 is not decoded as it was encoded", None: "nothing was decoded"}
     encodes = {True: ", and encoded", False: ", and not encoded", None: ""}[video.encodes]
     return f"{decodes[video.decodes]}{encodes}" + (f"; {video.why}" if video.why else "")
 
 
-def _pinned(found: ProbeAnswer) -> str:
-    if found.pinned is None:
-        return ""
-    return f"{size(found.pinned.bytes)} pinned" + (f", then {found.pinned.ended}" if found.pinned.ended else "")
-
-
-def _checkpoint(found: ProbeAnswer) -> str:
-    done = found.checkpoint
-    if done is None:
-        return ""
+def _checkpoint(done: SuspendedProcess) -> str:
     data = "intact" if done.intact else "not intact"
     return f"{size(done.bytes)} suspended in {done.suspended} s, resumed in {done.resumed} s, {data}"
 
 
-def _nccl(found: ProbeAnswer) -> str:
-    if found.nccl is None:
-        return ""
-    rates = ", ".join(f"{size(each.bytes)} in {each.microseconds:.0f} µs" for each in found.nccl.rates)
-    return f"{', '.join(found.nccl.transports) or 'no transport named'}: {rates}"
+def _nccl(nccl: AllReduce) -> str:
+    rates = ", ".join(f"{size(each.bytes)} in {each.microseconds:.0f} µs" for each in nccl.rates)
+    return f"{', '.join(nccl.transports) or 'no transport named'}: {rates}"
 
 
-_FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
-    "driver": _driver,
-    "shm": lambda found: f"{size(found.shm.free)} of {size(found.shm.total)} free" if found.shm else "",
-    "copies": _copies,
-    "peers": _peers,
-    "ipc-legacy": lambda found: _works(found.ipc_legacy),
-    "ipc-fd": lambda found: _works(found.ipc_fd),
-    "managed": _managed,
-    "video": _video,
-    "pin-limit": _pinned,
-    "checkpoint": _checkpoint,
-    "nccl": _nccl,
-    "container": lambda found: f"{found.container.image} by {found.container.runtime}" if found.container else "",
+# Each part with the field of the answer that has its result (none: several have), and how that is shown.
+_FOUND: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "driver": ("", _driver),
+    "shm": ("shm", lambda shm: f"{size(shm.free)} of {size(shm.total)} free"),
+    "copies": ("copies", _copies),
+    "peers": ("peers", _peers),
+    "ipc-legacy": ("ipc_legacy", _works),
+    "ipc-fd": ("ipc_fd", _works),
+    "managed": ("managed", _managed),
+    "video": ("video", _video),
+    "pin-limit": ("pinned", lambda it: f"{size(it.bytes)} pinned" + (f", then {it.ended}" if it.ended else "")),
+    "checkpoint": ("checkpoint", _checkpoint),
+    "nccl": ("nccl", _nccl),
+    "container": ("container", lambda inside: f"{inside.image} by {inside.runtime}"),
 }
 
 
-_VM_WIDE = ("id", "version", "checkpoints", "assigned")
-NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
-NOT_READ = "Winhost.NotRead"  # and of what it leaves out of a whole host: nobody misses it
+NOT_EXPOSED = "Winhost.NotExposed"  # the code of what no interface of Windows exposes
+NOT_READ = "Winhost.NotRead"  # the code of what the agent leaves out when it reads a whole host
 
 
 def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:
     """Show a paragraph and tables. wide: also BARs and locations of GPUs, what speaks against moving VMs, and disks."""
     host = HostFacts(facts)
-    simulated = "  (simulated)" if facts.origin == "synthetic" else ""
-    say(f"{facts.host}{simulated}", bold=True)
+    say(f"{facts.host}{'  (simulated)' if facts.origin == 'synthetic' else ''}", bold=True)
     if host.is_linux:
-        _show_linux(host, wide)
+        _show_lines(
+            host,
+            System=linux_text.system_line,
+            Machine=linux_text.machine_line,
+            Driver=linux_text.driver_line,
+            Containers=linux_text.engines_line,
+        )
+        _show_gpus(linux_text, host, wide)
+        _show_listed("Disks", linux_text.DISK_COLUMNS, lambda: linux_text.disk_rows(host))
+        _show_listed("Listening", linux_text.PORT_COLUMNS, lambda: linux_text.port_rows(host))
     else:
         _show_windows(host, wide)
-    _show_missing(facts, wide)
+    _show_missing(facts, host, wide)
     if written_to is not None:
         say(f"  Written to {facts_path(written_to, facts.host)}")
 
@@ -269,24 +269,20 @@ def facts_path(path: Path, host: str) -> Path:
     return path if path.is_file() else path / f"{host}.json"
 
 
-def _show_linux(host: HostFacts, wide: bool) -> None:
-    _show_lines(
-        host,
-        System=linux_text.system_line,
-        Machine=linux_text.machine_line,
-        Driver=linux_text.driver_line,
-        Containers=linux_text.engines_line,
-    )
-    _show_gpus(linux_text, host, wide)
-    _show_listed("Disks", linux_text.DISK_COLUMNS, lambda: linux_text.disk_rows(host))
-    _show_listed("Listening", linux_text.PORT_COLUMNS, lambda: linux_text.port_rows(host))
-
-
 def _show_windows(host: HostFacts, wide: bool) -> None:
-    _show_lines(host, Windows=_system, Machine=_virtualization, Version=_details)
+    def machine(host: HostFacts) -> str:
+        running = "hypervisor running" if host.firmware.hypervisor_present else "no hypervisor running"
+        return f"{host.firmware.manufacturer} {host.firmware.model}, {about(host.memory.total)} memory, {running}"
+
+    def version(host: HostFacts) -> str:
+        build = f"{host.os.hostname}: {host.os.display_version or 'Windows'}, revision {host.os.revision}"
+        return f"{build}, language {host.os.language}, firmware {host.firmware.bios_version}"
+
+    _show_lines(host, Windows=lambda host: f"{host.os.named}: {host.os.family}", Machine=machine, Version=version)
     _show_gpus(windows_text, host, wide)
-    vms = ("VM", "state", "generation", "MMIO low / high", *(_VM_WIDE if wide else ()))
-    _show_listed("VMs", vms, lambda: _vms(host, wide))
+    every = ("VM", "state", "generation", "MMIO low / high", "id", "version", "checkpoints", "assigned")
+    vms = every if wide else every[:4]
+    _show_listed("VMs", vms, lambda: [_vm(host, each)[: len(vms)] for each in host.vms])
     _show_listed(
         "Distros",
         ("distro", "account", "state", "network", "SSH access"),
@@ -310,20 +306,6 @@ def _show_gpus(text: ModuleType, host: HostFacts, wide: bool) -> None:
     _show_listed("GPUs", columns, lambda: [row[: len(columns)] for row in text.gpu_rows(host)])
 
 
-def _system(host: HostFacts) -> str:
-    return f"{host.os.named}: {host.os.family}"
-
-
-def _virtualization(host: HostFacts) -> str:
-    running = "hypervisor running" if host.firmware.hypervisor_present else "no hypervisor running"
-    return f"{host.firmware.manufacturer} {host.firmware.model}, {about(host.memory.total)} memory, {running}"
-
-
-def _details(host: HostFacts) -> str:
-    version = f"{host.os.hostname}: {host.os.display_version or 'Windows'}, revision {host.os.revision}"
-    return f"{version}, language {host.os.language}, firmware {host.firmware.bios_version}"
-
-
 def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tuple[str, ...]]]) -> None:
     """Show a table, or why there is none. Shows nothing if there can be none yet."""
     try:
@@ -334,19 +316,13 @@ def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tupl
             say(f"  {what}: {gap}")
 
 
-def _vms(host: HostFacts, wide: bool) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for vm in host.vms:
-        mmio = host.of(VmMmio, vm.key)
-        windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
-        row = (vm.state.name, vm.state.state, str(vm.state.generation), windows)
-        rows.append((*row, vm.key["vm"], *_vm_wide(vm.state)) if wide else row)
-    return rows
-
-
-def _vm_wide(vm: Vm) -> tuple[str, ...]:
-    assigned = format_fact(lambda: ", ".join(vm.devices) or "none")
-    return (format_fact(lambda: vm.version), format_fact(lambda: vm.checkpoints), assigned)
+def _vm(host: HostFacts, vm: Instance[Vm]) -> tuple[str, ...]:
+    mmio = host.of(VmMmio, vm.key)
+    windows = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
+    version, checkpoints = format_fact(lambda: vm.state.version), format_fact(lambda: vm.state.checkpoints)
+    assigned = format_fact(lambda: ", ".join(vm.state.devices) or "none")
+    state = (vm.state.name, vm.state.state, str(vm.state.generation), windows)
+    return (*state, vm.key["vm"], version, checkpoints, assigned)
 
 
 def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
@@ -357,24 +333,18 @@ def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
     return (distro.key["distro"], distro.key["account"], state, network, ssh_access)
 
 
-def _for_lack_of_rights(facts: Facts) -> str:
-    host = HostFacts(facts)
-    if host.is_linux:
-        return ""
-    try:
-        session = host.session
-        return "" if session.administrator else f", because {session.user} is not an administrator there"
-    except MissingFact:
-        return ""
-
-
-def _show_missing(facts: Facts, wide: bool) -> None:
+def _show_missing(facts: Facts, host: HostFacts, wide: bool) -> None:
     if absent := [titled(needed) for needed in not_yet(facts) if needed in WINDOWS]:
         them = ("them", "they are") if len(absent) > 1 else ("it", "it is")
         say(f"  Not set up yet: {', '.join(absent)}. What depends on {them[0]} can be read once {them[1]}.", hang=2)
     gaps = [gap for gap in dict.fromkeys(missing(facts)) if gap[1].code != NOT_READ]
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
-    _show_gaps("Could not be read" + _for_lack_of_rights(facts), [gap for gap in gaps if gap not in untold])
+    why = ""
+    if not host.is_linux:
+        with suppress(MissingFact):
+            if not host.session.administrator:
+                why = f", because {host.session.user} is not an administrator there"
+    _show_gaps(f"Could not be read{why}", [gap for gap in gaps if gap not in untold])
     if wide:
         _show_gaps("Not exposed by Windows to any account", untold)
 

@@ -61,13 +61,15 @@ def show_results(
     *,
     document: Callable[[T], object] = lambda result: result,
     code: Callable[[T], int] = lambda _: 0,
+    names: Callable[[T], Iterable[str]] | None = None,
     alone: bool = False,
 ) -> int:
     """Show the result of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
     Returns the exit code, which is the highest of all.
 
     shape: json, yaml, name, or anything else for people; document: what programs get of a result; code: its exit code;
-    alone: there is only one, so that its name need not come before an error.
+    names: what -o name prints of a result, by default its name; alone: there is only one, so that its name need not
+    come before an error.
     """
     codes = [0]
 
@@ -84,7 +86,8 @@ def show_results(
         if isinstance(result, WinhostError):
             show_error_text(result, "" if alone else name)
         elif shape == "name":
-            click.echo(visible(name))
+            for each in names(result) if names else (name,):
+                click.echo(visible(each))
         else:
             human(result)
     return max(codes)
@@ -100,13 +103,10 @@ def show_list(
     if shape in ("json", "yaml", "name"):
         show_results(kind, shape, ((getattr(row, columns[0]), row) for row in rows), lambda _: None)
     elif rows or not none:
-        table(fields, ([_cell(getattr(row, field)) for field in fields] for row in rows))
+        values = ([getattr(row, field) for field in fields] for row in rows)
+        table(fields, ([", ".join(map(str, v)) if isinstance(v, tuple) else v or "" for v in row] for row in values))
     else:
         say(none)
-
-
-def _cell(value: object) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else value or ""
 
 
 def print_json(document: object, indent: int | None = None) -> None:

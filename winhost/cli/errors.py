@@ -39,7 +39,7 @@ def _wrong_usage(what: str, meaning: str | None = None, hint: str | None = None)
 
 def from_missing_fact(missing: MissingFact) -> WinhostError:
     """Make the error for a fact that was not read, and without which a command cannot go on."""
-    from winhost.connect.wire_errors import error_of  # errors that users make do without
+    from winhost.connect.wire_errors import error_of  # wrong usage must not load it
 
     return error_of(missing) or WinhostError(
         "NotKnown",
@@ -62,14 +62,7 @@ def as_winhost_error(error: Exception) -> WinhostError:
         raise error
     if isinstance(error, OSError):
         return from_os_error(error)
-    return _defect(error)
-
-
-def _defect(error: Exception) -> WinhostError:
-    """Report a bug in winhost as the error of one host, so that the results of others are not lost.
-
-    Only its type, file and line are kept: its message and its frames may hold secrets.
-    """
+    # A bug of winhost: only its type, file and line are kept, because its message and its frames may hold secrets.
     last = traceback.extract_tb(error.__traceback__)[-1]
     return WinhostError(
         "Defect",
@@ -145,7 +138,9 @@ class Faults:
         try:
             return ask()
         except (click.UsageError, WinhostError) as error:
-            text = _text(error)
+            known = from_click(error) if isinstance(error, click.ClickException) else error
+            hint = known.hint if known is error else None  # click's names the help of the command
+            text = "\n".join(filter(None, (known.what, known.meaning, hint))).replace("\n", "\n   ")
             if also and not isinstance(error, click.UsageError | UsageError):
                 text += f"\n   {also}"
             self._found.setdefault(text, error)
@@ -159,13 +154,6 @@ class Faults:
         if errors:
             listed = "\n".join(f"{number}. {text}" for number, text in enumerate(self._found, 1))
             raise _wrong_usage(f"{len(errors)} things are missing or wrong", listed)
-
-
-def _text(error: Exception) -> str:
-    known = from_click(error) if isinstance(error, click.ClickException) else error
-    assert isinstance(known, WinhostError)
-    more = known.hint if isinstance(error, WinhostError) else None  # click's names the help of the command
-    return "\n   ".join(line for text in (known.what, known.meaning, more) if text for line in text.split("\n"))
 
 
 def show_failure(error: Exception, words: Sequence[str]) -> int:
@@ -187,14 +175,14 @@ def show_failure(error: Exception, words: Sequence[str]) -> int:
 
 
 def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
-    """Show an error. If nobody listens any more, only the exit code tells of it."""
+    """Show an error. If stdout and stderr are closed, only the exit code tells of it."""
     try:
         if form:
             from winhost.cli.envelope import answer  # loads pydantic, which a misspelt word need not wait for
 
             answer("error", [failed(error)], form)
         elif "--jsonl" in words:
-            from winhost.cli.jsonl import print_end  # likewise, and the engine
+            from winhost.cli.jsonl import print_end  # loads the engine as well
 
             print_end(None, error)
         else:

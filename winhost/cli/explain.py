@@ -1,4 +1,4 @@
-"""winhost explain: explain a reason by its code, or a text that somebody pastes when something failed."""
+"""winhost explain: explain a reason by its code, or an error that is pasted."""
 
 import os
 import re
@@ -32,7 +32,7 @@ from winhost.model.path import EVERY_PATH
 from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.serving.profile import explain_row, rows
+from winhost.serving.profile import explain_row, explained
 from winhost.symptoms.codes import UnknownCode, alone
 from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
 from winhost.symptoms.scan import pieces
@@ -52,28 +52,30 @@ class Code:
 
 
 def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, output: Output) -> int:
-    """Explain a reason by its CODE, or what is known of a text."""
-    if not words and not listed and _is_piped():
-        words = (STDIN,)
+    try:
+        if not words and not listed and sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer):
+            words = (STDIN,)
+    except (OSError, ValueError):
+        pass  # standard input is closed or unreadable
     if listed or not words:
         show_list("codes", output.shape, _listed(words[0] if words else ""), ("code", "sentence"))
         return Exit.SUCCESS
-    if len(words) == 1 and (explanation := _explanation(words[0])):
+    word = words[0] if len(words) == 1 else ""
+    if explanation := _explanation(word):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
         return Exit.SUCCESS
     named = named_facts(None, facts_file, "--facts")
     facts = HostFacts(read_facts(named)) if named else None
-    asked = len(words) == 1 and words[0] in symptoms()
-    own = (
-        of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not is_there(words[0], is_readable) else None
-    )
-    known = of_symptom(words[0], facts) if asked else own
+    known = None
+    if word in symptoms():
+        known = of_symptom(word, facts)
+    elif word and not is_there(word, is_readable):
+        known = of_code(word.removeprefix("winhost."))
     answers = [known] if known else list(_diagnoses(words, facts))
-    named_answers = [(each.source, each) for each in answers]
     return show_results(
         "diagnosis",
         output.shape,
-        named_answers,
+        [(each.source, each) for each in answers],
         show_diagnosis,
         document=lambda told: told.answer,
         code=lambda each: int(Exit.SUCCESS if each.found else Exit.FAILURE),
@@ -86,25 +88,18 @@ def _explanation(code: str) -> Explanation | None:
         return replace(story_of(code), says=said_of(code))
     if code in lint_codes():
         return explain_lint(code)
-    return explain_row(code) if code in rows() else None
-
-
-def _is_piped() -> bool:
-    """Tell whether another program or a file is our standard input and begins to write within `_PATIENCE_S`. A program
-    that starts us may leave its own input open and never write to it.
-    """
-    try:
-        return sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer)
-    except (OSError, ValueError):  # it is closed, or nobody may read it
-        return False
+    return explain_row(code) if code in explained() else None
 
 
 def _begins(stream: BinaryIO) -> bool:
+    """Tell whether a program or a file begins to write within `_PATIENCE_S`. A program that starts us may leave its own
+    input open and never write to it.
+    """
     if not isinstance(stream, BufferedReader):
         return True
     if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
         return False
-    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is nobody's text
+    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is no text
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
@@ -115,10 +110,17 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
         with watching(reads=True) as watch:
             watch.hosts = len(words)
             for word in words:
-                noted = _Text()
+                blank = True
+
+                def noted(text: Iterable[str]) -> Iterator[str]:
+                    nonlocal blank
+                    for piece in text:
+                        blank = blank and piece.isspace()
+                        yield piece
+
                 with _opened(word) as stream, watch.reading(word):
-                    answer = diagnosis(noted.pieces(pieces(stream)), word, facts)
-                if len(words) == 1 and noted.blank:
+                    answer = diagnosis(noted(pieces(stream)), word, facts)
+                if len(words) == 1 and blank:
                     named = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
                         "EmptyText",
@@ -135,23 +137,11 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     yield answer
 
 
-@dataclass
-class _Text:
-    """Notes whether a text has anything but blank lines."""
-
-    blank: bool = True
-
-    def pieces(self, text: Iterable[str]) -> Iterator[str]:
-        for piece in text:
-            self.blank = self.blank and piece.isspace()
-            yield piece
-
-
 def _opened(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
     invite_paste()
-    # What somebody types is read to its end at once: each further read would want another Ctrl-D.
+    # Typed text is read to its end at once: each further read would need another Ctrl-D.
     return BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else nullcontext(sys.stdin.buffer)
 
 
@@ -167,7 +157,7 @@ def _refuse_misspelt(word: str) -> None:
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown, (*lint_codes(), *rows()))
+    raise catalogue.unknown_code(shown, (*lint_codes(), *explained()))
 
 
 def _listed(prefix: str) -> list[Code]:
@@ -180,10 +170,10 @@ def _listed(prefix: str) -> list[Code]:
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
     every |= {code: explain_lint(code).sentence for code in lint_codes()}
-    every |= {code: row.why for code, row in rows().items()}
+    every |= {code: row.why for code, row in explained().items()}
     found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
-        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *rows()))
+        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *explained()))
     return found
 
 

@@ -1,6 +1,5 @@
 """winhost facts: facts files from the output of a machine's own tools."""
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ import click
 
 from winhost.cli.detect import Detected, show_facts
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import STDIN, invite_paste
+from winhost.cli.named_files import STDIN, read_input
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_next, write_file
 from winhost.imports.again import joined, refuse_others
@@ -19,20 +18,26 @@ from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.files import TooLarge, read_within
-from winhost.model.fleetfile import host_name
+from winhost.model.files import TooLarge
+from winhost.model.fleet import host_name
 from winhost.resources.factsfile import read_facts
 
 _NAMED = 6  # facts that are listed by name
 
 
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
-    name, now = _host(host), datetime.now(UTC).isoformat(timespec="seconds")
-    older = None if output.path is None or force else _facts_there(output.path)
+    try:
+        name = None if host is None else host_name(host)
+    except ValueError as wrong:
+        raise click.BadParameter(f"'{visible(str(host))}' {wrong}", param_hint="'--host'") from None
+    older = None
+    if output.path is not None and not force:
+        refuse_other_kind(output.path, "facts")
+        older = read_facts(output.path) if output.path.is_file() and output.path.stat().st_size else None
     told = [*_readable(files, kind)]
     if older and not any(each.host for _, _, each in told):
         name = name or older.host
-    made = merged(told, name, now, warn=_warn)
+    made = merged(told, name, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
     if older:
         made = _joined(str(output.path), older, made)
     if output.path is not None:
@@ -48,12 +53,6 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
 
     show_results("detection", output.shape, [(made.host, Detected(made.host, made))], show)
     return 0
-
-
-def _facts_there(path: Path) -> Facts | None:
-    """Read what the file has already. Raises UsageError: OtherKind, WrongDocument, FileFaults."""
-    refuse_other_kind(path, "facts")
-    return read_facts(path) if path.is_file() and path.stat().st_size else None
 
 
 def _joined(file: str, older: Facts, newer: Facts) -> Facts:
@@ -72,16 +71,9 @@ def _joined(file: str, older: Facts, newer: Facts) -> Facts:
     return result.facts
 
 
-def _host(name: str | None) -> str | None:
-    try:
-        return None if name is None else host_name(name)
-    except ValueError as wrong:
-        raise click.BadParameter(f"'{visible(str(name))}' {wrong}", param_hint="'--host'") from None
-
-
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
     """Read the files, and warn about unreadable ones. Raises UsageError (NotReadable) if all of them are."""
-    faults, readable = [], 0
+    faults = []
     for path in files:
         try:
             name = "standard input" if str(path) == STDIN else str(path)
@@ -89,17 +81,15 @@ def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, 
         except UsageError as fault:
             faults.append(fault)
             continue
-        readable += 1
         for found, observations in told:
             if observations.advice:
                 _warn(f"{name}: {observations.advice}")
             yield name, found, observations
-    if not readable:
+    if len(faults) == len(files):
         raise faults[0]
     for left_out in faults:
-        hint = left_out.hint or ""
-        if "\n" in hint:  # a list of all kinds, which is no line of a warning
-            hint = READABLE
+        # Not a list of all kinds, which is no line of a warning.
+        hint = READABLE if "\n" in (left_out.hint or "") else left_out.hint
         _warn(f"left out: {left_out.what}" + (f". {hint}" if hint else ""))
 
 
@@ -108,11 +98,8 @@ def _warn(text: str) -> None:
 
 
 def _bytes(path: Path) -> bytes:
-    if str(path) == STDIN:
-        invite_paste()
-        return sys.stdin.buffer.read(LARGEST)
     try:
-        return read_within(path, LARGEST)
+        return read_input(path, LARGEST)
     except TooLarge as large:
         why, check = str(large), ""
     except OSError as error:

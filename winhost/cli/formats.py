@@ -6,7 +6,7 @@ from collections.abc import Mapping
 FILES: Mapping[str, str] = {
     "facts": "model.facts.Facts",
     "plan": "model.plan.Plan",
-    "fleet": "model.fleetfile.FleetFile",
+    "fleet": "model.fleet.FleetFile",
     "playbook": "paths.playbook.Playbook",
     "workload": "model.workload.WorkloadFile",
     "host": "lab.hostfile.HostFile",
@@ -20,7 +20,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "detection": (2, "cli.detect.Detected"),
     "probe": (1, "cli.detect.Probed"),
     "assessment": (3, "compat.assess_answer.Brief"),
-    "assessment-full": (3, "compat.assess_answer.Full"),
+    "assessment-full": (4, "compat.assess_answer.Full"),
     "report": (1, "cli.report.Reported"),
     "diff": (4, "compat.compare.Diff"),
     "explanation": (3, "model.reason.Explanation"),

@@ -113,7 +113,7 @@ def log_options(variable: str | None = None) -> Callable[[F], F]:
 
     def show(context: click.Context, option: click.Parameter, asked: bool) -> None:
         if asked and not context.resilient_parsing:
-            from winhost.cli.log_lines import show_log  # with logging, which nobody else waits for
+            from winhost.cli.log_lines import show_log  # loads logging, which no other command needs
 
             context.meta[_VERBOSE_ASKED] = True
             show_log(context, debug=option.name == "debug")
@@ -184,7 +184,7 @@ class WinhostGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            from winhost.model.errors import did_you_mean, visible  # which `winhost --help` does without
+            from winhost.model.errors import did_you_mean, visible  # `winhost --help` must not load it
 
             ctx.fail(f"no command '{visible(args[0])}'{did_you_mean(args[0], self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)

@@ -15,9 +15,9 @@ from winhost.cli.running import begin
 from winhost.cli.watch import asked_each
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
-from winhost.model.fleet import AnyHost, LinuxHost, find_fleet
+from winhost.model.fleet import AnyHost, LinuxHost, load_fleet
 from winhost.model.fleet_edit import write_removed
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet_path import find_fleet
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,9 @@ def list_(fleet_file: Path | None, output: Output) -> int:
 
 def _listed(host: AnyHost) -> ListedHost:
     if isinstance(host, LinuxHost):
-        login = host.login
-        over = f"SSH, port {login.port}" + (f", through {host.jump.address}" if host.jump else "")
-        secret = str(login.key or login.password or ("ssh-agent" if login.agent else ""))
-        return ListedHost(host.name, "linux", login.address, login.user, host.groups, over, secret)
+        over = f"SSH, port {host.port}" + (f", through {host.jump.address}" if host.jump else "")
+        secret = str(host.key or host.password or ("ssh-agent" if host.agent else ""))
+        return ListedHost(host.name, "linux", host.address, host.user, host.groups, over, secret)
     how = host.transport
     over = str(how.kind) if how.kind == "local" else f"{how.kind}, {'TLS' if how.tls else 'no TLS'}, port {how.port}"
     return ListedHost(
@@ -82,7 +81,7 @@ def test(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: 
         "host-test",
         output.shape,
         checked,
-        lambda found: show_check(found.told),
-        document=lambda found: found.told,
-        code=lambda found: int(found.error.exit_code if found.error else not found.told.ready),
+        lambda found: show_check(found.checked),
+        document=lambda found: found.checked,
+        code=lambda found: int(found.error.exit_code if found.error else not found.checked.ready),
     )

@@ -18,21 +18,19 @@ from winhost.cli.errors import secret_reference
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
-from winhost.connect.guard import place
-from winhost.connect.host_keys import known_keys
+from winhost.connect.guard import shown_address
+from winhost.connect.host_keys import known_keys, shown_host_key
 from winhost.connect.own_key import fingerprint, public_data
-from winhost.connect.shown_key import shown_host_key
 from winhost.connect.ssh_logon import START_SSHD
 from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Sudo, Transport
+from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Transport, host_name, load_fleet
 from winhost.model.fleet_edit import Entry, fleet_to_change, write_added
-from winhost.model.fleetfile import host_name, load_fleet
 from winhost.model.secrets import Secret, SecretRef, TypedSecret
 
 _HTTPS, _HTTP, _SSH = 5986, 5985, 22
-_WAYS = ((_HTTPS, True), (_HTTP, False))  # to Windows, with TLS or without
+_WAYS: tuple[tuple[int, bool], ...] = ((_HTTPS, True), (_HTTP, False))  # to Windows, with TLS or without
 _KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KEYRING = "winhost"  # the service under which passwords of hosts are kept
 
@@ -53,7 +51,14 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
     user, address, port = _account(new.account)
     name = _name(new.name or address)
     file = fleet_to_change(fleet_file)
-    _refuse_known(file, name, new.name is not None)
+    known = load_fleet(file).hosts if file.exists() else ()
+    if name.lower() in {each.name.lower() for each in known}:
+        other = "another" if new.name is not None else "a"
+        raise UsageError(
+            "HostThere",
+            what=f"{name} is in {visible(str(file))} already",
+            hint=f"Try it: winhost host test {name}\nOr give this one {other} name: --name NAME",
+        )
     new = replace(new, port=new.port or port)
     if new.linux:
         host, entry = _linux(new, name, user, address)
@@ -97,50 +102,38 @@ def _name(text: str) -> str:
         raise UsageError("UnfitName", what=f"'{visible(short)[:80]}' {wrong}", hint="Name it with --name") from None
 
 
-def _refuse_known(file: Path, name: str, named: bool) -> None:
-    known = load_fleet(file).hosts if file.exists() else ()
-    if name.lower() in {each.name.lower() for each in known}:
-        raise UsageError(
-            "HostThere",
-            what=f"{name} is in {visible(str(file))} already",
-            hint=f"Try it: winhost host test {name}\nOr give this one {'another' if named else 'a'} name: --name NAME",
-        )
-
-
 # ---- Windows
 
 
 def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
     password = _given(new) or _typed(f"Password of {visible(user)} on {visible(address)}", new)
     verify: bool | Path = new.ca.expanduser().absolute() if new.ca else True
-    ways = (
-        _WAYS
-        if new.port is None
-        else ((new.port, False),)
-        if new.port == _HTTP
-        else ((new.port, True), (new.port, False))
-    )
+    ways = _WAYS
+    if new.port is not None:
+        ways = tuple((new.port, tls) for tls in (True, False) if not (tls and new.port == _HTTP))
     for number, (port, tls) in enumerate(ways):
-        host = Host(name, address, Transport(port, tls=tls, user=user, password=password, verify=verify))
+        # Not validated: what does not fit is refused when the entry is written.
+        transport = Transport.model_construct(port=port, tls=tls, user=user, password=password, verify=verify)
+        host = Host.model_construct(name=name, address=address, transport=transport)
         tested = check_host(host, new=True)
         if number + 1 == len(ways) or not _goes_elsewhere(tested, new.port is None):
             break
-        why = next(each.found for each in tested.told.steps if each.works is False)
+        why = next(each.found for each in tested.checked.steps if each.works is False)
         say(f"{why}; trying port {ways[number + 1][0]} without TLS, where the logon seals the messages", err=True)
     _refuse_unready(tested)
-    transport: dict[str, Any] = {"user": user}
+    written: dict[str, Any] = {"user": user}
     if not tls:
-        transport["tls"] = False
+        written["tls"] = False
     if port not in (_HTTPS, _HTTP):
-        transport["port"] = port
+        written["port"] = port
     if new.ca:
-        transport["verify"] = str(verify)
-    return host, {"address": address, "transport": transport}
+        written["verify"] = str(verify)
+    return host, {"address": address, "transport": written}
 
 
 def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
     """Tell whether the next way may work. Nothing was sent on this one."""
-    failed = next((each.step for each in tested.told.steps if each.works is False), None)
+    failed = next((each.step for each in tested.checked.steps if each.works is False), None)
     if failed == PORT:
         return other_port
     speaks_none = isinstance(tested.error, Unreachable) and tested.error.failure in (Failure.NO_TLS, Failure.CUT)
@@ -148,18 +141,18 @@ def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
 
 
 def _refuse_unready(tested: HostCheck) -> None:
-    show_check(tested.told)
+    show_check(tested.checked)
     if tested.error:
-        tested.error.what = f"{tested.told.host} was not added: {tested.error.what}"
+        tested.error.what = f"{tested.checked.host} was not added: {tested.error.what}"
         tested.error.meaning = tested.error.hint = None  # they stand with the step that failed
         raise tested.error
-    if not tested.told.ready:
-        lacking = next(each for each in tested.told.steps if each.works is False)
+    if not tested.checked.ready:
+        lacking = next(each for each in tested.checked.steps if each.works is False)
         raise WinhostError(
             "HostNotReady",
-            what=f"{tested.told.host} was not added: {lacking.found}",
+            what=f"{tested.checked.host} was not added: {lacking.found}",
             hint=lacking.do,
-            host=tested.told.host,
+            host=tested.checked.host,
         )
 
 
@@ -168,16 +161,22 @@ def _refuse_unready(tested: HostCheck) -> None:
 
 def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
     port = new.port or _SSH
-    login = Login(address, user, port, known_hosts=Path("~/.ssh/known_hosts").expanduser())
-    host_key = _host_key(new, name, login)
-    login = replace(login, host_key=host_key, key_at="the command line", host_key_at="--host-key")
+    linux = LinuxHost.model_construct(
+        name=name,
+        address=address,
+        user=user,
+        port=port,
+        sudo=user != "root",
+        written_at={"key": "the command line", "host_key": "--host-key"},
+    )
+    host_key = _host_key(new, name, linux)
     tested, host = None, None
     for proof in _proofs(new, user, address):
-        host = LinuxHost(name, replace(login, **proof), sudo=None if user == "root" else Sudo())
+        host = linux.model_copy(update={"host_key": host_key, **proof})
         tested = check_host(host, new=True)
         if tested.error is not None and tested.error.code == "SudoNeedsPassword":
-            own = host.login.password or _typed(f"Password of {visible(user)} for sudo", new)
-            host = replace(host, sudo=Sudo(own))
+            own = host.password or _typed(f"Password of {visible(user)} for sudo", new)
+            host = host.model_copy(update={"sudo_password": own})
             tested = check_host(host, new=True)
         if tested.error is None or tested.error.code not in ("KeyRefused", "KeyUnusable"):
             break
@@ -189,9 +188,9 @@ def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, E
         ssh["port"] = port
     if host_key:
         ssh["host_key"] = host_key
-    if host.login.key:
-        ssh["key"] = host.login.key.written
-    if host.login.agent:
+    if host.key:
+        ssh["key"] = host.key.written
+    if host.agent:
         ssh["agent"] = True
     return host, {"kind": "linux", "address": address, "ssh": ssh}
 
@@ -202,7 +201,7 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
         return None
     shown = shown_host_key(login.address, login.port)
     if shown is None:
-        why = f"no SSH server with an Ed25519 key answers at {place(login.address, login.port)}"
+        why = f"no SSH server with an Ed25519 key answers at {shown_address(login.address, login.port)}"
         meaning = "It is off, SSH does not run there, or a firewall is in the way. Nothing was changed."
         raise Unreachable(name, why, code="NoSshServer", meaning=meaning, hint=START_SSHD)
     seen = fingerprint(public_data(shown))
@@ -249,11 +248,13 @@ def _given(new: NewHost) -> SecretRef | None:
 def _typed(question: str, new: NewHost) -> SecretRef:
     """Ask for a password. Raises UsageError (NobodyTypes), click.Abort for Ctrl-C."""
     if not sys.stdin.isatty():
+        port = () if new.port is None or new.account.endswith(f":{new.port}") else ("--port", str(new.port))
+        words = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
         raise UsageError(
             "NobodyTypes",
             what="nobody is there to type the password",
             hint="Say where it is, as env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER: "
-            + _again(new),
+            + command_line((*words, "--password", "env:NAME")),
         )
     try:
         typed = str(click.prompt(question, hide_input=True, err=True))
@@ -262,23 +263,15 @@ def _typed(question: str, new: NewHost) -> SecretRef:
     return TypedSecret("typed", "password", Secret(typed))
 
 
-def _again(new: NewHost) -> str:
-    """`winhost host add` with a reference to the password, also for who typed `winhost up`."""
-    port = () if new.port is None or new.account.endswith(f":{new.port}") else ("--port", str(new.port))
-    words = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
-    return command_line((*words, "--password", "env:NAME"))
-
-
 def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:
     """The entry, with references to what was typed or named."""
-    login = host.login if isinstance(host, LinuxHost) else None
-    sudo = host.sudo.password if isinstance(host, LinuxHost) and host.sudo else None
-    password = login.password if login else host.transport.password if isinstance(host, Host) else None
+    sudo = host.sudo_password if isinstance(host, LinuxHost) else None
+    password = host.password if isinstance(host, LinuxHost) else host.transport.password
     secret = password or sudo
     if secret is None:
         return entry
     written = _kept(secret, name) if isinstance(secret, TypedSecret) else secret.written
-    part = "ssh" if login else "transport"
+    part = "ssh" if isinstance(host, LinuxHost) else "transport"
     options = dict(entry[part])
     if password:
         options["password"] = written
@@ -289,10 +282,19 @@ def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:
 
 def _kept(secret: TypedSecret, name: str) -> str:
     """The reference under which the password is to be found from now on."""
-    why = _no_keyring()
+    why = None
+    try:
+        keyring = import_module("keyring")
+        if keyring.get_keyring().priority < 1:
+            why = "this computer has no keyring that could keep it"
+    except ImportError:
+        why = "keyring support is not installed (pip install 'winhost[keyring]')"
     if why is None and click.confirm("Keep the password in the keyring of this computer?", default=True, err=True):
-        why = _put(name, secret)
-        if why is None:
+        try:
+            keyring.set_password(_KEYRING, name, secret.value.reveal())
+        except Exception as error:  # noqa: BLE001 - each backend has errors of its own, and their words may hold it
+            why = f"the keyring refused ({type(error).__name__})"
+        else:
             return f"keyring:{_KEYRING}/{name}"
     variable = re.sub(r"\W", "_", name).upper() + "_PASSWORD"
     variable = f"_{variable}" if variable[0].isdigit() else variable
@@ -303,22 +305,3 @@ def _kept(secret: TypedSecret, name: str) -> str:
     click.echo(f"  {example}", err=True)
     say("  A program that prints the password does as well: password: cmd:PROGRAM ARGUMENTS", err=True)
     return f"env:{variable}"
-
-
-def _no_keyring() -> str | None:
-    """Say why there is no keyring that could keep it."""
-    try:
-        keyring = import_module("keyring").get_keyring()
-    except ImportError:
-        return "keyring support is not installed (pip install 'winhost[keyring]')"
-    if keyring.priority < 1:
-        return "this computer has no keyring that could keep it"
-    return None
-
-
-def _put(name: str, secret: TypedSecret) -> str | None:
-    try:
-        import_module("keyring").set_password(_KEYRING, name, secret.value.reveal())
-    except Exception as error:  # noqa: BLE001 - each backend has errors of its own, and their words may hold it
-        return f"the keyring refused ({type(error).__name__})"
-    return None

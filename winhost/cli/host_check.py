@@ -5,9 +5,9 @@ from contextlib import closing
 from typing import Any
 
 from winhost.cli.output import say, what_happened
-from winhost.connect.guard import Guard, connected, place
+from winhost.connect.guard import Guard, connected, shown_address
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import SshConnector, target_of
+from winhost.connect.ssh import SshConnector
 from winhost.connect.ssh_logon import START_SSHD, not_there
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import AuthenticationFailed, Failure, Unreachable, one_line
@@ -47,7 +47,7 @@ class CheckedHost:
 class HostCheck:
     """A test of a host. error: the error that ended it, if one did."""
 
-    told: CheckedHost
+    checked: CheckedHost
     error: WinhostError | None
 
 
@@ -77,18 +77,14 @@ def show_check(checked: CheckedHost) -> None:
             say(f"{' ' * (width + 6)}{line}")
 
 
-def _planned(host: AnyHost) -> tuple[str, ...]:
-    if isinstance(host, LinuxHost):
-        return (NAME, PORT, HOST_KEY, LOGON, *((SUDO,) if host.sudo else ()), SESSION)
-    if host.transport.kind is WireKind.LOCAL:
-        return (SESSION, ADMINISTRATOR, POWERSHELL)
-    return (NAME, PORT, *((TLS,) if host.transport.tls else ()), LOGON, SESSION, ADMINISTRATOR, POWERSHELL)
-
-
 def _ended(host: AnyHost, error: WinhostError, done: set[str], new: bool) -> Iterator[TriedStep]:
     """Yield the steps that were left: those before the one that failed, that one, and those that were not tried."""
-    failed = _step_of(error)
-    planned = [each for each in _planned(host) if each not in done]
+    failed, steps = _step_of(error), (SESSION, ADMINISTRATOR, POWERSHELL)
+    if isinstance(host, LinuxHost):
+        steps = (NAME, PORT, HOST_KEY, LOGON, *((SUDO,) if host.sudo else ()), SESSION)
+    elif host.transport.kind is not WireKind.LOCAL:
+        steps = (NAME, PORT, *((TLS,) if host.transport.tls else ()), LOGON, *steps)
+    planned = [each for each in steps if each not in done]
     at = planned.index(failed) if failed in planned else 0
     for number, step in enumerate(planned):
         if number < at:
@@ -137,7 +133,7 @@ _STEPS = {Failure.NAME: NAME, Failure.NO_TLS: TLS, **dict.fromkeys(_ON_THE_WAY, 
 def _reached(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:
     """Raises Unreachable, TimedOut."""
     linux = isinstance(host, LinuxHost)
-    guard = Guard(host.name, place(address, port), timeouts="ssh" if linux else "transport")
+    guard = Guard(host.name, shown_address(address, port), timeouts="ssh" if linux else "transport")
     guard.begin(seconds * 3, opening=True)
     with connected(guard, address, port, seconds, lost=not_there if linux else Unreachable) as line:
         found = line.getpeername()[0]
@@ -158,47 +154,45 @@ def _of_windows(host: Host) -> Iterator[TriedStep]:
             yield TriedStep(TLS, True, checked)
         yield TriedStep(LOGON, True, f"{how.auth} as {session.get('user')}{'' if how.tls else '; it seals messages'}")
     yield TriedStep(SESSION, True, "the agent of winhost answers")
-    yield _administrator(session, local)
-    yield _powershell(session)
+    yield from rights(session, local)
 
 
-def _administrator(session: Mapping[str, Any], local: bool) -> TriedStep:
+def rights(session: Mapping[str, Any], local: bool) -> Iterator[TriedStep]:
+    """Check what a session of Windows may do. local: it is one of this machine."""
     found, user = session.get("administrator"), one_line(session.get("user"))
     if found is True:
-        return TriedStep(ADMINISTRATOR, True, f"{user} has the rights of an administrator")
-    if found is not False:
-        return TriedStep(ADMINISTRATOR, None, "it could not be read")
-    do = (
-        "Start the terminal with `Run as administrator`, and run winhost there"
-        if local
-        else "On the host, in an elevated PowerShell: Add-LocalGroupMember -SID S-1-5-32-544 -Member "
-        f"'{user.replace(chr(39), chr(39) * 2)}'"
-    )
-    return TriedStep(ADMINISTRATOR, False, f"{user} has no rights of an administrator in this session", do)
-
-
-def _powershell(session: Mapping[str, Any]) -> TriedStep:
+        yield TriedStep(ADMINISTRATOR, True, f"{user} has the rights of an administrator")
+    elif found is not False:
+        yield TriedStep(ADMINISTRATOR, None, "it could not be read")
+    else:
+        do = (
+            "Start the terminal with `Run as administrator`, and run winhost there"
+            if local
+            else "On the host, in an elevated PowerShell: Add-LocalGroupMember -SID S-1-5-32-544 -Member "
+            f"'{user.replace(chr(39), chr(39) * 2)}'"
+        )
+        yield TriedStep(ADMINISTRATOR, False, f"{user} has no rights of an administrator in this session", do)
     mode, version = one_line(session.get("language_mode")), one_line(session.get("powershell"))
     if mode == _FULL:
-        return TriedStep(POWERSHELL, True, f"{version}, {mode}")
-    do = "A policy of AppLocker or App Control restricts PowerShell for this account: ask whoever made it to exempt it"
-    return TriedStep(POWERSHELL, False, f"{version}, {mode}; winhost needs {_FULL}", do)
+        yield TriedStep(POWERSHELL, True, f"{version}, {mode}")
+    else:
+        do = "A policy of AppLocker or App Control restricts PowerShell for this account: ask its author to exempt it"
+        yield TriedStep(POWERSHELL, False, f"{version}, {mode}; winhost needs {_FULL}", do)
 
 
 def _of_linux(host: LinuxHost) -> Iterator[TriedStep]:
-    login = host.login
     if host.jump is None:
-        yield from _reached(host, login.address, login.port, login.connect_timeout)
+        yield from _reached(host, host.address, host.port, host.connect_timeout)
     else:
-        through = place(host.jump.address, host.jump.port)
+        through = shown_address(host.jump.address, host.jump.port)
         yield TriedStep(NAME, None, f"reached through {through}")
         yield TriedStep(PORT, None, f"reached through {through}")
-    connector = SshConnector(target_of(host), linux_scripts.session_text(), misfit)
+    connector = SshConnector(host, linux_scripts.session_text(), misfit)
     with closing(connector.open()) as agent:
         agent.read(("LinuxSystem",))
     yield TriedStep(HOST_KEY, True, "it is the known one")
-    proof = "key" if login.key else "key of the ssh-agent" if login.agent else "password"
-    yield TriedStep(LOGON, True, f"as {one_line(login.user)} with a {proof}")
+    proof = "key" if host.key else "key of the ssh-agent" if host.agent else "password"
+    yield TriedStep(LOGON, True, f"as {one_line(host.user)} with a {proof}")
     if host.sudo:
-        yield TriedStep(SUDO, True, f"sudo {'with' if host.sudo.password else 'without'} a password")
+        yield TriedStep(SUDO, True, f"sudo {'with' if host.sudo_password else 'without'} a password")
     yield TriedStep(SESSION, True, "the agent of winhost answers, in Python")

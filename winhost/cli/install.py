@@ -31,7 +31,6 @@ from winhost.autoinstall.install_plan import (
     settings_to_fetch,
     written_install_plan,
 )
-from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
@@ -43,9 +42,9 @@ from winhost.autoinstall.medium_files import (
     with_settings,
     without_settings,
 )
-from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
-from winhost.autoinstall.virtual_media import Bmc, BmcSession, BmcSystem, bmc_session
+from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.commands.install import BmcOptions, InstallOptions, MediaOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors, secret_reference, text_of, usage_errors
@@ -57,12 +56,12 @@ from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan_options import FleetKeys
 from winhost.cli.watch import watching
 from winhost.compat.assess import judge
-from winhost.connect.shown_key import shown_host_key
+from winhost.connect.host_keys import shown_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
 from winhost.images.guest_disk import image_cache
-from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, RefusedError, UsageError, visible
 from winhost.model.facts import Facts
@@ -70,7 +69,7 @@ from winhost.model.files import TooLarge, read_within, write_whole
 from winhost.model.fleet import LinuxHost
 from winhost.model.reason import Severity, Verdict
 from winhost.model.units import KiB, size
-from winhost.paths.public_key import public_key
+from winhost.paths.setting_values import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts, of_other_system
 
@@ -99,7 +98,8 @@ def plan(facts: Path, asked: InstallOptions, force: bool, output: Output) -> int
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
     heeded = _judged(known, "bare-metal" if disks else "dual-boot", asked.allow_unverified)
     resolvers = tuple(filter(None, (asked.dns or "").split(",")))
-    given, own = tuple(map(_key, keys)), None
+    with usage_errors("--ssh-key"):
+        given, own = tuple(public_key(text_of(file, "--ssh-key")) for file in keys), None
     if not given:  # beside Windows it is under the same name in fleet.yaml
         own = FleetKeys(None).of(asked.hostname if disks else known.host)
         given = (own.line,)
@@ -160,11 +160,6 @@ def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, .
     return tuple(map(format_reason, found.every_reason))
 
 
-def _key(file: Path) -> str:
-    with usage_errors("--ssh-key"):
-        return public_key(text_of(file, "--ssh-key"))
-
-
 def written_to(plan: InstallPlan) -> tuple[str, ...]:
     """The partition or disks that the installer writes to, in words."""
     if plan.beside is not None:
@@ -201,7 +196,9 @@ _LARGEST = 64 * KiB
 def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[str]:
     """Ask for the loss of each disk, and return the names of the disks. Raises RefusedError (NotTyped)."""
     for disk in disks:
-        _show_disk(host, disk)
+        click.echo(f"Everything on this disk of {visible(host)} will be lost:\n  {visible(disk.line)}", err=True)
+        for each in (*lost_on(disk), *disk.heed):
+            click.echo(f"  - {visible(each)}", err=True)
         if file is None and sys.stdin.isatty():
             _ask(disk)
     if file is not None:
@@ -216,13 +213,6 @@ def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[
 def lost_on(disk: WholeDisk) -> tuple[str, ...]:
     """The partitions of a disk that Ubuntu gets, in words."""
     return tuple(f"{each.role} partition {each.guid}, {size(each.size)}" for each in disk.partitions)
-
-
-def _show_disk(host: str, disk: WholeDisk) -> None:
-    click.echo(f"Everything on this disk of {visible(host)} will be lost:", err=True)
-    click.echo(f"  {visible(disk.line)}", err=True)
-    for each in (*lost_on(disk), *disk.heed):
-        click.echo(f"  - {visible(each)}", err=True)
 
 
 def _ask(disk: WholeDisk) -> None:
@@ -269,7 +259,7 @@ _LIST = "files.json"
 @dataclass(frozen=True)
 class MadeMedia:
     """The media. place: the image or the folder; host_key: the new system's host key; installed: whether a system with
-    that key was seen, null if nobody waited for it.
+    that key was seen, null if winhost did not wait for it.
     """
 
     place: str
@@ -281,7 +271,14 @@ class MadeMedia:
 
 def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> int:
     plan, out = read_install_plan(plan_file), output.required_path
-    _check_path(out, output.folder, force)
+    there = any(out.iterdir()) if output.folder and out.is_dir() else out.exists()
+    if there and not (
+        force and out.is_file()
+    ):  # media with a key never replace anything but a file, and that only with --force
+        hint = "Name another place with -o" + ("" if output.folder else ", or write over the file with --force")
+        raise UsageError("MediaThere", what=f"{visible(str(out))} is there already", hint=hint)
+    if there:
+        out.unlink()
     wiped = consented(plan.host, plan.whole, asked.consent_file)
     with os_errors():
         image = InstallerRelease(plan.installer, asked.mirror or MEDIA_MIRROR).fetched(image_cache())
@@ -289,15 +286,6 @@ def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> 
             check_starts(read_from_image(image, SHIM), plan.authorities, secure_boot=True)
         with ExitStack() as stack:
             return _made(plan, wiped, image, asked, output, stack)
-
-
-def _check_path(out: Path, folder: bool, force: bool) -> None:
-    """Raises UsageError (MediaThere): media with a key never replace something that may be of use to somebody."""
-    there = any(out.iterdir()) if folder and out.is_dir() else out.exists()
-    if there and not (force and out.is_file()):
-        hint = "Name another place with -o" + ("" if folder else ", or write over the file with --force")
-        raise UsageError("MediaThere", what=f"{visible(str(out))} is there already", hint=hint)
-    out.unlink(missing_ok=True) if out.is_file() else None
 
 
 def _made(
@@ -336,29 +324,26 @@ def _made(
 
 
 def _written(image: Path, added: dict[str, bytes], output: Output) -> int:
-    before = os.umask(0o077)
+    """Write the image, or the folder with its files, for the own account alone. Returns its size."""
+    out, before = output.required_path, os.umask(0o077)
     try:
-        return _written_for_us(image, added, output.required_path, folder=output.folder)
+        if not output.folder:
+            remastered(image, added, out)
+            return out.stat().st_size
+        listed = staged(image, added)
+        room = staging_size(listed)
+        out.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # a mount may have no modes
+            out.chmod(0o700)
+        copy_out(image, out, listed, added)
+        for path, data in added.items():
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(out / path, [data], mode=0o600)
+        document = write_document(StagedMedia(image.name, room, tuple(listed), tuple(sorted(added))))
+        write_whole(out / _LIST, [document], mode=0o600)
+        return room
     finally:
         os.umask(before)
-
-
-def _written_for_us(image: Path, added: dict[str, bytes], out: Path, *, folder: bool) -> int:
-    if not folder:
-        remastered(image, added, out)
-        return out.stat().st_size
-    listed = staged(image, added)
-    room = staging_size(listed)
-    out.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # a mount may have no modes
-        out.chmod(0o700)
-    copy_out(image, out, listed, added)
-    for path, data in added.items():
-        (out / path).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out / path, [data], mode=0o600)
-    document = write_document(StagedMedia(image.name, room, tuple(listed), tuple(sorted(added))))
-    write_whole(out / _LIST, [document], mode=0o600)
-    return room
 
 
 @dataclass(frozen=True)
@@ -439,22 +424,19 @@ def bmc(asked: BmcOptions, output: Output) -> int:
         known = Bmc(asked.url, asked.user, reference.resolve(), str(asked.ca) if asked.ca else None)
         with watch.at(here.name, "asking its BMC"), bmc_session(known) as session:
             system = session.system(identity, free=not asked.take_back)
-            done = _done(session, system, image, RESTART in asked.accepted)
-    result = InsertedMedia(here.name, asked.url, image, done)
+            restarted = image is not None and RESTART in asked.accepted
+            if image is None:
+                session.take_back(system)
+            else:
+                session.insert(system, image)
+                session.start_once(system)
+            if restarted:
+                session.restart(system)
+    result = InsertedMedia(here.name, asked.url, image, restarted)
 
     def show(_: InsertedMedia) -> None:
         say(f"{here.name} starts from {image} once." if image else f"No media are in {here.name}; it starts as usual.")
-        say("It restarts now." if done else "Restart it, or add --accept restart.") if image else None
+        if image:
+            say("It restarts now." if restarted else "Restart it, or add --accept restart.")
 
     return show_results("install-bmc", output.shape, [(here.name, result)], show)
-
-
-def _done(session: BmcSession, system: BmcSystem, image: str | None, restart: bool) -> bool:
-    if image is None:
-        session.take_back(system)
-        return False
-    session.insert(system, image)
-    session.start_once(system)
-    if restart:
-        session.restart(system)
-    return restart

@@ -14,7 +14,7 @@ from winhost.knowledge.versions import table as table_of_versions
 from winhost.model.errors import Exit, UsageError, did_you_mean, visible
 from winhost.model.reason import Kind
 
-# How evidence names what it holds for, where that is not the name in the table.
+# Patterns for subjects that evidence calls by other names than the table.
 _WORDS = {
     "driver": r"drivers?\b|R[0-9]{3}\b",
     "wslconfig": r"WSL\b",
@@ -63,11 +63,31 @@ def known(subject: str | None, output: Output) -> int:
             "UnknownSubject", what=f"nothing is listed of '{visible(subject)}'{near}", hint=f"What is listed: {names}."
         )
     asked = [subjects()[subject.casefold()]] if subject else list(subjects().values())
-    found = [_known(each) for each in asked]
+    checked = str(table_of_versions()["checked"])
+    found = [
+        KnownSubject(
+            each.name,
+            f"{each.what}, by build" if each.name in ("windows", "server") else each.what,
+            each.first,
+            each.newest,
+            checked,
+            each.below,
+            tuple(_statements(each)),
+        )
+        for each in asked
+    ]
     if output.shape not in ("table", "wide"):
         show_results("known", output.shape, [(each.name, each) for each in found], lambda _: None)
     elif subject:
-        _show(found[0], wide=output.wide)
+        (one,) = found
+        say(f"{one.what}: known from {one.first} to {one.newest}, checked on {one.checked}.")
+        say(f"Below that: {one.below}.")
+        columns = ("checked to", "seen", "holds for", "statement", *(("claims", "source") if output.wide else ()))
+        rows = ((s.newest or "no range", s.seen, s.holds, s.id, s.claim, s.source) for s in one.statements)
+        table(columns, (row[: len(columns)] for row in rows))
+        if not output.wide:
+            say("What each claims, and its source:")
+            show_next(("known", one.name, "-o", "wide"))
     else:
         wide = ("below that",) if output.wide else ()
         shown = ((s.name, s.what, s.first, s.newest, s.checked, len(s.statements), s.below) for s in found)
@@ -76,13 +96,6 @@ def known(subject: str | None, output: Output) -> int:
         say("A newer build of a known line stays as judged; a newer line is unverified.")
         show_next(("known", "wsl"))
     return Exit.SUCCESS
-
-
-def _known(subject: Subject) -> KnownSubject:
-    checked = str(table_of_versions()["checked"])
-    below, statements = subject.below, tuple(_statements(subject))
-    what = f"{subject.what}, by build" if subject.name in ("windows", "server") else subject.what
-    return KnownSubject(subject.name, what, subject.first, subject.newest, checked, below, statements)
 
 
 def _statements(subject: Subject) -> Iterator[KnownStatement]:
@@ -94,14 +107,3 @@ def _statements(subject: Subject) -> Iterator[KnownStatement]:
             ends = [span.newest for span in spans(piece.holds) if span.what == subject.what]
             newest = str(max(ends)) if ends else None
             yield KnownStatement(key, piece.claim, piece.kind, piece.source, piece.holds, newest, piece.seen)
-
-
-def _show(subject: KnownSubject, *, wide: bool) -> None:
-    say(f"{subject.what}: known from {subject.first} to {subject.newest}, checked on {subject.checked}.")
-    say(f"Below that: {subject.below}.")
-    columns = ("checked to", "seen", "holds for", "statement", *(("claims", "source") if wide else ()))
-    rows = ((s.newest or "no range", s.seen, s.holds, s.id, s.claim, s.source) for s in subject.statements)
-    table(columns, (row[: len(columns)] for row in rows))
-    if not wide:
-        say("What each claims, and its source:")
-        show_next(("known", subject.name, "-o", "wide"))

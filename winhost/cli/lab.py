@@ -30,15 +30,18 @@ class ListedLabHost:
 
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
-    from winhost.lab.running_lab import ALL, Lab  # with all servers, which a list of hosts does without
+    from winhost.lab.running_lab import ALL, Lab  # loads all servers, which a list of hosts must not
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
-    files = [file for host in hosts for file in _files(host)]
-    # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
+    files: list[Path] = []
+    for host in hosts:
+        folder = host not in example_hosts() and Path(host).is_dir()
+        files += files_of([Path(host)], Facts) if folder else [find(host)]
+    # A service manager sends SIGTERM; the temporary folder is removed then as well.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
-    with made as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
+    with made as state, Lab(files, Path(state), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.own_linuxes))
         # The path is absolute, because the other terminal may be in another folder.
@@ -50,12 +53,6 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
                 time.sleep(1)  # the one way to wait that Ctrl-C ends on Windows, too
         except KeyboardInterrupt:
             click.echo("The simulator has stopped.", err=True)
-
-
-def _files(word: str) -> list[Path]:
-    """Raises UsageError: UnknownHostFile, or NothingOfTheKind for a folder without facts."""
-    folder = word not in example_hosts() and Path(word).is_dir()
-    return files_of([Path(word)], Facts) if folder else [find(word)]
 
 
 def list_hosts(output: Output) -> None:

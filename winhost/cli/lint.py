@@ -6,7 +6,6 @@ Each command reads its file and calls its linter; one printer shows all findings
 import re
 import shlex
 import stat
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.commands.lint import RecipeOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import STDIN, facts_named, invite_paste, is_there
+from winhost.cli.named_files import STDIN, facts_named, is_there, read_input
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
     from winhost.recipes.recipe_case import RecipeTarget
 
-COMMAND = "command"
 _BESIDE = 1000  # compose files of one folder
 _MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gateway has half of the second
 
@@ -83,10 +81,9 @@ class Given:
 def wslconfig(
     file: Path, facts: Path | None, version: str | None, facts_file: Path | None, strict: bool, output: Output
 ) -> int:
-    """Check the .wslconfig of an account."""
     from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
-    from winhost.wslconfig import WSLCONFIG, lint  # other lints do without
-    from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
+    from winhost.wslconfig.format import WSLCONFIG  # other lints must not load it
+    from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if known := facts_named(facts, facts_file):
@@ -98,20 +95,18 @@ def wslconfig(
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
-    """Check the /etc/wsl.conf of a distro."""
-    from winhost.wslconfig import WSLCONF, lint  # other lints do without
+    from winhost.wslconfig.format import WSLCONF  # other lints must not load it
+    from winhost.wslconfig.rules import lint  # likewise
 
     wsl = _version(version, "2.7.14", "--wsl")
-    return _show_settings(
-        file, None, lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl), strict, output
-    )
+    found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl)
+    return _show_settings(file, None, found, strict, output)
 
 
 def autoinstall(
     file: Path, facts: Path | None, facts_file: Path | None, installer: str | None, strict: bool, output: Output
 ) -> int:
-    """Check a file for the automatic installation of Ubuntu."""
-    from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints do without
+    from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints must not load it
     from winhost.autoinstall.lint import lint_autoinstall  # likewise
 
     named = named_facts(facts, facts_file)
@@ -126,12 +121,11 @@ def _show_settings(file: Path, host: str | None, findings: Sequence[FileFinding]
     return _show("lint", [(linted.file, linted)], RecipeOptions(strict=strict, output=output))
 
 
-# --- What somebody wrote to start vLLM, and the settings of Docker and CDI for it ----------------------------------
+# --- Commands and files that start vLLM, and the settings of Docker and CDI for it ---------------------------------
 
 
 def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
-    """Check how somebody starts vLLM."""
-    from winhost.recipes.lint_recipe import lint_recipe  # other lints do without
+    from winhost.recipes.lint_recipe import lint_recipe  # other lints must not load it
 
     target = _target(asked, _version(asked.vllm, "0.33.0", "--vllm"))
     texts = [_given((word,)) for word in words] if all(map(_is_file, words)) else [_given(words)]
@@ -154,8 +148,7 @@ def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
 
 
 def docker_daemon(file: Path, asked: RecipeOptions) -> int:
-    """Check the settings of Docker."""
-    from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints do without
+    from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints must not load it
 
     target, given = _target(asked), _given_file(file, _MOST)
     _check_mending(asked, given)
@@ -164,8 +157,7 @@ def docker_daemon(file: Path, asked: RecipeOptions) -> int:
 
 
 def cdi(file: Path, asked: RecipeOptions) -> int:
-    """Check a specification of CDI."""
-    from winhost.recipes.lint_recipe import lint_cdi  # other lints do without
+    from winhost.recipes.lint_recipe import lint_cdi  # other lints must not load it
 
     target, given = _target(asked), _given_file(file, _MOST)
     found = lint_cdi(given.data, target)
@@ -173,7 +165,7 @@ def cdi(file: Path, asked: RecipeOptions) -> int:
 
 
 def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget":
-    from winhost.compat.target import Target  # other lints do without
+    from winhost.compat.target import Target  # other lints must not load it
     from winhost.recipes.recipe_case import RecipeTarget  # likewise
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
@@ -198,7 +190,7 @@ def _given(words: Sequence[str]) -> Given:
     if len(words) == 1 and _is_file(words[0]):
         return _given_file(Path(words[0]), _MOST)
     text = words[0] if len(words) == 1 else shlex.join(words)
-    return Given(COMMAND, None, text.encode("utf-8", "surrogateescape"))
+    return Given("command", None, text.encode("utf-8", "surrogateescape"))
 
 
 def _is_file(word: str) -> bool:
@@ -220,7 +212,7 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
 
 def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
     """The error for a word that is no file, or for a file that may be only a part of a recipe."""
-    from winhost.recipes.words import other_engines  # other lints do without
+    from winhost.recipes.words import other_engines  # other lints must not load it
 
     shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")
     meant = given.file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
@@ -252,14 +244,21 @@ def _check_mending(asked: RecipeOptions, given: Given) -> None:
 
 
 def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked: RecipeOptions) -> LintedFile:
-    """The result of a lint, after writing the mended file."""
-    written, text = _write(given, linted, asked), None
-    if asked.mends and written is None and linted.mended != given.data:
-        text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
-    host = target.on.facts.host if target.on else None
+    """The result of a lint, after writing the mended file. A new file gets the mode of the old one."""
+    file, written, text = given.file, None, None
+    if asked.mends and linted.mended != given.data:
+        if asked.in_place and file:
+            written = file
+            write_whole(file, [linted.mended])
+        elif written := asked.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None):
+            refuse_other_kind(written, "mended file", asked.force)
+            mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
+            write_whole(written, [linted.mended], mode=mode)
+        else:
+            text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
         file=given.name,
-        host=host,
+        host=target.on.facts.host if target.on else None,
         findings=tuple(linted.findings),
         evidence=_evidence(linted.findings),
         form=str(linted.form),
@@ -274,35 +273,15 @@ def _evidence(findings: Sequence[FileFinding]) -> tuple[Evidence, ...]:
     return catalogue.evidence_of(dict.fromkeys(key for each in findings for key in each.evidence))
 
 
-def _write(given: Given, linted: "LintedRecipe", asked: RecipeOptions) -> Path | None:
-    """Write the mended file, if there is something to mend. A new file gets the mode of the old one."""
-    file = given.file
-    if not asked.mends or linted.mended == given.data:
-        return None
-    if asked.in_place and file:
-        write_whole(file, [linted.mended])
-        return file
-    path = asked.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
-    if path is not None:
-        refuse_other_kind(path, "mended file", asked.force)
-        mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
-        write_whole(path, [linted.mended], mode=mode)
-    return path
-
-
 # --- Shared by all lints: options, what is shown, and the exit code ------------------------------------------------
 
 
 def _given_file(file: Path, most: Bytes) -> Given:
     """Read a file, or standard input. Raises UsageError (FileFaults)."""
-    if str(file) == STDIN:
-        invite_paste()
-        given = Given(STDIN, None, sys.stdin.buffer.read(most))
-    else:
-        try:
-            given = Given(str(file), file, read_within(file, most))
-        except TooLarge as large:
-            raise file_faults([Fault(str(file), None, None, "", str(large))]) from None
+    try:
+        given = Given(str(file), None if str(file) == STDIN else file, read_input(file, most))
+    except TooLarge as large:
+        raise file_faults([Fault(str(file), None, None, "", str(large))]) from None
     if is_binary(given.data):
         raise file_faults([Fault(given.name, None, None, "", "this is a binary file, and no text")])
     return given

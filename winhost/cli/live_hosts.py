@@ -7,12 +7,10 @@ from dataclasses import replace
 from winhost.cli.plan_options import given_keys
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.own_key import check_given
 from winhost.connect.patience import Patience
-from winhost.connect.ssh import SshConnector, SshTarget, SshWire, target_of
-from winhost.connect.ssh_logon import not_there
-from winhost.connect.ways_in import TELLING, linux_targets, no_linux_key, running_guests, target_beside
+from winhost.connect.ssh import SshConnector, SshWire
+from winhost.connect.ways_in import TELLING, first_found, linux_targets, no_linux_key, running_guests, target_beside
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import Unreachable
@@ -23,7 +21,6 @@ from winhost.engine.probe import probe
 from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, TwoSystems, runs_linux
 from winhost.engine.verified import WINDOWS
-from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
@@ -40,7 +37,7 @@ _SYSTEM = "OperatingSystem"
 def connector_for(host: AnyHost) -> Connector:
     """Return the connector to a host and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
-        return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
+        return SshConnector(host, linux_scripts.session_text(), misfit)
     windows = WindowsConnector(host, WindowsScripts(), misfit)
     agent = linux_scripts.session_text()
     return TwoSystems(
@@ -53,11 +50,11 @@ def connector_for(host: AnyHost) -> Connector:
     )
 
 
-def _open_linux(target: SshTarget, program: str) -> Agent:
+def _open_linux(target: LinuxHost, program: str) -> Agent:
     return SshConnector(target, program, misfit).open()
 
 
-def linux_beside(host: Host) -> SshTarget | None:
+def linux_beside(host: Host) -> LinuxHost | None:
     """Return the Linux that takes turns with Windows, as Windows reported it last. Raises UsageError."""
     return target_beside(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
 
@@ -68,21 +65,17 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
     program = linux_scripts.probe_text()
     with watch.at(host.name, "probing"):
         if isinstance(host, LinuxHost):
-            path, wire = "linux", SshWire(target_of(host), program)
+            path, wire = "linux", SshWire(host, program)
         else:
-            path, targets = _targets(host, facts)
-            wire = _wire_to_first(host, targets, program)
+            beside = linux_beside(host) if runs_linux(facts) else None
+            if beside is not None:
+                path, targets = "dual-boot", [beside]
+            else:
+                path = "dda" if running_guests(facts.resources) else "wsl2"
+                targets = [*linux_targets(with_ssh_key(host), facts.resources, "probe")]
+            wire = first_found(host.name, targets, lambda target: SshWire(target, program))
         with closing(wire):
             return replace(facts, measured=(probe(wire, program, path, also, image),))
-
-
-def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
-    """Return the path of the Linux that runs now, and where it may be reached."""
-    beside = linux_beside(host) if runs_linux(facts) else None
-    if beside is not None:
-        return "dual-boot", (beside,)
-    path = "dda" if running_guests(facts.resources) else "wsl2"
-    return path, linux_targets(with_ssh_key(host), facts.resources, "probe")
 
 
 def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:
@@ -91,7 +84,7 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
     """
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
-        return SshWire(target_of(host), program)
+        return SshWire(host, program)
     try:
         agent = WindowsConnector(host, WindowsScripts(), misfit).open()
     except Unreachable:
@@ -103,7 +96,8 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
         answers = agent.read(TELLING if windows is None else (*TELLING, _SYSTEM))
         if windows is not None:
             windows[:] = _windows_version(answers.get(_SYSTEM))
-        return _wire_to_first(host, linux_targets(with_ssh_key(host), answers, "serve"), program)
+        targets = linux_targets(with_ssh_key(host), answers, "serve")
+        return first_found(host.name, targets, lambda target: SshWire(target, program))
 
 
 def _windows_version(answer: "Answer | None") -> list[Version]:
@@ -112,17 +106,6 @@ def _windows_version(answer: "Answer | None") -> list[Version]:
     numbers = [system.state.get(each) for each in ("build", "revision")] if system else []
     known = numbers and all(isinstance(each, int) for each in numbers)
     return [Version(WINDOWS, ".".join(map(str, numbers)))] if known else []
-
-
-def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> SshWire:
-    """Connect at the first address where the host's Linux is found. Raises as SshWire does."""
-    lost: WinhostError | None = None
-    for target in targets:  # what else has an address that was its own once shows another key
-        try:
-            return SshWire(target, program)
-        except (Unreachable, HostKeyRefused) as error:
-            lost = error
-    raise lost or not_there(host.name, "the host has seen no address of its guest yet")
 
 
 def check_reach(host: AnyHost, plan: Plan) -> None:

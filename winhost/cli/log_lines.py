@@ -39,10 +39,16 @@ def show_log(context: click.Context, *, debug: bool) -> None:
     shown = _shown()
     if shown is None:
         shown, before = LogLines(logging.INFO), _OURS.level
+
+        def hide() -> None:
+            if (still_shown := _shown()) is not None:
+                _OURS.removeHandler(still_shown)
+            _OURS.setLevel(before)
+
         shown.setFormatter(PlainLines("%(message)s"))
         _OURS.addHandler(shown)
         _OURS.setLevel(logging.INFO)
-        context.call_on_close(lambda: _hide(before))
+        context.call_on_close(hide)
     if debug and shown.level != logging.DEBUG:
         shown.setLevel(logging.DEBUG)
         shown.setFormatter(PlainLines("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
@@ -58,14 +64,8 @@ def _shown() -> LogLines | None:
     return next((handler for handler in _OURS.handlers if isinstance(handler, LogLines)), None)
 
 
-def _hide(level: int) -> None:
-    if (shown := _shown()) is not None:
-        _OURS.removeHandler(shown)
-    _OURS.setLevel(level)
-
-
 def _log_versions() -> None:
-    import platform  # neither is needed unless somebody asks for the log
+    import platform  # neither is needed without --debug
     from importlib.metadata import PackageNotFoundError, version  # it loads the parser of e-mail
 
     def version_of(library: str) -> str:

@@ -12,6 +12,8 @@ from winhost.cli.shells import command_line
 from winhost.model.documents import is_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
+from winhost.model.files import read_within
+from winhost.model.units import Bytes
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 
@@ -33,9 +35,17 @@ def is_readable(path: Path) -> bool:
 
 
 def invite_paste() -> None:
-    """Say how standard input ends if somebody types it."""
+    """Say how standard input ends if it is a terminal."""
     if sys.stdin.isatty():
         say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+
+
+def read_input(path: Path, most: Bytes) -> bytes:
+    """Read a file, or standard input for `-`. Raises TooLarge, OSError."""
+    if str(path) != STDIN:
+        return read_within(path, most)
+    invite_paste()
+    return sys.stdin.buffer.read(most)
 
 
 def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:
@@ -79,7 +89,6 @@ def facts_file(word: Path | None, option: Path | None, name: str = "--facts") ->
     FOLDER means the only file in it, FOLDER/HOST that of a host. Raises UsageError: SaidTwice, and what `the_file`
     does.
     """
-
     if word and option:
         raise UsageError(
             "SaidTwice",
@@ -129,12 +138,12 @@ def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], l
     """Return words that stand for hosts, and the files that other words mean: files, folders with such files, and what
     no host can be called, as a path or a name that ends in .json or .yaml. Raises UsageError: NothingOfTheKind.
     """
-    paths = [word for word in words if _is_place(word, kind)]
-    return [word for word in words if word not in paths], files_of(map(Path, paths), kind)
-
-
-def _is_place(word: str, kind: type[Any]) -> bool:
-    path = Path(word)
-    if word.endswith((".json", ".yaml")) or any(mark in word for mark in _SEPARATORS) or path.is_file():
-        return True
-    return path.is_dir() and bool(_inside(path, kind))
+    hosts, paths = [], list[Path]()
+    for word in words:
+        path = Path(word)
+        written_as_path = word.endswith((".json", ".yaml")) or any(mark in word for mark in _SEPARATORS)
+        if written_as_path or path.is_file() or (path.is_dir() and _inside(path, kind)):
+            paths.append(path)
+        else:
+            hosts.append(word)
+    return hosts, files_of(paths, kind)

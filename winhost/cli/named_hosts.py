@@ -19,10 +19,24 @@ from winhost.cli.output import say
 from winhost.connect.this_computer import local_powershell
 from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
-from winhost.model.fleet import AnyHost, Fleet, Host, LinuxHost, Login, Sudo, Transport, WireKind, find_fleet, in_url
-from winhost.model.fleetfile import UNVERIFIED, host_name, load_fleet
+from winhost.model.fleet import (
+    UNVERIFIED,
+    AnyHost,
+    Fleet,
+    Host,
+    LinuxHost,
+    Transport,
+    WireKind,
+    host_name,
+    in_url,
+    load_fleet,
+)
+from winhost.model.fleet_path import find_fleet
+
+log = logging.getLogger(__name__)
 
 LOCALHOST = "localhost"
+_USUAL_PORTS = (22, 5985, 5986)
 _UNNAMED = "this-machine"
 
 
@@ -42,20 +56,28 @@ def this_machine() -> AnyHost:
     """Return this machine as a host: its Windows, also from a distro of its WSL; else this Linux."""
     name = own_name()
     if local_powershell() is not None:
-        return Host(name, LOCALHOST, Transport(port=0, kind=WireKind.LOCAL))
+        return Host(name=name, address=LOCALHOST, transport=Transport(kind=WireKind.LOCAL))
     user = getuser()
-    return LinuxHost(name, Login(LOCALHOST, user), sudo=None if user == "root" else Sudo(), here=True)
+    return LinuxHost(name=name, address=LOCALHOST, user=user, sudo=user != "root", here=True)
+
+
+def known_fleet(fleet_file: Path | None) -> Fleet | None:
+    """Return None if there is no fleet file and none was named. Raises UsageError: NoFleet, FileFaults."""
+    try:
+        file = find_fleet(fleet_file)
+    except UsageError as error:
+        if fleet_file is None and error.code == "NoFleet":
+            return None
+        raise
+    log.debug("the fleet file is %s", file.absolute())
+    return load_fleet(file)
 
 
 def local_host(fleet_file: Path | None) -> AnyHost:
-    """Return the host of fleet.yaml that is this machine, else this machine. Raises UsageError: FileFaults."""
-    try:
-        fleet = load_fleet(find_fleet(fleet_file))
-    except UsageError as error:
-        if fleet_file is not None or error.code != "NoFleet":
-            raise
-        return this_machine()
-    return next((host for host in fleet.hosts if is_local(host)), None) or this_machine()
+    """Return the host of fleet.yaml that is this machine, else this machine. Raises as `known_fleet` does."""
+    fleet = known_fleet(fleet_file)
+    hosts = fleet.hosts if fleet else ()
+    return next(filter(is_local, hosts), None) or this_machine()
 
 
 def is_local(host: AnyHost) -> bool:
@@ -68,11 +90,19 @@ def check_rights(host: AnyHost) -> None:
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):
-        if host.sudo is not None and host.sudo.password is None and not _becomes_root():
+        if not host.sudo or host.sudo_password is not None:
+            return
+        program = shutil.which("sudo")
+        words, nothing = [str(program), "-n", "true"], subprocess.DEVNULL
+        if not program or subprocess.run(words, capture_output=True, check=False, stdin=nothing).returncode:  # noqa: S603 - constant words
             hint = 'Type it as root: sudo "$(command -v winhost)" up'
             raise _lacking(host.name, f"{getuser()} is not root here, and sudo asks for a password", hint)
-    elif os.name == "nt" and not _is_elevated():
-        raise not_administrator(host.name)
+    elif os.name == "nt":
+        import ctypes  # Windows alone has what is asked here
+
+        shell: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
+        if not shell.IsUserAnAdmin():  # type: ignore[attr-defined]
+            raise not_administrator(host.name)
 
 
 def check_rights_told(host: AnyHost, facts: Facts) -> None:
@@ -93,37 +123,19 @@ def _lacking(host: str, what: str, hint: str) -> UsageError:
     return UsageError("NotAdministrator", what=what, meaning=meaning, hint=hint, host=host)
 
 
-def _becomes_root() -> bool:
-    sudo = shutil.which("sudo")
-    if sudo is None:
-        return False
-    words = [sudo, "-n", "true"]
-    return subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode == 0  # noqa: S603 - constant words
-
-
-def _is_elevated() -> bool:
-    import ctypes  # Windows alone has what is asked here
-
-    shell: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
-    return bool(shell.IsUserAnAdmin())  # type: ignore[attr-defined]
-
-
-log = logging.getLogger(__name__)
-
-_USUAL_PORTS = (22, 5985, 5986)
-
-
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
     """Return the hosts that words name, and warn of each whose certificate is not checked. This machine's own name
     means this machine, also if fleet.yaml does not have it.
 
     Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
     """
-
     if not words:
         raise nothing_named(offline=False)
-    told = _told_hosts()
-    fleet = _fleet([word for word in words if word not in told], fleet_file)
+    told, fleet = _told_hosts(), known_fleet(fleet_file)
+    if fleet is None:
+        if not all(word in told or is_own_name(word) for word in words):
+            find_fleet(fleet_file)  # raises NoFleet
+        fleet = Fleet(Path("fleet.yaml"), ())
     chosen: dict[str, AnyHost] = {}
     for word in words:
         if word in told:
@@ -149,7 +161,7 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
         known = ()
     found = next((host for host in known if account.lower() in _accounts(host)), None)
     if found is None:
-        from winhost.cli.commands.host import NewHost  # who has a name does without
+        from winhost.cli.commands.host import NewHost  # a host with a name needs neither
         from winhost.cli.host_add import add_host  # with all that tries a new host
 
         found = add_host(NewHost(account), fleet_file, ask_to_add=True).host
@@ -159,13 +171,11 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
 
 def _accounts(host: AnyHost) -> Iterator[str]:
     """Yield the forms of USER@ADDRESS for a host; a usual port may be left out."""
-    user, port = (
-        (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
-    )
+    login = host.transport if isinstance(host, Host) else host
     for address in (in_url(host.address), host.name):
-        yield f"{user}@{address}:{port}".lower()
-        if port in _USUAL_PORTS:
-            yield f"{user}@{address}".lower()
+        yield f"{login.user}@{address}:{login.port}".lower()
+        if login.port in _USUAL_PORTS:
+            yield f"{login.user}@{address}".lower()
 
 
 def _told_hosts() -> dict[str, AnyHost]:
@@ -173,18 +183,6 @@ def _told_hosts() -> dict[str, AnyHost]:
     context = click.get_current_context(silent=True)
     found: dict[str, AnyHost] = context.find_root().meta.setdefault("winhost.told", {}) if context else {}
     return found
-
-
-def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
-    """Load the fleet file. Without one, return a fleet without hosts if every word means this machine."""
-    try:
-        file = find_fleet(fleet_file)
-    except UsageError as error:
-        if fleet_file is not None or error.code != "NoFleet" or not all(map(is_own_name, words)):
-            raise
-        return Fleet(Path("fleet.yaml"), ())
-    log.debug("the fleet file is %s", file.absolute())
-    return load_fleet(file)
 
 
 def nothing_named(*, offline: bool) -> UsageError:
@@ -203,11 +201,11 @@ def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
     warned: set[str] = context.meta.setdefault("winhost.unverified", set()) if context else set()
     for host in hosts:
         if not isinstance(host, Host):
-            continue  # what SSH does not know it refuses
+            continue  # SSH refuses an unknown host key by itself
         transport = host.transport
         if transport.tls and transport.verify is False and host.name not in warned:
             warned.add(host.name)
-            where = f"{transport.verify_at} is {UNVERIFIED}"
+            where = f"{transport.at('verify')} is {UNVERIFIED}"
             say(f"warning: the certificate of {host.name} is not checked: {where}", err=True)
             say("  Anyone on the network path can read and change what is sent, the logon included.", err=True)
             say("  Name its CA there instead: the path of a PEM file.", err=True)

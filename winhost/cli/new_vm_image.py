@@ -2,16 +2,16 @@
 installer's image is pinned by its signed checksum.
 """
 
-from hashlib import file_digest
 from pathlib import Path
 
 import click
 
 from winhost.core.answers import Json
 from winhost.engine.disk_images import open_image, open_system
-from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
+from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import visible
+from winhost.model.files import sha256_of
 from winhost.paths.new_vm import Pinned, VmImage, is_file
 from winhost.paths.playbook import PathRequest
 
@@ -32,7 +32,11 @@ def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     name, source = _found(asked)
     made = guest_disk(source, tell)
     pinned = Pinned(
-        place=source.place, sha256=source.sha256, bytes=made.image_bytes, disk_sha256=made.sha256, disk_bytes=made.bytes
+        place=source.source,
+        sha256=source.sha256,
+        bytes=made.image_bytes,
+        disk_sha256=made.sha256,
+        disk_bytes=made.bytes,
     )
     image = asked.model_copy(update={"name": name, "pinned": pinned})
     return _with_part(request, "new_vm", "image", image.model_dump(mode="json", exclude_none=True))
@@ -49,19 +53,14 @@ def _found(asked: VmImage) -> tuple[str, SourceImage]:
     if NAME.fullmatch(asked.name):
         release = release_named(asked.name, asked.mirror)
         sha256 = asked.sha256 or release.signed_sha256()
-        return release.name, SourceImage(release.place(release.image), sha256)
+        return release.name, SourceImage(release.source(release.image), sha256)
     if not is_file(asked.name):
         if asked.sha256 is None:
             raise click.BadParameter("an image at an address of its own needs --image-sha256", param_hint="--image")
         return asked.name, SourceImage(asked.name, asked.sha256)
     path = Path(asked.name).absolute()
-    return asked.name, SourceImage(str(path), asked.sha256 or _sha256(path))
-
-
-def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+        return asked.name, SourceImage(str(path), asked.sha256 or sha256_of(path))
     except OSError as error:
         why = f"{visible(str(path))} cannot be read: {error.strerror}"
         raise click.BadParameter(why, param_hint="--image") from None

@@ -149,6 +149,7 @@ def refuse_other_kind(path: Path, kind: Kind, force: bool = False) -> None:
 
 
 def _kind_of(path: Path) -> str | None:
+    """Return `facts` for a document with the schema `winhost.facts/3`, in JSON or YAML; None for an empty file."""
     try:
         data = read_within(path, _MOST)
     except (TooLarge, OSError):
@@ -162,16 +163,11 @@ def _kind_of(path: Path) -> str | None:
         return "lab's fleet"
     if head.startswith(_RENDERED):
         return "rendered"
-    return _schema(data) or _FOREIGN
-
-
-def _schema(data: bytes) -> str | None:
-    """Return `facts` for a document with the schema `winhost.facts/3`, in JSON or YAML."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
         found = _SCHEMA.search(data)
-        return found[1].decode() if found else None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    found = re.match(rb"winhost\.([a-z-]+)/", schema.encode()) if isinstance(schema, str) else None
-    return found[1].decode() if found else None
+    else:
+        schema = document.get("schema") if isinstance(document, dict) else None
+        found = re.match(rb"winhost\.([a-z-]+)/", schema.encode()) if isinstance(schema, str) else None
+    return found[1].decode() if found else _FOREIGN

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from functools import cached_property
-from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,21 +16,22 @@ from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
-from winhost.model.fleet import AnyHost, Host, find_fleet
+from winhost.model.files import sha256_of
+from winhost.model.fleet import AnyHost, Host, load_fleet
+from winhost.model.fleet_path import find_fleet
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, value_of
 from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
-from winhost.paths.public_key import refuse_private
-from winhost.paths.setting_values import OwnValue, own_values
+from winhost.paths.setting_values import OwnValue, own_values, refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:
     from winhost.engine.keys import SshKey
     from winhost.images.guest_disk import Tell
 
-# What of a Request each option fills in.
+# Fields of a request, each with the option that fills it in.
 _OPTIONS = {each.name: flag_of(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
 
 # Each setting that is a public key, with the option that gives it.
@@ -57,7 +57,6 @@ class AskedPlan(PlanOptions):
 
         Raises UsageError: UnknownPath, NotOfPath.
         """
-
         check_path(self.variant)
         named = {f"--path {self.variant}": frozenset([path_of(self.variant)])} if self.variant else {}
         named |= dict(self._belongings())
@@ -78,7 +77,6 @@ class AskedPlan(PlanOptions):
 
         Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises.
         """
-
         if path in self._parsed:
             return self._parsed[path]
         playbook, settings = self._playbook(path), (*self._of_variant(path), *self.settings)
@@ -105,7 +103,7 @@ class AskedPlan(PlanOptions):
 
     def pinned(self, request: PathRequest, tell: "Tell") -> PathRequest:
         """Pin the image of a new VM, once for all hosts. Raises as `with_image` does."""
-        from winhost.cli.new_vm_image import with_image  # with all that finds images
+        from winhost.cli.new_vm_image import with_image  # loads all that finds images
 
         self._parsed[request.path] = with_image(request, tell)
         return self._parsed[request.path]
@@ -113,11 +111,9 @@ class AskedPlan(PlanOptions):
     @cached_property
     def _edited(self) -> Playbook | None:
         """The user's own playbook."""
-
         return read_playbook(self.playbook) if self.playbook else None
 
     def _playbook(self, path: str) -> Playbook:
-
         check_path(path)
         known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
         if path not in known:
@@ -136,7 +132,6 @@ class AskedPlan(PlanOptions):
 
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Each option that was given, with the paths that it belongs to."""
-
         for name, option in _OPTIONS.items():
             if getattr(self, name) not in (None, ()):
                 yield option, frozenset(path for path, words in VOCABULARIES.items() if name in words.options)
@@ -150,7 +145,6 @@ class AskedPlan(PlanOptions):
 
     def _of_variant(self, path: str) -> Iterator[str]:
         """The setting `network=nat` of `--path wsl2/nat`. Raises BadParameter if a setting contradicts it."""
-
         variant = variant_name(self.variant) if self.variant else None
         if variant is None:
             return
@@ -168,31 +162,26 @@ def default_request(path: str, host: str = "HOST") -> PathRequest:
 
 
 def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Read the settings of `--set`, with the contents of the files that they name. Raises BadParameter."""
-    return _pinned(tuple(map(_with_key, settings)))
-
-
-def _with_key(setting: str) -> str:
-    """Replace the file of a public key by the key itself. Raises BadParameter, which shows nothing of the file."""
-    name, _, value = setting.partition("=")
-    if name in KEY_SETTINGS and value.startswith("@"):
-        option = KEY_SETTINGS[name]
-        with usage_errors(option):
-            text = text_of(Path(value[1:]).expanduser(), option)
-            refuse_private(text)
-        return f"{name}={text}"
-    return setting
-
-
-def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Add the present SHA-256 of a disk image that lies beside the plan. Raises BadParameter."""
+    """Read the settings of `--set`. The file of a public key is replaced by the key, and the present SHA-256 of a disk
+    image that lies beside the plan is added. Raises BadParameter, which shows nothing of a key's file.
+    """
+    read = []
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        option = KEY_SETTINGS.get(name)
+        if option and value.startswith("@"):
+            with usage_errors(option):
+                text = text_of(Path(value[1:]).expanduser(), option)
+                refuse_private(text)
+            read.append(f"{name}={text}")
+        else:
+            read.append(setting)
     source, given = "new_vm.vhdx.source=./", "new_vm.vhdx.sha256="
-    names = [each[len(source) - 2 :] for each in settings if each.startswith(source)]
-    if not names or any(each.startswith(given) for each in settings):
-        return settings
+    names = [each[len(source) - 2 :] for each in read if each.startswith(source)]
+    if not names or any(each.startswith(given) for each in read):
+        return tuple(read)
     try:
-        with Path(names[-1]).open("rb") as file:
-            return (*settings, given + file_digest(file, "sha256").hexdigest())
+        return (*read, given + sha256_of(Path(names[-1])))
     except OSError as error:
         why = f"{visible(names[-1])} cannot be read: {error.strerror}"
         raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
@@ -239,7 +228,7 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
-    if not value.strip():  # of a file that is not there, in $(cat …)
+    if not value.strip():  # such as $(cat FILE) of a file that does not exist
         raise click.BadParameter(
             f"{visible(name)} is given nothing; for none say {visible(name)}=null", param_hint="--set"
         )
@@ -249,15 +238,10 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
         if not isinstance(inner, dict):
             raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
         settings = inner
-    settings[last] = _parsed_value(path, name, value)
-
-
-def _parsed_value(path: str, name: str, value: str) -> Json:
-    """Parse a value as YAML. A text stays as it was typed, because 2.10 is not the number 2.1."""
-    kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
-    parsed = value_of(value)
+    # The value is YAML, but a text stays as it was typed, because 2.10 is not the number 2.1.
+    kinds, parsed = kinds_at(VOCABULARIES[path].settings, tuple(name.split("."))), value_of(value)
     none = parsed is None and type(None) in kinds
-    return value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed
+    settings[last] = value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed
 
 
 # ---- public keys, compared with the private keys of the fleet file
@@ -309,7 +293,7 @@ class FleetKeys:
 
     def of(self, host: str) -> "SshKey":
         """The key for the Linux of a host: that in fleet.yaml, else the one that winhost makes. Raises as `give`."""
-        from winhost.engine.keys import ssh_key  # as above
+        from winhost.engine.keys import ssh_key  # most plans need no key
 
         found = self._hosts.get(host)
         return ssh_key(host, found.ssh if isinstance(found, Host) else None, pending=self._pending)
@@ -321,8 +305,6 @@ class FleetKeys:
             file = find_fleet(self._file)
         except UsageError:
             return {}
-        from winhost.model.fleetfile import load_fleet  # with the models of that file
-
         return {host.name: host for host in load_fleet(file).hosts}
 
 
@@ -343,17 +325,15 @@ def _open_key(path: str, settings: Mapping[str, Json], *, serves: bool) -> tuple
 
 def given_keys(request: PathRequest) -> dict[str, str]:
     """The public keys in the settings and resources of a playbook, each with the option that gave it."""
-    return dict(_given(request))
-
-
-def _given(request: PathRequest) -> Iterator[tuple[str, str]]:
+    given: dict[str, str] = {}
     for name, option in KEY_SETTINGS.items():
         key: object = request.playbook.parsed_settings
         for part in name.split("."):
             key = getattr(key, part, None)
         if isinstance(key, str):
-            yield key, option
+            given[key] = option
     for each in request.playbook.resources:
         listed = each.desired.get("authorized") if each.resource == "WslAccess" else None
         if isinstance(listed, list):
-            yield from ((str(key), "--playbook") for key in listed)
+            given |= {str(key): "--playbook" for key in listed}
+    return given

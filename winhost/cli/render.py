@@ -17,7 +17,7 @@ from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated import stated_linux
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HUB
+from winhost.hub.repositories import HUB
 from winhost.model.errors import UsageError, visible
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -100,22 +100,21 @@ def _write_folder(folder: Path, files: dict[str, str], force: bool) -> None:
 
 
 def _show_rendered(rendered: Rendered, output: Output) -> int:
-    return show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
+    def show(_: Rendered) -> None:
+        if rendered.file is None:
+            click.echo(rendered.text, nl=False)
+        else:
+            say(f"Written to {visible(rendered.file)}")
+        for each in rendered.notes:
+            say(f"note: {each}", hang=2, err=True)
 
-
-def _show(rendered: Rendered) -> None:
-    if rendered.file is None:
-        click.echo(rendered.text, nl=False)
-    else:
-        say(f"Written to {visible(rendered.file)}")
-    for each in rendered.notes:
-        say(f"note: {each}", hang=2, err=True)
+    return show_results("rendered", output.shape, [(rendered.host, rendered)], show)
 
 
 def kubernetes(
     machine: MachineOptions, stack: StackOptions, cluster: ClusterOptions, force: bool, output: Output
 ) -> int:
-    from winhost.cli.planned_stack import (  # with clusters, which other renderings do without
+    from winhost.cli.planned_stack import (  # loads clusters, which other renderings must not
         check_cluster_options,
         check_images,
         cluster_request,
@@ -178,7 +177,7 @@ _NOTE = "Its key and its task: docs/wsl2.md has the commands. A plan of path wsl
 
 
 def watcher(workload_file: Path, url: str | None, output: Output) -> int:
-    from winhost.cli.planned_stack import settings_text  # with all that plans
+    from winhost.cli.planned_stack import settings_text  # loads all that plans
 
     wanted = load_workload(workload_file).availability.yield_to
     if wanted is None:
@@ -191,8 +190,7 @@ def watcher(workload_file: Path, url: str | None, output: Output) -> int:
     url = url or wanted.url or "http://127.0.0.1:8443"
     if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
         raise click.BadParameter("http is for this machine alone, as http://127.0.0.1:8443", param_hint="'--url'")
-    folder = output.path
-    assert folder is not None
+    folder = output.required_path
     texts = {"watch.ps1": watcher_script(), "settings.json": settings_text(wanted, url) + "\n"}
     if there := [name for name in texts if (folder / name).exists()]:
         raise click.BadParameter(f"{there[0]} is there already; name another folder", param_hint="'-o'")

@@ -51,7 +51,7 @@ def report(hosts: HostsAndFacts, force: bool, wanted: Wanted, brief: bool, outpu
                 yield _with_plan(read.facts, evaluation)
 
     told = _from_first_read(verdicts())
-    if told is not None:  # nobody wants a page without hosts, least of all in the place of one that has some
+    if told is not None:  # else no page is written: it would have no hosts, and may replace one that has some
         if output.folder or file.is_dir():
             _write_all(file, reports(told, asked.needs, asked.supposed, brief=brief), results, force)
         else:

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import field, replace
 from functools import partial
@@ -16,10 +16,10 @@ from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named, is_local
+from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.served_hosts import hosts_by_name, known_fleet, lines_of_served, served_by
+from winhost.cli.served_hosts import hosts_by_name, lines_of_served, served_by
 from winhost.cli.serving_target import remember_versions
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import lasting_streams
@@ -82,34 +82,27 @@ class Asking:
     retry_options: str | None = None
 
 
-def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
+def asking_for(plan: Plan, stages: Sequence[Stage], **more: Any) -> Asking:
     """Collect the consents that these stages of a plan ask for, and what is deferred in them."""
-    needed: dict[str, list[str]] = {}
-    maybe: dict[str, list[str]] = {}
-    for stage in stages:
-        for step in stage.steps:
-            _noted(needed, step.risks, step.title)
-            _noted(maybe, step.may_need, step.title)
-        for deferred in stage.deferred:
-            _noted(maybe, deferred.asks, f"{deferred.title}, later")
-    return Asking(plan.host, _titles_by_risk(needed), _titles_by_risk(maybe, but=needed), plan.request.vm, **more)
+    steps = [step for stage in stages for step in stage.steps]
+    asking = asking_for_steps(plan.host, steps, vm=plan.request.vm, **more)
+    possible = [(step.may_need, step.title) for step in steps]
+    possible += [(each.asks, f"{each.title}, later") for stage in stages for each in stage.deferred]
+    maybe = {risk: titles for risk, titles in _titles_by_risk(possible).items() if risk not in asking.needed}
+    return replace(asking, maybe=maybe)
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
     """Collect the consents that steps ask for."""
-    needed: dict[str, list[str]] = {}
-    for step in steps:
-        _noted(needed, step.risks, step.title)
-    return Asking(host, _titles_by_risk(needed), **more)
+    return Asking(host, _titles_by_risk((step.risks, step.title) for step in steps), **more)
 
 
-def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> None:
-    for risk in risks:
-        titles.setdefault(risk, []).append(title)
-
-
-def _titles_by_risk(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
-    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles) if risk not in but}
+def _titles_by_risk(asked: Iterable[tuple[Iterable[str], str]]) -> dict[str, tuple[str, ...]]:
+    titles: dict[str, list[str]] = {}
+    for risks, title in asked:
+        for risk in risks:
+            titles.setdefault(risk, []).append(title)
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles)}
 
 
 def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
@@ -117,27 +110,21 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
     With --yes, ask only for those without which the run could not begin. Raises ConsentNeeded at the first no.
     """
-
     if not sys.stdin.isatty():
         return accepted
     given = list(accepted)
     for risk, titles in {**asking.needed, **({} if yes else asking.maybe)}.items():
         if risk in given:
             continue
-        if not click.confirm(_question(asking, risk, titles), err=True):
+        where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
+        when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
+        named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
+        if not click.confirm(visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}"), err=True):
             raise ConsentNeeded(
                 asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.retry_options
             )
         given.append(risk)
     return tuple(given)
-
-
-def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
-    """Write the question for a consent: the host, and the steps that need it."""
-    where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
-    when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
-    named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
-    return visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}")
 
 
 class Stop:
@@ -164,7 +151,7 @@ class Stop:
         """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
         self._now = True
         if self._cuttable:
-            self._cuttable = False  # by whoever raises: a `finally` can be cut short itself
+            self._cuttable = False  # here, because a `finally` can be interrupted itself
             raise KeyboardInterrupt
 
     @contextmanager
@@ -182,7 +169,7 @@ class Stop:
             self._cuttable = False
 
 
-# What stops a run, and how that is said. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break.
+# Signals that stop a run, each with the reason that is shown. Windows has no SIGHUP; Ctrl-Break sends SIGBREAK.
 _SIGNALS = {
     "SIGINT": "as you asked",
     "SIGTERM": "because it was asked to terminate (SIGTERM)",
@@ -325,7 +312,7 @@ def carried_through(
     brief: bool = False,
 ) -> Outcome:
     """Carry a run through. On a terminal, each consent that turns out to be needed is asked for once, and the run is
-    resumed with it. Raises ConsentNeeded if nobody gives it.
+    resumed with it. Raises ConsentNeeded if it is not given.
 
     run: the run to resume; plan_file: the plan of one that begins.
     """
@@ -366,7 +353,7 @@ def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: Run
         show_outcome(end, brief=brief)
         if end.outcome == "applied" and end.holds and not brief:
             if not hosts:
-                with suppress(WinhostError):  # somebody edits fleet.yaml meanwhile; other hosts still have their ends
+                with suppress(WinhostError):  # fleet.yaml may have faults by now; each host still gets its outcome
                     hosts.update(hosts_by_name(known_fleet(options.fleet_file)))
             show_served(end.run, hosts.get(end.host), end.checks)
 
@@ -393,7 +380,6 @@ def ended_run(
 
     ask: what is shown and asked for first; it gives the consents.
     """
-
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], options.fleet_file)[0]
     with shown_on(options.document):

@@ -10,7 +10,6 @@ from winhost.model.errors import ErrorResult
 
 
 def schema(name: str) -> None:
-    """Print the JSON Schema of a winhost file or output format."""
     if name == "event":
         found = answer_schema(_model(LINES))
     else:

@@ -81,20 +81,16 @@ def parse_expiry(text: str) -> dict[str, Json]:
             if not 1 <= seconds <= _LONGEST_S:
                 raise ValueError("from 1s to 36500d is expected")
             return {"expires_in": seconds}
-        at, now = _moment(text), datetime.now(UTC)
+        try:
+            at, now = datetime.fromisoformat(text), datetime.now(UTC)
+        except ValueError:
+            raise ValueError("write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
         if at <= now:
             raise ValueError(f"that is over: it is {now:%Y-%m-%dT%H:%M:%SZ} now; to end a key, revoke it")
     except ValueError as wrong:
         raise click.BadParameter(f"{text!r:.80}: {wrong}", param_hint="'--expires'") from None
     return {"expires": int(at.timestamp())}
-
-
-def _moment(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 # ---- the commands
@@ -280,12 +276,9 @@ def _answer(
     changed: str | None = None,
     saved: Path | None = None,
 ) -> None:
-    if at.output.shape == "name":
-        for each in found.keys:
-            click.echo(visible(each.name))
-        return
     keys = KeysOfHost(host, changed, None if saved is None else str(saved), found.in_force, found.problem, found.keys)
-    show_results("serving-keys", at.output.shape, [(host, keys)], human)
+    shown = [(host, keys)]
+    show_results("serving-keys", at.output.shape, shown, human, names=lambda _: [each.name for each in found.keys])
 
 
 def show_keys(found: KeysOfHost) -> None:

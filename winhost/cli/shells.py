@@ -83,5 +83,5 @@ def _read_in(shell: Shell, key: SecretRef) -> str:
             return f"$(Get-Content {home}/{_quoted(path, shell)})" if powershell else f"$(cat {home}/{quote(path)})"
         return f"$(Get-Content {_quoted(path, shell)})" if powershell else f"$(cat {quote(path)})"
     first = "Select-Object -First 1" if powershell else "head -n 1"
-    call = line_to_see(key, shell) or command_line(key.words, shell)
+    call = line_to_see(key, shell) or command_line(key.command, shell)
     return f"$({'& ' if powershell and call.startswith(chr(39)) else ''}{call} | {first})"

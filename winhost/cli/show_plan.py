@@ -20,7 +20,7 @@ from winhost.engine.disk_images import pinned_image, upload_of
 from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.knowledge import catalogue
-from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.errors import WinhostError, visible
 from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
@@ -32,7 +32,7 @@ from winhost.resources.windows.vms import owner
 class PlannedHost:
     """A plan, and the file that it was written to, if any. The file holds only the plan.
 
-    recommended: the verdict by which the path was chosen, if nobody named one.
+    recommended: the verdict by which the path was chosen, if the user named none.
     """
 
     host: str
@@ -46,18 +46,6 @@ class PlannedHost:
 _MANY = 4  # deferred steps of one reason, of which only the first is named
 _WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as users report
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
-
-
-def show_plan(
-    plan: Plan, written_to: Path | None, details: bool = False, wide: bool = False, fleet_file: Path | None = None
-) -> None:
-    """Show a plan, and how it is applied. details: every step; wide: also whole values and every reason."""
-    if details or wide:
-        show_whole(plan, wide)
-    else:
-        show_short(plan)
-        say("Every step, with reasons: --details")
-    _show_next(plan, written_to, fleet_file)
 
 
 def show_short(plan: Plan) -> None:
@@ -78,7 +66,11 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
     _show_head(plan)
     for stage in plan.stages:
         show_stage(stage, wide)
-    _show_unchecked(plan)
+    if plan.unchecked:
+        say("Not checked yet. If one of these turns out to be wrong, the run stops there and you can choose another:")
+    for each in plan.unchecked:
+        value = "the only one" if each.value is None else format_value(each.value)
+        say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
     _show_sent(plan, True)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
@@ -98,11 +90,18 @@ def _option(plan: Plan) -> str:
 
 
 def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path | None = None) -> None:
-    """Show a plan, and why it has its path."""
+    """Show a plan, why it has its path, and how it is applied. details: every step; wide: also whole values and every
+    reason.
+    """
     if made.recommended:
         option = _option(made.plan)
         say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
-    show_plan(made.plan, Path(made.file) if made.file else None, details, wide, fleet_file)
+    if details or wide:
+        show_whole(made.plan, wide)
+    else:
+        show_short(made.plan)
+        say("Every step, with reasons: --details")
+    _show_next(made.plan, made.file, fleet_file)
 
 
 def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> int:
@@ -203,15 +202,6 @@ def _approvals(needed: Iterable[str], maybe: Iterable[str]) -> str:
     return ", ".join((*needed, *(f"possibly {risk}" for risk in maybe)))
 
 
-def _show_unchecked(plan: Plan) -> None:
-    if not plan.unchecked:
-        return
-    say("Not checked yet. If one of these turns out to be wrong, the run stops there and you can choose another:")
-    for each in plan.unchecked:
-        value = "the only one" if each.value is None else format_value(each.value)
-        say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
-
-
 def _show_sent(plan: Plan, hashed: bool) -> None:
     sent = {desired for desired in map(attachment_of, plan.steps) if desired}
     pinned = pinned_image(request_of(plan)) if sent else None
@@ -247,7 +237,7 @@ def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
             say(f"  {risk}: {RISKS[risk]}", hang=2)
 
 
-def _show_next(plan: Plan, written_to: Path | None, fleet_file: Path | None) -> None:
+def _show_next(plan: Plan, written_to: str | None, fleet_file: Path | None) -> None:
     if not any(True for _ in plan.steps) and not plan.deferred:
         return
     if written_to is None:
@@ -255,7 +245,7 @@ def _show_next(plan: Plan, written_to: Path | None, fleet_file: Path | None) -> 
         return
     accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
-    show_command(f"Written to {written_to}. To apply it:", "winhost", "apply", str(written_to), *accept, *fleet)
+    show_command(f"Written to {written_to}. To apply it:", "winhost", "apply", written_to, *accept, *fleet)
     if plan.deferred and plan.possible_risks:
         say("To apply it without stopping for the approvals of a later stage:")
         click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")
@@ -295,8 +285,9 @@ def show_notes(notes: Iterable[str]) -> None:
         if found is None:
             said[note, ""] = []
             continue
-        entry, noted = _entry(found["code"]), found["severity"] == "note"
-        # What was observed is among the details.
+        # A caution of the request has no entry.
+        entry, noted = catalogue.entries().get(found["code"]), found["severity"] == "note"
+        # The observation is shown with the details.
         brief = entry is not None and found["text"].endswith(entry.sentence) and not noted
         text = entry.sentence if entry is not None and brief else found["text"]
         if not noted or (entry is not None and "network" in entry.risks):
@@ -304,14 +295,6 @@ def show_notes(notes: Iterable[str]) -> None:
     for (severity, text), subjects in said.items():
         named = dict.fromkeys(short(each) for each in subjects if each not in ("host", "the request"))
         say(": ".join(filter(None, (severity, ", ".join(named), text))), hang=2)
-
-
-def _entry(code: str) -> catalogue.CatalogueEntry | None:
-    """Return the entry of a code; None for a caution of the request."""
-    try:
-        return catalogue.entry(code)
-    except UsageError:
-        return None
 
 
 def _show_stage_in_groups(stage: Stage) -> None:
@@ -362,19 +345,13 @@ def _what(steps: Sequence[Step]) -> str:
     for (title, _), each in changes.items():
         titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[short(title)] += 1
     asking = {short(step.title) for step in steps if step.risks}
-    return "; ".join(
-        ": ".join(filter(None, (_listed([*map(_counted, each.items())], len(asking & each.keys())), what)))
-        for what, each in titles.items()
-    )
-
-
-def _counted(title: tuple[str, int]) -> str:
-    return title[0] if title[1] == 1 else f"{title[0]} ({title[1]} times)"
-
-
-def _listed(shown: Sequence[str], least: int = 0) -> str:
-    most = max(least, _MOST_TITLES)
-    return _cut(shown, len(shown) if len(shown) < most + 2 else most)
+    shown = []
+    for what, counts in titles.items():
+        named = [title if count == 1 else f"{title} ({count} times)" for title, count in counts.items()]
+        most = max(len(asking & counts.keys()), _MOST_TITLES)
+        listed = _cut(named, len(named) if len(named) < most + 2 else most)
+        shown.append(f"{listed}: {what}" if what else listed)
+    return "; ".join(shown)
 
 
 def _on_a_line(head: str, titles: Sequence[str]) -> str:
@@ -397,7 +374,9 @@ def _in_brief(step: Step) -> Iterator[str]:
         before, after = step.before[name], format_value(desired)
         if name.startswith("to_") and isinstance(before, list) and not desired:
             if before:
-                yield _packages(name.removeprefix("to_").replace("_", " "), [str(each).split()[0] for each in before])
+                names = ", ".join(str(each).split()[0] for each in before)
+                names = names if len(names) <= _LONGEST_VALUE else f"{len(before)} packages"
+                yield f"{name.removeprefix('to_').replace('_', ' ')} {names}"
             continue
         hashed = isinstance(desired, str) and "…" in after and owner(desired) is None
         if isinstance(desired, bool) or hashed or len(after) > _LONGEST_VALUE:
@@ -406,11 +385,6 @@ def _in_brief(step: Step) -> Iterator[str]:
             yield f"{format_value(before)} → {after}"
         elif "network" in step.risks and desired:
             yield after
-
-
-def _packages(verb: str, names: Sequence[str]) -> str:
-    listed = ", ".join(names)
-    return f"{verb} {listed if len(listed) <= _LONGEST_VALUE else f'{len(names)} packages'}"
 
 
 def title_without_name(deferred: Deferred) -> str:

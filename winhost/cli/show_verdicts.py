@@ -24,7 +24,7 @@ from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit import WhatWouldFit
-from winhost.sizing.memory_places import MemoryPlace
+from winhost.sizing.memories import MemoryUse
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
@@ -184,32 +184,25 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
-    rows = (
-        (memory.where, gib_range(memory.least, memory.used), _given(memory), _left(memory)) for memory in budget.places
-    )
+    rows = []
+    for memory in budget.memories:
+        given = "unknown" if memory.capacity is None else gib_range(memory.capacity, memory.most or 0)
+        rows.append((memory.where, gib_range(memory.least, memory.used), given, _left(memory)))
     table(("memory", "used", "available", "free"), rows)
-    table(
-        ("memory", "model", "what", "size", "how"),
-        (
-            (
-                line.where,
-                line.model or "",
-                line.what,
-                gib_range(line.least, line.bytes),
-                f"{line.how}{' (estimate)' if line.estimate else ''}",
-            )
-            for line in budget.lines
-        ),
-    )
-    if short:
-        _show_shortage(short)
+    lines = []
+    for line in budget.lines:
+        how = f"{line.how} (estimate)" if line.estimate else line.how
+        lines.append((line.where, line.model or "", line.what, gib_range(line.least, line.bytes), how))
+    table(("memory", "model", "what", "size", "how"), lines)
+    for lack in short.missing if short else ():
+        say(f"  Please state: {lack.model}: {lack.what}: {lack.why}")
+    if short and short.fixes:
+        click.echo("  Changes that would make it fit, each on its own, smallest first:")
+        for fix in short.fixes:
+            say(f"    - {fix.text}")
 
 
-def _given(memory: MemoryPlace) -> str:
-    return "unknown" if memory.capacity is None else gib_range(memory.capacity, memory.most or 0)
-
-
-def _left(memory: MemoryPlace) -> str:
+def _left(memory: MemoryUse) -> str:
     match memory.fits:
         case True:
             return gib(memory.margin or 0)
@@ -219,12 +212,3 @@ def _left(memory: MemoryPlace) -> str:
             return f"does not fit: {gib(memory.used - (memory.capacity or 0))} short"
         case _:
             return "unknown"
-
-
-def _show_shortage(short: WhatWouldFit) -> None:
-    for lack in short.missing:
-        say(f"  Please state: {lack.model}: {lack.what}: {lack.why}")
-    if short.fixes:
-        click.echo("  Changes that would make it fit, each on its own, smallest first:")
-        for fix in short.fixes:
-            say(f"    - {fix.text}")

@@ -51,7 +51,7 @@ def read_hosts(
     words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, named: "Named" = ()
 ) -> Iterator[Snapshot]:
     """Read live hosts, several at a time, in the order of the words. Raises what `hosts_named` does."""
-    from winhost.cli.live_hosts import read_live  # with all that speaks over networks, which facts files do without
+    from winhost.cli.live_hosts import read_live  # loads all that speaks over networks, which facts files must not
 
     return ask_hosts(words, fleet_file, at_once, watch, partial(read_live, watch=watch, named=named))
 
@@ -60,7 +60,7 @@ def ask_hosts(
     words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, ask: "Callable[[AnyHost], Facts]"
 ) -> Iterator[Snapshot]:
     """Ask hosts for facts, several at a time, in the order of the words. Raises what `hosts_named` does."""
-    from winhost.engine.many import stream  # which facts files do without
+    from winhost.engine.many import stream  # only hosts need it
 
     hosts = _named(words, fleet_file)
     watch.hosts += len(hosts)
@@ -69,7 +69,7 @@ def ask_hosts(
 
 
 def _named(words: Sequence[str], fleet_file: Path | None) -> "list[AnyHost]":
-    from winhost.cli.named_hosts import hosts_named  # with the fleet file, which facts files do without
+    from winhost.cli.named_hosts import hosts_named  # loads the models of fleet.yaml, which facts files must not
 
     return hosts_named(words, fleet_file)
 
@@ -129,7 +129,7 @@ def any_host(asked: HostsAndFacts) -> bool:
 def _sorted(asked: HostsAndFacts) -> tuple[list[str], list[Path]]:
     """Return hosts, and the facts files that are meant."""
     if not asked.words and not asked.facts_files:
-        from winhost.cli.named_hosts import nothing_named  # as above
+        from winhost.cli.named_hosts import nothing_named  # loads the models of fleet.yaml
 
         raise nothing_named(offline=True)
     if STDIN in (*asked.words, *map(str, asked.facts_files)):

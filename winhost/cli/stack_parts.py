@@ -19,8 +19,8 @@ from winhost.cli.shells import line_to_see, own_shell
 from winhost.cli.stack_options import ClusterOptions, StackOptions, key_pair
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HUB, NotListed, model_files
-from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_of
+from winhost.hub.repositories import HUB, NotListed, folder_files, model_files
+from winhost.hub.wheel_index import PYPI, TargetPython, locked_packages, wheels_of
 from winhost.images.image_archive import SavedImage, read_saved
 from winhost.images.image_registry import PLATFORM, ImageName, resolve
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -193,8 +193,6 @@ class StackParts:
 
     def _files(self, model: Model) -> dict[str, Any]:
         if is_folder(model.id) and self.workload.deploy is not Deploy.KUBERNETES:
-            from winhost.hub.model_folder import folder_files  # most models come from a hub
-
             if model.load_format is LoadFormat.PACKED:
                 _refuse_packed(model)
             return folder_files(model.id)
@@ -229,7 +227,7 @@ class StackParts:
                 hint="Say it, as python3 --version does there: --python 3.12",
                 host=facts.host,
             )
-        there = PythonPlace(*found)
+        there = TargetPython(*found)
         packages = locked_packages(lock, where, there.version, there.machine)
         index = self.options.index or PYPI
         wheels = self.once(f"wheels {where} {there}", lambda: wheels_of(packages, there, index))

@@ -54,7 +54,7 @@ def format_value(value: Json) -> str:
 
 
 def format_full_value(value: Json) -> str:
-    """Write a value in full, except packed data, which nobody can read."""
+    """Write a value in full, except packed data, which is unreadable."""
     if isinstance(value, str) and (packed := packed_in_words(value)):
         return packed
     return visible(value) if isinstance(value, str) else visible_json(value)
@@ -67,7 +67,7 @@ def format_two(one: Json, other: Json, format_: Callable[[Json], str] = format_v
 
 
 def shortened(text: str) -> str:
-    """Shorten hashes, GUIDs and public keys in the middle, which nobody reads; --json and files have them whole."""
+    """Shorten hashes, GUIDs and public keys for people; --json and files have them whole."""
     return _HASH.sub(r"\1…\2", _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text)))
 
 
@@ -82,7 +82,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     No word is ever broken: if a terminal has no room for the longest word of each column, each row becomes a paragraph,
     and a file or a pipe gets wider lines.
     """
-    cells = [[_cell(cell) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(glued(visible(str(cell)))) for cell in row] for row in rows]
     texts = [[Text(name), *(row[index] for row in cells)] for index, name in enumerate(columns)]
     words = [max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts]
     between = _BETWEEN * len(columns)
@@ -94,14 +94,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
         _grid(columns, cells, title, available, _shared(words, whole, available - between))
 
 
-def _cell(cell: object) -> Text:
-    return cell if isinstance(cell, Text) else Text(glued(visible(str(cell))))
-
-
 def _grid(
     columns: Sequence[str], rows: Iterable[Sequence[Text]], title: str | None, available: int, widths: Iterable[int]
 ) -> None:
-    # Always with colours: click takes them away again where nobody wants them.
+    # Always with colours: click removes them where they are not wanted.
     console = Console(
         emoji=False, highlight=False, width=available, force_terminal=True, color_system="standard", no_color=False
     )

@@ -16,7 +16,7 @@ import click
 
 _GLUE = "\ue000"  # stands for a blank that is no place to break; `visible` lets no such letter through
 _HYPHEN = "\ue001"  # likewise for a hyphen
-_USUAL = 80  # columns where nobody tells how many there are
+_USUAL = 80  # columns, if the terminal does not tell
 
 _VALUE = r"[^\s-]\S*"
 _OPTION = rf"--?[A-Za-z][\w-]*(?: {_VALUE})?"
@@ -100,25 +100,25 @@ def help_width() -> int | None:
     return width - 1 if width and width < _USUAL else None
 
 
-PIPE_CLOSED = 141  # how a shell tells that a program wrote to a pipe that nobody reads any more: 128 + SIGPIPE
+PIPE_CLOSED = 141  # the exit code of a program whose reader closed the pipe: 128 + SIGPIPE
 _GONE = {errno.EPIPE, errno.EINVAL} if os.name == "nt" else {errno.EPIPE}  # Windows calls a closed pipe invalid
 
-# What we write ourselves and the old code pages of Windows lack. What else they lack comes from hosts and files.
+# Characters that winhost writes and old code pages of Windows lack. Others come from hosts and files.
 _SPELLED = {"→": "->", "✓": "+", "✗": "x", "…": "...", "━": "=", "↻": "@", "·": "."}
 
 
 class PipeClosed(Exception):
-    """Nobody reads our output any more."""
+    """The reader of our output has closed it."""
 
 
 def prepare_streams() -> None:
     """Keep characters that an encoding lacks, and closed streams, from failing a command."""
     codecs.register_error("winhost.spelled", _spelled)
-    if sys.stdin is None:  # whoever started us closed it: nobody is there to answer
+    if sys.stdin is None:  # our parent process closed it: no answer will come
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we run
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # whoever started us closed it: nobody wants to hear it
+        if stream is None:  # our parent process closed it: the output is not wanted
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for as long as we run
         else:
             stream.reconfigure(errors="winhost.spelled")
@@ -132,7 +132,7 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def is_closed_pipe(error: Exception) -> bool:
-    """Tell whether an error means that nobody reads our output any more."""
+    """Tell whether an error means that the reader of our output has closed it."""
     pipe = isinstance(error, OSError) and error.errno in _GONE and error.filename is None
     return pipe or isinstance(error, PipeClosed)
 
@@ -164,7 +164,7 @@ def _let_go(stream: TextIO) -> None:
 
 
 class _Lasting(io.BufferedIOBase):
-    """A stream that never fails: it discards what nobody reads any more, and calls `gone` with the reason."""
+    """A stream that never fails: it discards output that has no reader, and calls `gone` with the reason."""
 
     def __init__(self, stream: TextIO, gone: Callable[[str], None]) -> None:
         self._stream = stream
@@ -178,7 +178,7 @@ class _Lasting(io.BufferedIOBase):
             _let_go(self._stream)
             self._gone(error.strerror or str(error))
         except (RuntimeError, ValueError):
-            pass  # a signal's handler in the middle of another write; or closed by somebody
+            pass  # a signal's handler interrupted another write, or the stream is closed
         return len(data)
 
     def writable(self) -> bool:
@@ -194,21 +194,21 @@ class _Lasting(io.BufferedIOBase):
 @contextmanager
 def lasting_streams(gone: Callable[[str], None]) -> Iterator[None]:
     """Let no print in the block fail, because a run goes on without readers. `gone` is called with the reason."""
+
+    def lasting(stream: TextIO) -> TextIO:
+        if not hasattr(stream, "buffer"):
+            return stream
+        kept: Any = _Lasting(stream, gone)
+        return io.TextIOWrapper(kept, encoding=stream.encoding, errors=stream.errors, write_through=True)
+
     before = sys.stdout, sys.stderr
     for stream in before:
         stream.flush()
-    sys.stdout, sys.stderr = (_lasting(stream, gone) for stream in before)
+    sys.stdout, sys.stderr = map(lasting, before)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def _lasting(stream: TextIO, gone: Callable[[str], None]) -> TextIO:
-    if not hasattr(stream, "buffer"):
-        return stream
-    kept: Any = _Lasting(stream, gone)
-    return io.TextIOWrapper(kept, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def speaks_unicode(stream: TextIO) -> bool:

@@ -11,9 +11,8 @@ from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
 from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import read_journal
-from winhost.engine.private import private_folder
 from winhost.engine.run_state import RunNeverBegan, RunState, replay
-from winhost.engine.store import Store
+from winhost.engine.store import Store, private_folder
 from winhost.model.errors import WinhostError
 from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost

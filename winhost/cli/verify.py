@@ -38,8 +38,16 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
 
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, checked, read in _paired(plans, replace(hosts, words=(), facts_files=tuple(facts))):
-            found = _verified(file, checked, read)
-            if not facts and isinstance(found, Verified) and found.holds:
+            try:
+                known, plan = HostFacts(read.known), checked.plan
+                if known.machine_id != plan.machine_id:
+                    raise wrong_host(plan.host, plan.machine_id, known.machine_id)
+                checks = tuple(verify_plan(checked, known))
+            except WinhostError as error:
+                yield checked.host, error
+                continue
+            found = Verified(plan.host, str(file), all(check.holds for check in checks), checks)
+            if found.holds and not facts:
                 _remember(found, hosts.fleet_file)
             yield checked.host, found
 
@@ -55,8 +63,8 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
 def _remember(found: Verified, fleet_file: Path | None) -> None:
     """Remember the versions with which each model answered, so that `winhost status` can tell later what changed."""
     if any(each.resource == "ServingReady" for each in found.checks):
-        from winhost.cli.named_hosts import hosts_named  # with the fleet file, which facts files do without
-        from winhost.cli.serving_target import remember_versions  # with all that speaks over networks, likewise
+        from winhost.cli.named_hosts import hosts_named  # loads the models of fleet.yaml, which facts files must not
+        from winhost.cli.serving_target import remember_versions  # loads all that speaks over networks
 
         (host,) = hosts_named([found.host], fleet_file)
         remember_versions(host)
@@ -88,7 +96,14 @@ def _paired(plans: Sequence[Path], facts: HostsAndFacts) -> Iterator[tuple[Path,
         return
     hosts = tuple(dict.fromkeys(host for _, checked in read_plans if (host := checked.host) not in known))
     if facts.facts_files and hosts:
-        known |= {host: Snapshot(host, error=_no_facts_of(host)) for host in hosts}
+        for host in hosts:
+            error = UsageError(
+                "NoFactsOf",
+                what=f"none of the facts that were named are of {visible(host)}",
+                hint="Name facts of each plan's host, or none: then the hosts are read.",
+                host=host,
+            )
+            known[host] = Snapshot(host, error=error)
     elif hosts:
         named = frozenset(id_ for _, checked in read_plans for id_ in checked.named)
         known = _read(replace(facts, words=hosts), named)
@@ -96,37 +111,20 @@ def _paired(plans: Sequence[Path], facts: HostsAndFacts) -> Iterator[tuple[Path,
         yield file, checked, known[checked.host]
 
 
-def _no_facts_of(host: str) -> UsageError:
-    return UsageError(
-        "NoFactsOf",
-        what=f"none of the facts that were named are of {visible(host)}",
-        hint="Name facts of each plan's host, or none: then the hosts are read.",
-        host=host,
-    )
-
-
 def _read(hosts: HostsAndFacts, named: frozenset[Id] = frozenset()) -> dict[str, Snapshot]:
     reads = watched(lambda watch: read_each(hosts, watch, named))
     return {read.host: read for read in reads}
 
 
-def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | WinhostError:
-    plan = checked.plan
-    try:
-        facts = HostFacts(read.known)
-        if facts.machine_id != plan.machine_id:
-            raise wrong_host(plan.host, plan.machine_id, facts.machine_id)
-        checks = verify_plan(checked, facts)
-    except WinhostError as error:
-        return error
-    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))
-
-
 def _show(found: Verified, details: bool, wide: bool) -> None:
     """Show what differs; with details or wide, everything that was compared."""
-    shown = [check for check in found.checks if details or wide or not check.holds]
-    rows = (("✓" if c.holds else "✗", c.title, c.property, *_compared(c, wide)) for c in shown)
-    if shown:
+    rows = []
+    for check in found.checks:
+        if details or wide or not check.holds:
+            desired, there = format_two(check.desired, check.found, format_full_value if wide else format_value)
+            mark = "✓" if check.holds else "✗"
+            rows.append((mark, check.title, check.property, desired, "" if check.holds and not wide else there))
+    if rows:
         table(("", "what", "property", "planned", "found"), rows)
     compared = f"{len(found.checks)} {'property' if len(found.checks) == 1 else 'properties'}"
     if found.holds:
@@ -134,8 +132,3 @@ def _show(found: Verified, details: bool, wide: bool) -> None:
     else:
         wrong = sum(not check.holds for check in found.checks)
         say(f"{found.host}: not as planned: {wrong} of {compared} differ. Plan again to repair it.")
-
-
-def _compared(check: Check, wide: bool) -> tuple[str, str]:
-    desired, found = format_two(check.desired, check.found, format_full_value if wide else format_value)
-    return desired, "" if check.holds and not wide else found

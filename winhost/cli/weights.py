@@ -20,25 +20,21 @@ def pack(model: Path, python: str, replace: bool, output: Output) -> int:
     folder, human = output.required_path, output.shape == "table"
     _run(python, output, "pack", model, folder)
     if replace:
-        _delete_originals(python, model, folder, human)
+        with TemporaryDirectory() as beside:
+            try:
+                for file in run_in_engine(python, write_wheel(Path(beside)), "replace", model, folder):
+                    if human:
+                        say(f"{file.file}: its packed file decodes to it, so the original is deleted")
+            except WinhostError as error:
+                raise _with_next(error, folder) from error.__cause__
+        if human:
+            show_command("To have the originals again:", "winhost", "weights", "unpack", str(folder), "-o", str(model))
     with os_errors():
         write_wheel(folder)
     if human:
         show_command("To serve it, in the engine's Python:", "pip", "install", str(folder / WHEEL), NVCOMP)
         show_command("Then start vLLM with:", "vllm", "serve", str(folder), "--load-format", "packed")
     return 0
-
-
-def _delete_originals(python: str, model: Path, folder: Path, human: bool) -> None:
-    with TemporaryDirectory() as beside:
-        try:
-            for file in run_in_engine(python, write_wheel(Path(beside)), "replace", model, folder):
-                if human:
-                    say(f"{file.file}: its packed file decodes to it, so the original is deleted")
-        except WinhostError as error:
-            raise _with_next(error, folder) from error.__cause__
-    if human:
-        show_command("To have the originals again:", "winhost", "weights", "unpack", str(folder), "-o", str(model))
 
 
 def unpack(model: Path, python: str, output: Output) -> int:
@@ -101,12 +97,11 @@ def _show(files: Iterable[WeightsFile], model: Path, output: Output) -> None:
         except WinhostError as error:
             raise _with_next(error, model) from error.__cause__
 
-    show_results("weights", output.shape, results(), _line)
+    def show(file: WeightsFile) -> None:
+        percent = round(100 * file.packed / file.original)
+        say(f"{file.file}: {_size(file.original)}, packed {_size(file.packed)} ({percent} %)")
 
-
-def _line(file: WeightsFile) -> None:
-    percent = round(100 * file.packed / file.original)
-    say(f"{file.file}: {_size(file.original)}, packed {_size(file.packed)} ({percent} %)")
+    show_results("weights", output.shape, results(), show)
 
 
 def _size(size: int) -> str:

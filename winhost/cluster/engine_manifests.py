@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -28,24 +29,28 @@ from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model
 from winhost.serving.choice import Served
 from winhost.serving.computed import SHM_LEAST
+from winhost.serving.containers import DEV_MODE
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
-from winhost.sizing.host_memory import engine_ram
+from winhost.serving.engine_spec import EngineSpec
+from winhost.serving.kv_mirror import prune_program
+from winhost.sizing.memories import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
+_SCRIPTS_MOUNT: Json = {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}
 _EVERY_S, _PRUNED_EVERY_S = 10, 600
 PRUNE = "prune_kv.py"
 _OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
-_DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
+_DEV_MODE = (DEV_MODE, "--enable-sleep-mode")
 
 
 @dataclass(frozen=True)
 class EnginePod:
     """The pod of one model's engine. shared: in WSL all GPUs are one device, which the pod gets whole.
 
-    Of the profile's container the pod takes only the time to stop. It listens on a port instead of a socket, because
-    the gateway is another pod, and a NetworkPolicy closes that port to all others; the device plugin gives it GPUs; its
-    volumes and /dev/shm are its own.
+    The pod takes image, options, environment and the time to stop from the engine's specification. It listens on a port
+    instead of a socket, because the gateway is another pod, and a NetworkPolicy closes that port to all others; the
+    device plugin gives it GPUs; its volumes and /dev/shm are its own.
     """
 
     request: ClusterRequest
@@ -56,6 +61,10 @@ class EnginePod:
     @property
     def name(self) -> str:
         return engine_name(self.model.name)
+
+    @property
+    def engine(self) -> EngineSpec:
+        return replace(self.served.spec, image=self.request.image)
 
     @property
     def spans_nodes(self) -> bool:
@@ -76,43 +85,55 @@ class EnginePod:
     @property
     def command(self) -> list[str]:
         """`vllm serve`, its model and its arguments."""
-        arguments = [literal(word) for word in self.served.spec.options if word not in _DEV_MODE]
-        several = self._over_nodes if self.spans_nodes else []
+        arguments = [literal(word) for word in self.engine.options if word not in _DEV_MODE]
+        if self.spans_nodes and self.request.by_ray:
+            arguments.append("--distributed-executor-backend=ray")
+        elif self.spans_nodes:
+            arguments += ["--distributed-executor-backend=mp", "--nnodes=$(LWS_GROUP_SIZE)"]
+            arguments += ["--node-rank=$(LWS_WORKER_INDEX)", "--master-addr=$(LWS_LEADER_ADDRESS)"]
         listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
         serve = ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}"]
-        return [*serve, *listen, *arguments, *several]
-
-    @property
-    def _over_nodes(self) -> list[str]:
-        if self.request.by_ray:
-            return ["--distributed-executor-backend=ray"]
-        group = ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)", "--master-addr=$(LWS_LEADER_ADDRESS)"]
-        return ["--distributed-executor-backend=mp", *group]
+        return [*serve, *listen, *arguments]
 
     def spec(self, command: list[str], *, serves: bool = True) -> dict[str, Json]:
         """serves: it answers requests, which of a group only the leader does."""
+        memory = f"{self.memory // GiB}Gi"
+        mounts: list[Json] = [
+            {"name": "shm", "mountPath": _SHM},
+            {"name": "model", "mountPath": MODEL, "subPath": "model", "readOnly": True},
+            {"name": "model", "mountPath": _CACHE, "subPath": "cache"},
+        ]
+        if self.request.workload.kv_mirror is not None:
+            mounts.append({"name": "model", "mountPath": self._kv, "subPath": "kv"})
         container: dict[str, Json] = {
             "name": "vllm",
-            "image": self.request.image,
+            "image": self.engine.image,
             "command": [*command],
             "env": [*self._environment()],
-            "resources": self._resources,
+            "resources": {
+                "requests": {"cpu": str(self.model.parallel.data + self.model.gpus), "memory": memory},
+                "limits": {GPU: "1" if self.shared else str(self.model.gpus), "memory": memory},
+            },
             "securityContext": container_security(),
-            "volumeMounts": [*self._mounts()],
+            "volumeMounts": [*mounts, _SCRIPTS_MOUNT],
         }
         if serves:
             container |= {"ports": [{"name": "http", "containerPort": ENGINE_PORT}], **_probes()}
         return {
             **pod_basics(),
             "runtimeClassName": RUNTIME_CLASS,
-            "terminationGracePeriodSeconds": self.served.spec.container.stop,
+            "terminationGracePeriodSeconds": self.engine.container.stop,
             "initContainers": [self._fetch("fetch" if serves else "wait")],
             "containers": [container, *self._beside] if serves else [container],
-            "volumes": [*self._volumes()],
+            "volumes": [
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{self.shared_memory // GiB}Gi"}},
+                {"name": "model", "persistentVolumeClaim": {"claimName": self.name}},
+                {"name": "scripts", "configMap": {"name": self.name}},
+            ],
         }
 
     def _environment(self) -> Iterator[Json]:
-        for name, value in self.served.spec.environment.items():
+        for name, value in self.engine.environment.items():
             # The plugin shows a container its own GPUs alone, and they count from 0 there; in WSL it shows all.
             apart = name == "CUDA_VISIBLE_DEVICES" and not self.shared
             if not (apart or name in _DEV_MODE or (self.spans_nodes and name in _OF_ONE_MACHINE)):
@@ -121,14 +142,6 @@ class EnginePod:
             yield {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         yield {"name": "HOME", "value": _CACHE}
         yield {"name": "VLLM_CACHE_ROOT", "value": f"{_CACHE}/vllm"}
-
-    @property
-    def _resources(self) -> dict[str, Json]:
-        memory = f"{self.memory // GiB}Gi"
-        return {
-            "requests": {"cpu": str(self.model.parallel.data + self.model.gpus), "memory": memory},
-            "limits": {GPU: "1" if self.shared else str(self.model.gpus), "memory": memory},
-        }
 
     def _fetch(self, role: str) -> dict[str, Json]:
         """The container that runs before the engine: without a GPU, and alone with the hub's token. In a group one pod
@@ -140,15 +153,12 @@ class EnginePod:
             token = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}}]
         return {
             "name": "model",
-            "image": self.request.image,
+            "image": self.engine.image,
             "command": ["python3", f"{_SCRIPTS}/fetch_model.py", f"{_SCRIPTS}/model.json", f"{_VOLUME}/model", role],
             "env": [{"name": "HOME", "value": f"{_VOLUME}/cache"}, *token],
             "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
             "securityContext": container_security(),
-            "volumeMounts": [
-                {"name": "model", "mountPath": _VOLUME},
-                {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
-            ],
+            "volumeMounts": [{"name": "model", "mountPath": _VOLUME}, _SCRIPTS_MOUNT],
         }
 
     @property
@@ -160,14 +170,11 @@ class EnginePod:
         prune = f'while sleep {_PRUNED_EVERY_S}; do python3 -I {_SCRIPTS}/{PRUNE} "$0" "$1"; done'
         container: dict[str, Json] = {
             "name": "kv-prune",
-            "image": self.request.image,
+            "image": self.engine.image,
             "command": ["/bin/sh", "-c", prune, str(mirror.kept), self._kv],
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
             "securityContext": container_security(writes=False),
-            "volumeMounts": [
-                {"name": "model", "mountPath": self._kv, "subPath": "kv"},
-                {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
-            ],
+            "volumeMounts": [{"name": "model", "mountPath": self._kv, "subPath": "kv"}, _SCRIPTS_MOUNT],
         }
         return [container]
 
@@ -175,23 +182,9 @@ class EnginePod:
     def _kv(self) -> str:
         return kv_folder(self.model.name)
 
-    def _mounts(self) -> Iterator[Json]:
-        yield {"name": "shm", "mountPath": _SHM}
-        yield {"name": "model", "mountPath": MODEL, "subPath": "model", "readOnly": True}
-        yield {"name": "model", "mountPath": _CACHE, "subPath": "cache"}
-        if self.request.workload.kv_mirror is not None:
-            yield {"name": "model", "mountPath": self._kv, "subPath": "kv"}
-        yield {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}
-
-    def _volumes(self) -> Iterator[Json]:
-        size = f"{self.shared_memory // GiB}Gi"
-        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-        yield {"name": "model", "persistentVolumeClaim": {"claimName": self.name}}
-        yield {"name": "scripts", "configMap": {"name": self.name}}
-
 
 def _whole(size: Bytes) -> Bytes:
-    """A multiple of 1 GiB."""
+    """Round up to a multiple of 1 GiB."""
     return -(-size // GiB) * GiB
 
 
@@ -218,7 +211,11 @@ _FETCHING_S = 6 * 3600  # a large model by a slow line
 
 def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
     """The manifests of an engine, in the order in which they are applied."""
-    return (_scripts(pod), _volume(pod), _network(pod), _service(pod), _group(pod) if pod.spans_nodes else _alone(pod))
+    found = leader_selector(pod.name) if pod.spans_nodes else selector(pod.name)
+    port: dict[str, Json] = {"name": "http", "port": ENGINE_PORT, "targetPort": "http"}
+    service: dict[str, Json] = {"spec": {"type": "ClusterIP", "selector": found, "ports": [port]}}
+    runs = _group(pod) if pod.spans_nodes else _alone(pod)
+    return (_scripts(pod), _volume(pod), _network(pod), _manifest(pod, "Service", "v1", service), runs)
 
 
 def _alone(pod: EnginePod) -> Mapping[str, Json]:
@@ -258,12 +255,6 @@ def _group(pod: EnginePod) -> Mapping[str, Json]:
     return _manifest(pod, "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", {"spec": spec})
 
 
-def _service(pod: EnginePod) -> Mapping[str, Json]:
-    found = leader_selector(pod.name) if pod.spans_nodes else selector(pod.name)
-    port: dict[str, Json] = {"name": "http", "port": ENGINE_PORT, "targetPort": "http"}
-    return _manifest(pod, "Service", "v1", {"spec": {"type": "ClusterIP", "selector": found, "ports": [port]}})
-
-
 def _network(pod: EnginePod) -> Mapping[str, Json]:
     """Let the gateway alone reach the engine's port, which answers many routes without a key, and pods of a group each
     other. The hub stays open while the engine serves, because a policy lasts as long as its pod.
@@ -299,19 +290,12 @@ def _volume(pod: EnginePod) -> Mapping[str, Json]:
 def _scripts(pod: EnginePod) -> Mapping[str, Json]:
     wanted: Mapping[str, Any] = pod.request.files[pod.model.name]
     listing = {name: wanted[name] for name in ("source", "revision", "files")}
-    data: dict[str, Json] = {
-        "model.json": json.dumps(listing, indent=1) + "\n",
-        **{name: files(room).joinpath(name).read_text("utf-8") for room, name in _programs(pod)},
-    }
-    return _manifest(pod, "ConfigMap", "v1", {"data": data})
-
-
-def _programs(pod: EnginePod) -> Iterator[tuple[str, str]]:
-    yield str(__package__), "fetch_model.py"
-    if pod.spans_nodes and pod.request.by_ray:
-        yield str(__package__), "ray_group.sh"
+    data: dict[str, Json] = {"model.json": json.dumps(listing, indent=1) + "\n"}
+    for name in ("fetch_model.py", *(["ray_group.sh"] if pod.spans_nodes and pod.request.by_ray else [])):
+        data[name] = files(__package__).joinpath(name).read_text("utf-8")
     if pod.request.workload.kv_mirror is not None:
-        yield "winhost.serving", PRUNE
+        data[PRUNE] = prune_program()
+    return _manifest(pod, "ConfigMap", "v1", {"data": data})
 
 
 def _manifest(pod: EnginePod, kind: str, api: str, body: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -26,15 +26,11 @@ _DRAIN_S = 90
 
 def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]:
     """The manifests of the gateway, in the order in which they are applied. Raises ValueError."""
-    config = _config(request)
-    keys = (_keys(request),) if request.keys else ()
-    return (config, *keys, _network(request), _service(request), _deployment(request, config))
-
-
-def _config(request: ClusterRequest) -> Mapping[str, Json]:
     settings = json.dumps(_settings(request), indent=1) + "\n"
     parse_settings(settings)
-    return _manifest(request, "ConfigMap", "v1", {"data": {**gateway_program(), "settings.json": settings}})
+    config = _manifest(request, "ConfigMap", "v1", {"data": {**gateway_program(), "settings.json": settings}})
+    keys = (_keys(request, settings),) if request.keys else ()
+    return (config, *keys, _network(request), _service(request), _deployment(request, config))
 
 
 def _settings(request: ClusterRequest) -> dict[str, Json]:
@@ -52,10 +48,10 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
     return {**listen, "plain_http_beyond_this_machine": True}
 
 
-def _keys(request: ClusterRequest) -> Mapping[str, Json]:
-    """The Secret with hashes, by which the gateway knows a key again and which nobody can use as one."""
+def _keys(request: ClusterRequest, settings: str) -> Mapping[str, Json]:
+    """The Secret with the hashes of keys: enough for the gateway to check a key, and useless as one."""
     text = "\n".join([*request.keys, ""])
-    check_key_names(json.dumps(_settings(request)), text)
+    check_key_names(settings, text)
     body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
     return manifest("Secret", "v1", request.keys_secret, request.namespace, body, GATEWAY)
 
@@ -124,6 +120,10 @@ def _pod(request: ClusterRequest) -> dict[str, Json]:
         ],
     }
     code: list[Json] = [{"key": name, "path": name} for name in gateway_program()]
+    secrets: list[Json] = [{"secret": {"name": request.keys_secret, "items": [{"key": "keys", "path": "keys"}]}}]
+    if request.tls_secret is not None:
+        items: list[Json] = [{"key": "tls.crt", "path": "certificate"}, {"key": "tls.key", "path": "key"}]
+        secrets.append({"secret": {"name": request.tls_secret, "items": items}})
     return {
         **pod_basics(),
         "terminationGracePeriodSeconds": _DRAIN_S,
@@ -134,17 +134,9 @@ def _pod(request: ClusterRequest) -> dict[str, Json]:
                 "name": "settings",
                 "configMap": {"name": GATEWAY, "items": [{"key": "settings.json", "path": "settings.json"}]},
             },
-            {"name": "keys", "projected": {"defaultMode": 0o440, "sources": _secrets(request)}},
+            {"name": "keys", "projected": {"defaultMode": 0o440, "sources": secrets}},
         ],
     }
-
-
-def _secrets(request: ClusterRequest) -> list[Json]:
-    sources: list[Json] = [{"secret": {"name": request.keys_secret, "items": [{"key": "keys", "path": "keys"}]}}]
-    if request.tls_secret is not None:
-        items: list[Json] = [{"key": "tls.crt", "path": "certificate"}, {"key": "tls.key", "path": "key"}]
-        sources.append({"secret": {"name": request.tls_secret, "items": items}})
-    return sources
 
 
 def _manifest(request: ClusterRequest, kind: str, api: str, body: Mapping[str, Json]) -> Mapping[str, Json]:

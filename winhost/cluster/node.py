@@ -64,7 +64,7 @@ PROGRAM = "/usr/local/bin/k3s"
 
 
 def config_file(request: NodeRequest) -> str:
-    """The token of a cluster that is joined is in a file of its own, which root alone reads."""
+    """The configuration of k3s. The token of a cluster to join is in a file of its own, which only root reads."""
     lines = ["# Written by winhost.", f"node-name: {request.node}", "node-label:", f"- {GPU_NODE}=true"]
     if request.wsl is not None:
         # All distros share one network, whose adapter this is.
@@ -78,7 +78,7 @@ def config_file(request: NodeRequest) -> str:
 
 
 def unit_file(request: NodeRequest) -> str:
-    """Pods outlive a restart of k3s, as its own installer has it."""
+    """The unit of k3s. Pods survive a restart of k3s, as with its own installer."""
     shared = ["# Pods see what is mounted later.", "ExecStartPre=-/bin/mount --make-rshared /"] if request.wsl else []
     return "\n".join(
         [
@@ -135,7 +135,14 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
     _refuse_another(facts)
     wide = [model.name for model in request.cluster.workload.models if model.parallel.nodes > 1]
     if wide and request.join is None:
-        raise _spans(facts.host, wide)
+        here = visible(facts.host)
+        raise RefusedError(
+            "SpansNodes",
+            what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {here} has one",
+            meaning="It also needs LeaderWorkerSet, which winhost does not install.",
+            hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
+            host=facts.host,
+        )
     entries = [*_node(request)]
     if request.join is None:
         manifests: list[Json] = [dict(each) for each in found.manifests]
@@ -149,7 +156,7 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
 
 
 def _refuse_another(facts: HostFacts) -> None:
-    """A node that winhost did not make. Raises RefusedError (AlreadyNode)."""
+    """Refuse a node that winhost did not make. Raises RefusedError (AlreadyNode)."""
     try:
         listens = {port.key["port"] for port in facts.all(ListeningPort)} & {*_OF_NODES}
         ours = any(file.state.source is not None for file in facts.all(ReleaseFile))
@@ -173,11 +180,8 @@ def _node(request: NodeRequest) -> Iterator[Json]:
     if request.join is not None:
         token = {"secret": request.join.token}
         yield entry("SecretFile", "The cluster's token", {"path": TOKEN}, token, "Root alone reads it.")
-    for title, path, text in (
-        ("Configuration of k3s", CONFIG, config_file(request)),
-        ("Unit of k3s", UNIT_FILE, unit_file(request)),
-    ):
-        yield file_entry(title, path, text, "A node of a cluster.")
+    yield file_entry("Configuration of k3s", CONFIG, config_file(request), "A node of a cluster.")
+    yield file_entry("Unit of k3s", UNIT_FILE, unit_file(request), "A node of a cluster.")
     starts: dict[str, Json] = {"enabled": "enabled", "active": True}
     yield entry("SystemdUnit", "k3s", {"unit": UNIT}, starts, "It starts with the machine.")
     node, why = {"node": request.node}, "Pods can be placed on it."
@@ -195,13 +199,3 @@ def _notes(request: NodeRequest) -> Iterator[str]:
         yield "the workload is not put into that cluster: winhost render kubernetes WORKLOAD prints its manifests"
     if request.wsl is not None:
         yield "WSL: all GPUs are one device to Kubernetes, swap is off, and bridged networking is preferred"
-
-
-def _spans(host: str, wide: list[str]) -> RefusedError:
-    return RefusedError(
-        "SpansNodes",
-        what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {visible(host)} has one",
-        meaning="It also needs LeaderWorkerSet, which winhost does not install.",
-        hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
-        host=host,
-    )

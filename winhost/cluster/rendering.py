@@ -31,12 +31,12 @@ from winhost.serving.containers import readable_yaml
 
 
 def stream(rendered: ManifestSet) -> str:
-    """All of it, for `kubectl apply -f -`; what there is to know stands above as comments."""
+    """One text for `kubectl apply -f -`, with the notes as comments above it."""
     return _comments(rendered.notes) + documents(rendered.manifests)
 
 
 def folder(rendered: ManifestSet) -> dict[str, str]:
-    """Texts by the names of files, one of them for `kubectl apply -k`."""
+    """The texts of files by their names, with a kustomization.yaml for `kubectl apply -k`."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -67,7 +67,9 @@ _OVER_NODES = "unverified: the engine of {0} spans nodes; it takes a cluster wit
 
 def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
     """facts: of the machine that is to be a node. Raises as `serving` does, RefusedError (NotInPods), ValueError."""
-    found = _served(facts, request)
+    # Each model by itself, because each has its GPUs to itself.
+    alone = replace(request.workload, deploy=Deploy.KUBERNETES, video=None)
+    found = [serving(facts, replace(alone, models=(model,)), path=request.path) for model in alone.models]
     variant = request.variant or found[0].variant
     judged = _judged(facts, request, variant)
     shared = path_of(variant) == "wsl2"
@@ -76,8 +78,10 @@ def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
         for model, each in zip(request.workload.models, found, strict=True)
     ]
     # Closed in both directions, but for what another policy allows.
+    marked: dict[str, Json] = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = manifest("Namespace", "v1", request.namespace, None, {}, "winhost", marked)
     files: dict[str, tuple[Mapping[str, Json], ...]] = {
-        "namespace.yaml": (_namespace(request), policy("closed", request.namespace, {}, [], [], "winhost"))
+        "namespace.yaml": (namespace, policy("closed", request.namespace, {}, [], [], "winhost"))
     }
     if request.device_plugin is not None:
         classes = (runtime_class(),) if request.runtime_class else ()
@@ -86,13 +90,8 @@ def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
     files[f"{GATEWAY}.yaml"] = gateway_manifests(request)
     if request.workload.video is not None and request.video_image is not None:
         files[f"{VIDEO}.yaml"] = video_manifests(request, request.video_image)
-    return ManifestSet(files, (*_notes(request, found), *_reasons(judged)))
-
-
-def _served(facts: HostFacts, request: ClusterRequest) -> list[Serving]:
-    """Each model by itself, because each has its GPUs to itself."""
-    workload = replace(request.workload, deploy=Deploy.KUBERNETES, video=None)
-    return [serving(facts, replace(workload, models=(model,)), path=request.path) for model in workload.models]
+    reasons = (f"{reason.sentence} [{reason.code}: {reason.observed}]" for each in judged for reason in each.reasons)
+    return ManifestSet(files, (*_notes(request, found), *reasons))
 
 
 def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[CapabilityVerdict]:
@@ -121,12 +120,6 @@ def _refused(host: str, variant: str, judged: CapabilityVerdict) -> RefusedError
         hint="Serve one model there, or without Kubernetes: deploy: units",
         host=host,
     )
-
-
-def _reasons(judged: list[CapabilityVerdict]) -> Iterator[str]:
-    for each in judged:
-        for reason in each.reasons:
-            yield f"{reason.sentence} [{reason.code}: {reason.observed}]"
 
 
 def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
@@ -162,8 +155,3 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
         if line.kind == "wslconfig":
             yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.reason.sentence}"
     yield from served.doubts
-
-
-def _namespace(request: ClusterRequest) -> Mapping[str, Json]:
-    marked: dict[str, Json] = {"pod-security.kubernetes.io/enforce": "restricted"}
-    return manifest("Namespace", "v1", request.namespace, None, {}, "winhost", marked)

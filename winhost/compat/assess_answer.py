@@ -23,7 +23,7 @@ from winhost.model.units import Bytes
 from winhost.sizing.engines import Missing
 from winhost.sizing.fit import WhatWouldFit
 from winhost.sizing.fit_changes import Fix
-from winhost.sizing.memory_places import BudgetLine, MemoryPlace
+from winhost.sizing.memories import BudgetLine, MemoryUse
 from winhost.sizing.placement import Placement
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class FullBudget:
     """The memory that a workload needs with an option: see Budget."""
 
     lines: tuple[BudgetLine, ...]
-    places: tuple[MemoryPlace, ...]
+    memories: tuple[MemoryUse, ...]
     placement: Placement
     missing: tuple[Missing, ...]
     fits: bool | None

@@ -182,7 +182,7 @@ def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, Ava
     """
     from winhost.compat.workload_rules import conflicts, is_safe_to_reload, with_levels
     from winhost.sizing.budget import budget
-    from winhost.sizing.host_memory import as_planned
+    from winhost.sizing.memories import as_planned
 
     memory = variant.available_memory and as_planned(variant.available_memory, workload)
 
@@ -247,7 +247,7 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
         about_memory = finding("gpu-memory.fit-unknown", lacking or "whether everything can be placed")
     elif found.may_fit is False:
         few = f"too few GPUs for {', '.join(found.placement.homeless)}" if found.placement.homeless else "too few GPUs"
-        full = ", ".join(place.where for place in found.places if place.may_fit is False) or few
+        full = ", ".join(memory.where for memory in found.memories if memory.may_fit is False) or few
         about_memory = finding("gpu-memory.does-not-fit", f"not enough memory in: {full}")
     else:
         about_memory = finding("gpu-memory.may-fit", "; ".join(found.deciding()))

@@ -13,7 +13,7 @@ from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, Workload
 from winhost.sizing.budget import Budget
 from winhost.sizing.engines import MemoryPart, engine, weights
-from winhost.sizing.memory_places import SHARED_WITH_WINDOWS
+from winhost.sizing.memories import SHARED_WITH_WINDOWS
 
 # 8.19e9 parameters in 16 bits on an A100, from pinned memory and from disk: the evidence `vllm-sleep-measured`.
 REPORTED = 2 * 8.19e9 / GB

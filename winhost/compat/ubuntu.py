@@ -17,9 +17,9 @@ from winhost.paths.disks import (
     has_room_on_esp,
     held_back,
     largest_gap,
+    made_on,
     of_windows,
     on_disk,
-    place_of,
     windows_disk,
     windows_partition,
 )
@@ -108,7 +108,7 @@ def changed_since_its_copy(facts: HostFacts) -> str | None:
 def no_space(facts: HostFacts) -> str | None:
     """No disk is empty, no free space is large enough, and Windows cannot give enough."""
     disk = windows_disk(facts)
-    if disk is None or disk.state.style != "GPT" or place_of(facts, LINUX_PARTITION) is not None:
+    if disk is None or disk.state.style != "GPT" or made_on(facts, LINUX_PARTITION) is not None:
         return None
     if _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
         return None
@@ -118,7 +118,7 @@ def no_space(facts: HostFacts) -> str | None:
 
 def windows_must_shrink(facts: HostFacts) -> str | None:
     """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
-    if place_of(facts, LINUX_PARTITION) is not None or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
+    if made_on(facts, LINUX_PARTITION) is not None or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
         return None
     return f"Windows can give {about(can_give(facts))}{_held(facts)}"
 

@@ -23,7 +23,7 @@ from winhost.model.path import SHARED, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
-from winhost.sizing.gpu_memory import is_first_v1
+from winhost.sizing.memories import is_first_v1
 
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
 
@@ -202,7 +202,7 @@ def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.budget is None:
         return None
     asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
-    there = sum(place.gpu is not None for place in case.budget.places)
+    there = sum(memory.gpu is not None for memory in case.budget.memories)
     if asked > there:
         return f"pods ask for {asked} GPU(s), and there are {there}"
     return None

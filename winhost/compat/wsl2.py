@@ -72,7 +72,7 @@ def fell_back(facts: HostFacts) -> str | None:
 
 def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
     """The networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
-    from winhost.wslconfig import effective  # only where WSL runs
+    from winhost.wslconfig.keys import effective  # only where WSL runs
 
     config = facts.of(WslConfig, vm.key)
     mode = effective((config and config.text) or "").get(("wsl2", "networkingMode"))

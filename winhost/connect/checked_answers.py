@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
 
-from winhost.connect.wire_errors import one_line
+from winhost.connect.wire_errors import RemoteError, bad_answer, one_line
 from winhost.core.answers import Json, RemoteFault
 from winhost.core.dataclass import dataclass
+from winhost.model.documents import plain
 from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.model.units import MiB, size
@@ -136,14 +137,33 @@ def parsed(text: str, count: int) -> list[Any]:
 
 def checked(answer: object, kind: type[A]) -> A | Refusal:
     """An answer as a kind has it, or why there is none. Raises NotTheAgents."""
+    if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
+        answer = _mended(answer)  # without half characters in the words of an error, the rest of it can be read
     try:
-        found: A | Refusal = _adapter(kind).validate_python(_readable(answer))
+        found: A | Refusal = _adapter(kind).validate_python(answer)
     except ValidationError as error:
-        faults = [
-            f"{_place(each['loc'])}{each['msg']}" for each in error.errors(include_url=False, include_input=False)
-        ]
+        faults = []
+        for each in error.errors(include_url=False, include_input=False):
+            position = ".".join(map(str, each["loc"][1:]))  # without the tag, which is ours
+            faults.append(f"{position}: {each['msg']}" if position else each["msg"])
         more = f"; and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
         raise NotTheAgents(one_line("; ".join(faults[:_FAULTS]) + more)[:500]) from None
+    return found
+
+
+def one_answer(host: str, text: str, kind: type[A], doing: str) -> A:
+    """Parse the one answer of a program that is no agent, such as that of `winhost probe`. Raises RemoteError."""
+    try:
+        (answer,) = parsed(text, 1)
+        found = checked(answer, kind)
+    except NotTheAgents as why:
+        raise bad_answer(host, str(why), doing) from None
+    if isinstance(found, FailedAnswer):
+        raise RemoteError(host, found.error, doing)
+    if not isinstance(found, kind):
+        raise bad_answer(host, "it says that it did not try", doing)
+    if unlike := not_text(plain(found)):
+        raise bad_answer(host, unlike, doing)
     return found
 
 
@@ -151,8 +171,8 @@ def not_text(value: Json) -> str | None:
     """Name a text that is not valid Unicode, or None: .NET allows lone surrogates, files and terminals do not."""
     if _is_unicode(value):
         return None
-    place, text = next((place, text) for place, text in _texts(value) if _HALF.search(text))
-    return f"{place} is '{visible(text)}', which is not Unicode text"
+    name, text = next((name, text) for name, text in _texts(value) if _HALF.search(text))
+    return f"{name} is '{visible(text)}', which is not Unicode text"
 
 
 @once
@@ -175,19 +195,6 @@ def _tag(answer: object) -> str | None:
     return next((name for name in ("unavailable", "drift") if name in answer), "failed")
 
 
-def _place(loc: tuple[int | str, ...]) -> str:
-    """The path of a value, without the tag, which is ours."""
-    parts = [str(part) for part in loc[1:]]
-    return f"{'.'.join(parts)}: " if parts else ""
-
-
-def _readable(answer: object) -> object:
-    """Replace half characters in the words of an error, so that the rest of it can be read."""
-    if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
-        return _mended(answer)
-    return answer
-
-
 def _mended(value: Json) -> Json:
     if isinstance(value, str):
         return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
@@ -207,17 +214,17 @@ def _is_unicode(value: Json) -> bool:
     return True
 
 
-def _texts(value: Json, place: str = "") -> Iterator[tuple[str, str]]:
+def _texts(value: Json, name: str = "") -> Iterator[tuple[str, str]]:
     """Every text in it, with the name of what it is."""
     if isinstance(value, str):
-        yield place, value
+        yield name, value
     elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield "a name", name
-            yield from _texts(each, name)
+        for inner, each in value.items():
+            yield "a name", inner
+            yield from _texts(each, inner)
     elif isinstance(value, list | tuple):
         for each in value:
-            yield from _texts(each, place)
+            yield from _texts(each, name)
 
 
 def _too_deep(document: Json) -> bool:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from winhost.connect.guard import Guard, place
+from winhost.connect.guard import Guard, shown_address
 from winhost.connect.logged import logged
 from winhost.connect.ssh_logon import SshConnection, connecting
 from winhost.connect.wire_errors import WireError, one_line
@@ -88,7 +88,7 @@ def sent_by_sftp(host: Host, path: str, source: Path, at: int, root: str = "") -
     if host.sftp is None:
         raise NotWritten(f"fleet.yaml has no hosts.{host.name}.sftp")
     name = f"{host.name}/sftp"
-    guard = Guard(name, place(host.sftp.address, host.sftp.port), timeouts="sftp")
+    guard = Guard(name, shown_address(host.sftp.address, host.sftp.port), timeouts="sftp")
     connection = SshConnection()
     try:
         if not _ON_DRIVE.fullmatch(path):

@@ -18,6 +18,8 @@ from winhost.model.units import MiB
 
 log = logging.getLogger(__name__)
 
+_DISCARD = 9  # a port that nothing is sent to: it is only asked which way leads there
+
 MOST = 8 * MiB  # what a host may send in answer to one call, with everything around it
 MOST_AT_ONCE = 1 * MiB  # and in one HTTP answer: WSMan is asked for less, and XML takes a hundred times its size
 _LEAST_S = 0.001
@@ -126,7 +128,7 @@ class Guarded(socket.socket):
         try:
             count = super().recv_into(*args)
         except TimeoutError:
-            self.guard.left()  # which it is that came first
+            self.guard.left()  # raises where the time of the whole call is over
             raise
         self.guard.took(count)
         return count
@@ -137,7 +139,7 @@ def guarded(kind: type[socket.socket], guard: Guard) -> type[Any]:
     return type(f"Guarded{kind.__name__}", (Guarded, kind), {"guard": guard})
 
 
-def place(address: str, port: int) -> str:
+def shown_address(address: str, port: int) -> str:
     """An address and its port, in words that keep them apart also for IPv6."""
     return f"{one_line(address)} port {port}"
 
@@ -166,7 +168,7 @@ def connected(
             made = kind(family, type_, protocol)  # fails for IPv6 where this system has none
             # A share for each address: one that swallows everything must not cost the others their turn.
             made.settimeout(max(_LEAST_S, (end - time.monotonic()) / (len(found) - number)))
-            with logged(log, guard.host, f"connect to {place(where[0], where[1])}", logging.DEBUG):
+            with logged(log, guard.host, f"connect to {shown_address(where[0], where[1])}", logging.DEBUG):
                 made.connect(where)
         except OSError as error:
             if made is not None:
@@ -176,6 +178,14 @@ def connected(
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return made
     raise _lost(guard, lost, refused, seconds)
+
+
+def own_address(toward: str) -> str:
+    """The address of the interface that leads to a host. Raises OSError where none does."""
+    family, kind, protocol, _, address = socket.getaddrinfo(toward, _DISCARD, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as asked:
+        asked.connect(address)
+        return str(asked.getsockname()[0]).partition("%")[0]
 
 
 def _looked_up(guard: Guard, address: str, port: int, end: float, lost: MakeError) -> Sequence[_Address]:

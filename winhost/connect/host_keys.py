@@ -4,6 +4,8 @@ first.
 
 import base64
 import binascii
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ from winhost.model.fleet import Login
 
 if TYPE_CHECKING:
     from paramiko import PKey  # type: ignore[import-untyped]  # it brings no types
+
+_SHOWN_WITHIN_S = 15
 
 # The algorithms by which keys of each type sign, in the order of preference.
 _ALGORITHMS = {
@@ -93,14 +97,31 @@ class KnownKeys:
 
 def known_keys(host: str, at: str, login: Login) -> KnownKeys:
     """The keys that the host may show. Raises UsageError: KeyUnusable."""
-    named = login.host_key_at or "ssh.host_key in fleet.yaml"
+    named = login.at("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
     if login.host_key is None:
-        assert login.known_hosts is not None
-        keys = _of_file(host, login.known_hosts, login.address, login.port)
+        keys = _of_file(host, login.known_hosts.expanduser(), login.address, login.port)
         return KnownKeys(host, at, keys, unknown=f"{named}, or in {visible(str(login.known_hosts))}")
     if login.host_key.startswith("SHA256:"):
         return KnownKeys(host, at, fingerprint=login.host_key)
     return KnownKeys(host, at, tuple(_public(host, line) for line in login.host_key.strip().split("\n")))
+
+
+def shown_host_key(address: str, port: int) -> str | None:
+    """Ask a machine for its Ed25519 key without logging on: as in a .pub file, without a comment; None where no SSH
+    server answers.
+    """
+    from paramiko import SSHException, Transport
+
+    with suppress(SSHException, EOFError, OSError), socket.create_connection((address, port), _SHOWN_WITHIN_S) as line:
+        transport = Transport(line)
+        try:
+            transport.get_security_options().key_types = ("ssh-ed25519",)
+            transport.start_client(timeout=_SHOWN_WITHIN_S)
+            key = transport.get_remote_server_key()
+            return f"{key.get_name()} {key.get_base64()}"
+        finally:
+            transport.close()
+    return None
 
 
 def _public(host: str, text: str) -> "PKey":
@@ -126,13 +147,13 @@ def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ..
         return ()
     except OSError as error:
         raise key_unusable(host, "known_hosts file", f"{path}: {error.strerror}") from None
-    revoked = {words[3] for words in lines if words[:1] == ["@revoked"] and len(words) > 3}
+    revoked = {fields[3] for fields in lines if fields[:1] == ["@revoked"] and len(fields) > 3}
     found = []
-    for words in lines:
-        if len(words) < 3 or words[0].startswith(("@", "#")) or words[2] in revoked:
+    for fields in lines:
+        if len(fields) < 3 or fields[0].startswith(("@", "#")) or fields[2] in revoked:
             continue
         try:
-            entry = HostKeyEntry.from_line(" ".join(words[:3]))
+            entry = HostKeyEntry.from_line(" ".join(fields[:3]))
         except SSHException:
             continue  # it is no key, so it vouches for nobody
         if entry and any(one == name or _is_hash_of(HostKeys, one, name) for one in entry.hostnames):

@@ -78,7 +78,13 @@ def _adapter(target: Host, guard: Guard) -> Any:
 def _check(target: Host, guard: Guard, response: "Response") -> None:
     """Before anything but its head was read. Raises Unreachable: Redirected, NoSession; AuthenticationFailed."""
     if response.status_code == 401:
-        _check_methods(target, guard, response.headers.get("WWW-Authenticate", ""))
+        # Without a method that we use, nobody tries any.
+        offers = response.headers.get("WWW-Authenticate", "")
+        offered = sorted({found for found in _METHODS if re.search(rf"(?:^|,)\s*{found}\b", offers, re.IGNORECASE)})
+        auth = target.transport.auth
+        ours = {"Basic"} if auth is Auth.BASIC else {"Negotiate", "NTLM"}
+        if offered and ours.isdisjoint(offered):
+            raise no_common_method(guard.host, offered, auth.value, at=guard.at)
     if 300 <= response.status_code < 400:
         to = one_line(response.headers.get("Location", "nowhere"))[:300]
         detail = f"it answered with a redirect (HTTP {response.status_code}) to {to}"
@@ -90,14 +96,6 @@ def _check(target: Host, guard: Guard, response: "Response") -> None:
         # A megabyte of it may be a gigabyte.
         detail = f"it answered in an encoding that it was not asked for ({one_line(coding)[:40]})"
         raise no_session(guard.host, detail, at=guard.at, failure=Failure.NOT_WSMAN)
-
-
-def _check_methods(target: Host, guard: Guard, offers: str) -> None:
-    """Check that the host offers an authentication method that we use: without one, nobody tries any."""
-    offered = sorted({found for found in _METHODS if re.search(rf"(?:^|,)\s*{found}\b", offers, re.IGNORECASE)})
-    ours = {"Basic"} if target.transport.auth is Auth.BASIC else {"Negotiate", "NTLM"}
-    if offered and ours.isdisjoint(offered):
-        raise no_common_method(guard.host, offered, target.transport.auth.value, at=guard.at)
 
 
 def _pools(target: Host, guard: Guard) -> dict[str, Any]:

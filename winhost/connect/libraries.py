@@ -8,7 +8,7 @@ from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisc
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from winhost.connect.guard import place
+from winhost.connect.guard import shown_address
 from winhost.connect.http import trusted
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
@@ -23,6 +23,7 @@ from winhost.connect.wire_errors import (
     no_session,
     one_line,
 )
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import Host
 from winhost.model.wsman import kind_of
@@ -41,21 +42,34 @@ _DISTRUST = {
 }
 
 
+@dataclass(frozen=True)
+class ReadError:
+    """An error of a library. detail: the host's own words, where it had some, on one line; denied: the logon itself
+    succeeded, and the host then denied access.
+    """
+
+    detail: str
+    failure: Failure
+    refused: bool = False
+    denied: bool = False
+
+
 class Library(Protocol):
     """The errors of one library. They are imported with it, and only when it is used."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
 
-    def refuses_logon(self, error: Exception) -> bool: ...
+    def read(self, error: Exception) -> ReadError: ...
 
-    def denies(self, error: Exception) -> bool:
-        """Tell whether the logon itself succeeded and the host then denied access."""
 
-    def failure(self, error: Exception) -> Failure: ...
-
-    def describe(self, error: Exception) -> str:
-        """The host's words where it had some, on one line."""
+def read_fault(detail: str, *, fault: object = None, status: int | None = None, refused: bool = False) -> ReadError:
+    """Tell what an error is, by its text, the code of its WSMan fault, and the HTTP status."""
+    kind = kind_of(fault)
+    failure = Failure.STARTING if status in (429, 500, 502, 503, 504) else Failure.NOT_WSMAN
+    if fault is not None:
+        failure = Failure.BUSY if kind == "busy" else Failure.ENDPOINT
+    return ReadError(detail, failure, refused or kind == "denied", kind == "denied")
 
 
 def translated(library: Library, target: Host, lost: Lost, action: Callable[[], T]) -> T:
@@ -94,7 +108,7 @@ def quieten() -> None:
 
 def at(target: Host) -> str:
     """The address and port that errors name."""
-    return place(target.address, target.transport.port)
+    return shown_address(target.address, target.transport.port)
 
 
 def check_bundle(target: Host) -> None:
@@ -130,10 +144,17 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
         return certificate_refused(target.name, one_line(cause), at=at(target), distrust=distrust)
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
         return TimedOut(target.name, one_line(cause), at=at(target), opening=lost is Unreachable)
-    if library.refuses_logon(error):
-        return _logon_refused(library, target, lost, error)
+    found = library.read(error)
+    if found.refused and lost is SessionDropped:
+        # The logon was good when the session began: a new session shall tell whether it still is.
+        return lost(target.name, found.detail, at=at(target))
+    if found.refused:
+        transport = target.transport
+        reason = f"{found.detail} ({'https' if transport.tls else 'http'}, port {transport.port})"
+        where = transport.at("password")
+        return AuthenticationFailed(target.name, reason, where, at=at(target), denied=found.denied)
     if isinstance(error, library.errors):
-        return _session_lost(target, lost, library.describe(error), library.failure(error))
+        return _session_lost(target, lost, found.detail, found.failure)
     return _cut(target, lost, cause)
 
 
@@ -169,17 +190,6 @@ def _speaks_tls(target: Host, cause: BaseException) -> bool:
         return False
 
 
-def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
-    if lost is SessionDropped:
-        # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, library.describe(error), at=at(target))
-    transport = target.transport
-    scheme = f"{'https' if transport.tls else 'http'}, port {transport.port}"
-    reason = f"{library.describe(error)} ({scheme})"
-    denied = library.denies(error)
-    return AuthenticationFailed(target.name, reason, transport.password_at, at=at(target), denied=denied)
-
-
 def _session_lost(target: Host, lost: Lost, reason: str, failure: Failure) -> WireError:
     if lost is Unreachable:
         return no_session(target.name, reason, at=at(target), failure=failure)
@@ -191,15 +201,6 @@ def only_output(host: str, outputs: Sequence[object]) -> str:
     if len(outputs) == 1 and isinstance(outputs[0], str):
         return outputs[0]
     raise bad_answer(host, f"{len(outputs)} outputs, where one text was expected", "Invoke-Winhost")
-
-
-def failure_of(status: int | None, code: object) -> Failure:
-    """The kind of trouble that an HTTP status or a WSMan fault tells of."""
-    if kind_of(code) == "busy":
-        return Failure.BUSY
-    if code is not None:
-        return Failure.ENDPOINT
-    return Failure.STARTING if status in (429, 500, 502, 503, 504) else Failure.NOT_WSMAN
 
 
 def _innermost(error: BaseException) -> BaseException:

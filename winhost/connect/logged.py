@@ -43,8 +43,8 @@ def failure(error: BaseException | None) -> str:
 
 def brief(text: object) -> str:
     """Shorten text that a host or the author of a file named: it may be long or hold half a character."""
-    words = visible(str(text))
-    return words if len(words) <= LONGEST else f"{words[:LONGEST]}…"
+    shown = visible(str(text))
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
 
 
 def doing_of(call: Mapping[str, Json]) -> str:
@@ -57,11 +57,11 @@ def named(calls: Sequence[Mapping[str, Json]]) -> str:
     if len(calls) > 1:
         return f"get {len(calls)} resources"
     (call,) = calls
-    words = [doing_of(call)]
-    words += [f"{name}={brief(value)}" for name, value in (call.get("key") or {}).items()]
-    words += [f"({', '.join(call['desired'])})"] if call.get("desired") else []
-    words += [f"from byte {call['piece']['at']:,}"] if call.get("piece") else []
-    return visible(" ".join(words))
+    parts = [doing_of(call)]
+    parts += [f"{name}={brief(value)}" for name, value in (call.get("key") or {}).items()]
+    parts += [f"({', '.join(call['desired'])})"] if call.get("desired") else []
+    parts += [f"from byte {call['piece']['at']:,}"] if call.get("piece") else []
+    return visible(" ".join(parts))
 
 
 def refusals(calls: Sequence[Mapping[str, Json]], answers: Sequence[object]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A file for one host at an HTTP address that nobody can guess, for as long as it is sent.
+"""Offer a file to one host at an HTTP address that nobody can guess, for as long as it is sent.
 
 Plain HTTP, because the host knows the file's SHA-256 from the plan and takes no other.
 """
@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from winhost.connect.guard import own_address
 from winhost.connect.logged import logged
-from winhost.connect.way_there import own_address
 from winhost.model.fleet import in_url
 from winhost.web.served import served
 
@@ -33,12 +33,12 @@ def offered(path: Path, toward: str) -> Iterator[str]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, place: tuple[str, int], path: Path) -> None:
-        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    def __init__(self, address: tuple[str, int], path: Path) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.path = path
         self.secret = f"/{secrets.token_hex(32)}"
-        super().__init__(place, _Handler)
-        self.url = f"http://{in_url(place[0])}:{self.server_port}{self.secret}"
+        super().__init__(address, _Handler)
+        self.url = f"http://{in_url(address[0])}:{self.server_port}{self.secret}"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
-from winhost.connect.libraries import at, check_bundle, failure_of, only_output, quieten, translated
+from winhost.connect.libraries import ReadError, at, check_bundle, only_output, quieten, read_fault, translated
 from winhost.connect.sent_parts import Scripts, ask
-from winhost.connect.wire_errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
+from winhost.connect.wire_errors import RemoteError, SessionDropped, Unreachable, one_line
 from winhost.core.answers import RemoteFault
 from winhost.model.fleet import Auth, Host
-from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
-    from pypsrp.powershell import PowerShell
     from pypsrp.wsman import WSMan
 
 
@@ -73,7 +71,11 @@ class PsrpWire:
         else:
             shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
-        self._wait_for(shell)
+        shell.begin_invoke()
+        while shell.state == PSInvocationState.RUNNING:
+            left = self._guard.left()
+            ends_first = left < self._target.transport.operation_timeout
+            shell.poll_invoke(timeout=ceil(left) if ends_first else None)
         self._in_use = False
         if shell.state == PSInvocationState.STOPPED:
             raise SessionDropped(self.host, "the call was stopped on the host", at=self._guard.at)
@@ -82,18 +84,9 @@ class PsrpWire:
         self._there |= {*unsent}
         return only_output(self.host, list(shell.output))
 
-    def _wait_for(self, shell: "PowerShell") -> None:
-        from pypsrp.complex_objects import PSInvocationState
-
-        shell.begin_invoke()
-        while shell.state == PSInvocationState.RUNNING:
-            left = self._guard.left()
-            ends_first = left < self._target.transport.operation_timeout
-            shell.poll_invoke(timeout=ceil(left) if ends_first else None)
-
 
 def _serialized(scripts: str) -> Any:
-    """The text as an element, which pypsrp takes in the place of a text.
+    """The text as an element, which pypsrp takes instead of a text.
 
     pypsrp would look at each character, and write a line's end as `_x000A_`: 6 bytes more in each of 5,000 lines. XML
     keeps a line feed as it is, and the parts have no other character that PowerShell wants escaped.
@@ -154,28 +147,15 @@ class Pypsrp:
 
         self.errors = (WinRMError,)
 
-    def refuses_logon(self, error: Exception) -> bool:
-        from pypsrp.exceptions import AuthenticationError, WSManFaultError
+    def read(self, error: Exception) -> ReadError:
+        from pypsrp.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
         from spnego.exceptions import SpnegoError
 
-        denied = isinstance(error, WSManFaultError) and kind_of(error.code) == "denied"
-        return denied or isinstance(error, AuthenticationError | SpnegoError)
-
-    def denies(self, error: Exception) -> bool:
-        return kind_of(getattr(error, "code", None)) == "denied"
-
-    def failure(self, error: Exception) -> Failure:
-        from pypsrp.exceptions import WinRMTransportError, WSManFaultError
-
-        if isinstance(error, WSManFaultError):
-            return failure_of(None, error.code)
-        return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
-
-    def describe(self, error: Exception) -> str:
-        from pypsrp.exceptions import WinRMTransportError, WSManFaultError
-
         if isinstance(error, WinRMTransportError):
-            return f"HTTP {error.code}"
-        if isinstance(error, WSManFaultError) and isinstance(error.code, int):
-            return f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
-        return one_line(error)[:300]
+            return read_fault(f"HTTP {error.code}", status=error.code)
+        detail = one_line(error)[:300]
+        if not isinstance(error, WSManFaultError):
+            return read_fault(detail, refused=isinstance(error, AuthenticationError | SpnegoError))
+        if isinstance(error.code, int):
+            detail = f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
+        return read_fault(detail, fault=error.code)

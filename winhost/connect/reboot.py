@@ -7,15 +7,8 @@ from typing import Any
 
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.logged import brief, log_retry, logged
-from winhost.connect.patience import Patience
-from winhost.connect.wire_errors import (
-    AuthenticationFailed,
-    RemoteError,
-    SessionDropped,
-    TimedOut,
-    Unreachable,
-    WireError,
-)
+from winhost.connect.patience import NOT_REACHED, Patience
+from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, TimedOut, WireError
 
 log = logging.getLogger(__name__)
 
@@ -49,28 +42,28 @@ def wait(
 
     A refused logon is waited out too: services that check it start late. Raises WireError: NotBack.
     """
-    from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
-
-    waiting = (Unreachable, SessionDropped, TimedOut, AuthenticationFailed, RemoteError, _NotYet)
-    back_off = wait_exponential_jitter(multiplier=patience.first, max=patience.longest, jitter=patience.first)
     end = time.monotonic() + patience.deadline
 
-    def left() -> float:
-        return max(0.0, end - time.monotonic())
+    def tell(attempt: Any) -> None:
+        match attempt.outcome.exception():
+            case _NotYet() as error:
+                reason = str(error)
+            case AuthenticationFailed():
+                reason = "up, refuses the logon as yet"
+            case RemoteError():
+                reason = "up, cannot say yet how far it is"
+            case _:
+                reason = "no answer yet"
+        log_retry(log, connector.host, reason, attempt)
+        progress(reason)
 
-    retrying = Retrying(
-        retry=retry_if_exception_type(waiting),
-        wait=lambda attempt: min(back_off(attempt), left()),
-        stop=stop_after_delay(patience.deadline),
-        before_sleep=lambda attempt: _tell(attempt, connector.host, progress),
-    )
+    waiting = (*NOT_REACHED, AuthenticationFailed, RemoteError, _NotYet)
     try:
         with logged(log, connector.host, f"restart from boot {brief(old_boot)}") as more:
-            agent, boot = retrying(_look, connector, old_boot, left)
+            agent, boot = patience.ask(lambda: _look(connector, old_boot, end), tell, waiting)
             more.append(f"now boot {brief(boot)}")
         return agent, boot
-    except RetryError as error:
-        last = error.last_attempt.exception()
+    except waiting as last:
         raise WireError(
             "NotBack",
             what=f"{connector.host} was not back {patience.deadline:.0f} s after its restart: {last}",
@@ -81,27 +74,10 @@ def wait(
         ) from last
 
 
-def _tell(attempt: Any, host: str, progress: Callable[[str], None]) -> None:
-    reason = _reason(attempt)
-    log_retry(log, host, reason, attempt)
-    progress(reason)
-
-
-def _reason(attempt: Any) -> str:
-    match attempt.outcome.exception():
-        case _NotYet() as error:
-            return str(error)
-        case AuthenticationFailed():
-            return "up, refuses the logon as yet"
-        case RemoteError():
-            return "up, cannot say yet how far it is"
-        case _:
-            return "no answer yet"
-
-
-def _look(connector: Connector, old_boot: str, left: Callable[[], float]) -> tuple[Agent, str]:
+def _look(connector: Connector, old_boot: str, end: float) -> tuple[Agent, str]:
+    """Open a session of another boot that is ready. Raises _NotYet and what `open` raises."""
     agent = connector.open()
-    hurried = Agent(agent.wire, min(agent.call_timeout, left()), system=agent.system)
+    hurried = Agent(agent.wire, min(agent.call_timeout, max(0.0, end - time.monotonic())), system=agent.system)
     ready = _READY[agent.system]
     try:
         boot = hurried.boot()

@@ -7,13 +7,12 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from threading import Timer
 from typing import Any
 
 from winhost.connect.agent import Agent, Fits, anything
-from winhost.connect.guard import Guard, place
+from winhost.connect.guard import Guard, shown_address
 from winhost.connect.logged import brief, logged
 from winhost.connect.ssh_logon import SshConnection, no_shell
 from winhost.connect.sudo import SudoLogon, program_as_root
@@ -21,7 +20,7 @@ from winhost.connect.this_linux import AT, ThisLinux
 from winhost.connect.tunnel import NotJoined, SshWay
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
 from winhost.core.dataclass import dataclass
-from winhost.model.fleet import LinuxHost, Login, Sudo
+from winhost.model.fleet import LinuxHost
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +37,6 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # what a shell says of a program that it
 _SUDO_PATIENCE = 3  # times the silence allowed: where no name server answers, sudo looks for its own host for 20 s
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshTarget(Login):
-    """A Linux machine and how it is entered. jump: through which other one; sudo: how its user becomes root; timeouts:
-    the part of the host in fleet.yaml that has them; here: it is this computer, and SSH is not needed.
-    """
-
-    name: str
-    user: str = "root"
-    jump: Login | None = None
-    sudo: Sudo | None = None
-    timeouts: str = "transport"
-    here: bool = False
-
-
-def target_of(host: LinuxHost) -> SshTarget:
-    """The SSH target of a Linux of its own."""
-    login = {each.name: getattr(host.login, each.name) for each in fields(host.login)}
-    return SshTarget(name=host.name, jump=host.jump, sudo=host.sudo, timeouts="ssh", here=host.here, **login)
-
-
 @dataclass(frozen=True)
 class SshConnector:
     """Opens sessions on one machine.
@@ -65,7 +44,7 @@ class SshConnector:
     `program`: the agent's text with its last line, which serves requests; `fits`: see Agent.
     """
 
-    target: SshTarget
+    target: LinuxHost
     program: str
     fits: Fits = anything
 
@@ -79,7 +58,7 @@ class SshConnector:
         Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
         target = self.target
-        way = AT if target.here else f"ssh, {place(target.address, target.port)}"
+        way = AT if target.here else f"ssh, {shown_address(target.address, target.port)}"
         with logged(log, target.name, f"open {way}, as {brief(target.user)}"):
             wire = SshWire(target, self.program)
         agent = Agent(wire, target.call_timeout, self.fits, "linux")
@@ -93,13 +72,13 @@ class SshWire:
     hear: is told what it waits for.
     """
 
-    def __init__(self, target: SshTarget, program: str) -> None:
+    def __init__(self, target: LinuxHost, program: str) -> None:
         self.host = target.name
         self.hear: Callable[[str], None] = lambda text: None
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
-        at = AT if target.here else place(target.address, target.port)
+        at = AT if target.here else shown_address(target.address, target.port)
         self._guard = Guard(target.name, at, timeouts=target.timeouts)
         self._client: SshConnection | ThisLinux = ThisLinux() if target.here else SshConnection()
         self._guard.begin(target.call_timeout, opening=True)
@@ -137,7 +116,7 @@ class SshWire:
         if target.here:
             return None
         key = target.key.target if target.key and target.key.scheme == "file" else None
-        over = f"{jump.user}@{place(jump.address, jump.port)}" if jump else None
+        over = f"{jump.user}@{shown_address(jump.address, jump.port)}" if jump else None
         return SshWay(target.user, target.address, target.port, key, over)
 
     def tunnel(self, address: str, port: int) -> socket.socket:
@@ -149,7 +128,7 @@ class SshWire:
             raise Unreachable(
                 self.host,
                 str(refused),
-                at=place(address, port),
+                at=shown_address(address, port),
                 code="NotTunnelled",
                 problem="did not connect winhost further",
                 meaning="sshd there let winhost in and refused the connection, or nothing listens at that address.",
@@ -169,10 +148,10 @@ class SshWire:
 
     def _start(self) -> Any:
         target, token = self._target, secrets.token_hex(16)
-        command = program_as_root(target.sudo, token, _AS_ROOT) if target.sudo else START
+        command = program_as_root(target, token, _AS_ROOT) if target.sudo else START
         channel = self._client.start(command, target, self._guard)
         if target.sudo:
-            logon = SudoLogon(self.host, target.user, target.sudo, token, self._at)
+            logon = SudoLogon(target, token, self._at)
             with logged(log, self.host, "become root with sudo"):
                 logon.become_root(channel, self._guard.cap(_SUDO_PATIENCE * target.operation_timeout))
         return channel
@@ -180,7 +159,9 @@ class SshWire:
     def _ask(self, request: str, within: float) -> str:
         self._guard.begin(within)
         try:
-            self._send((self._unsent + request + "\n").encode("ascii"))
+            data = (self._unsent + request + "\n").encode("ascii")
+            while data:
+                data = data[self._within_silence(partial(self._channel.send, data), "it takes nothing") :]
         except OSError:
             if not self._channel.closed:
                 raise
@@ -198,17 +179,16 @@ class SshWire:
     def _at(self) -> str:
         return self._guard.at
 
-    def _send(self, data: bytes) -> None:
-        while data:
-            sent: int = self._within_silence(partial(self._channel.send, data), "it takes nothing")
-            data = data[sent:]
-
     def _line(self) -> bytes:
         """The next line that is no sign of life."""
         while True:
             line, ended, rest = self._received.partition(b"\n")
             if not ended:
-                self._received = line + self._more()
+                received: bytes = self._within_silence(partial(self._channel.recv, 65536), "no sign of life")
+                if not received:
+                    raise self._ended()
+                self._guard.took(len(received))
+                self._received = line + received
                 continue
             self._received = rest
             if line.startswith(_WAITS):
@@ -222,13 +202,6 @@ class SshWire:
             said = json.loads(line).get("waiting")
             if isinstance(said, str):
                 self.hear(one_line(said)[:200])
-
-    def _more(self) -> bytes:
-        received: bytes = self._within_silence(partial(self._channel.recv, 65536), "no sign of life")
-        if not received:
-            raise self._ended()
-        self._guard.took(len(received))
-        return received
 
     def _within_silence(self, act: Callable[[], Any], what: str) -> Any:
         silence = self._target.operation_timeout

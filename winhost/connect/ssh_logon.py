@@ -5,13 +5,13 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import field
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from winhost.connect.guard import Guard, connected, place
+from winhost.connect.guard import Guard, connected, shown_address
 from winhost.connect.host_keys import HostKeyRefused, KnownKeys, key_unusable, known_keys
 from winhost.connect.tunnel import NotJoined, joined
 from winhost.connect.wire_errors import (
@@ -86,7 +86,7 @@ class SshConnection:
         if jump is None:
             self._log_on(login, guard, lambda: _tcp(login, guard))
             return
-        at = place(jump.address, jump.port)
+        at = shown_address(jump.address, jump.port)
         first = Guard(f"{name}/jump", at, timeouts=guard.timeouts)
         first.begin(login.call_timeout, opening=True)
         self._log_on(jump, first, lambda: _tcp(jump, first))
@@ -189,9 +189,25 @@ def _log_on(
 ) -> None:
     from paramiko import AuthenticationException
 
+    key, password = proof
+    seconds = login.connect_timeout
     client.set_missing_host_key_policy(known)
     try:
-        _connect(client, login, known, proof, sock)
+        client.connect(
+            login.address,
+            port=login.port,
+            username=login.user,
+            pkey=key,
+            password=password.reveal() if password else None,
+            sock=sock,
+            timeout=seconds,
+            banner_timeout=seconds,
+            auth_timeout=seconds,
+            channel_timeout=seconds,
+            disabled_algorithms=known.unasked,
+            allow_agent=login.agent,
+            look_for_keys=False,
+        )
     except AuthenticationException:
         cut = _cut(client, login, guard)
         if cut is None:
@@ -212,28 +228,6 @@ def _cut(client: "SSHClient", login: Login, guard: Guard) -> Unreachable | None:
     said = one_line(banner.decode("utf-8", "replace"))[:300]
     detail = f"it closed the connection while user {visible(login.user)} logged on"
     return no_shell(guard.host, f"{detail}, and said: {said}" if said else detail, at=guard.at)
-
-
-def _connect(
-    client: "SSHClient", login: Login, known: KnownKeys, proof: tuple["PKey | None", Secret | None], sock: Any
-) -> None:
-    key, password = proof
-    seconds = login.connect_timeout
-    client.connect(
-        login.address,
-        port=login.port,
-        username=login.user,
-        pkey=key,
-        password=password.reveal() if password else None,
-        sock=sock,
-        timeout=seconds,
-        banner_timeout=seconds,
-        auth_timeout=seconds,
-        channel_timeout=seconds,
-        disabled_algorithms=known.unasked,
-        allow_agent=login.agent,
-        look_for_keys=False,
-    )
 
 
 def connecting(login: Login, guard: Guard, action: Callable[[], T], known: KnownKeys | None = None) -> T:
@@ -264,7 +258,9 @@ def _ours(login: Login, guard: Guard, error: Exception, late: bool, known: Known
     if isinstance(error, AuthenticationException) and not late:
         shown = {"this key": login.key, "any key of the ssh-agent": login.agent, "this password": login.password}
         proof = " or ".join(name for name, given in shown.items() if given)
-        return key_refused(guard.host, f"user {visible(login.user)}", login.key_at, at=guard.at, proof=proof)
+        return key_refused(
+            guard.host, f"user {visible(login.user)}", login.at("key", "password", "agent"), at=guard.at, proof=proof
+        )
     return no_shell(guard.host, one_line(error) or type(error).__name__, at=guard.at)
 
 
@@ -278,21 +274,14 @@ def load_paramiko() -> None:
     """Import paramiko without `invoke`, which it needs only to run the programs of an ssh_config, a file that we never
     let it read. That saves half of the time of the import.
     """
-    with _left_out("invoke"):
-        import paramiko  # noqa: F401
-
-
-@contextmanager
-def _left_out(name: str) -> Iterator[None]:
-    """Keep this module from being imported meanwhile."""
-    before = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment]  # how Python itself says that
+    before = sys.modules.get("invoke")
+    sys.modules["invoke"] = None  # type: ignore[assignment]  # how Python itself says that it cannot be imported
     try:
-        yield
+        import paramiko  # noqa: F401
     finally:
-        del sys.modules[name]
+        del sys.modules["invoke"]
         if before is not None:
-            sys.modules[name] = before
+            sys.modules["invoke"] = before
 
 
 def _refuse_empty_agent(host: str, login: Login) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from winhost.connect.wire_errors import AuthenticationFailed, one_line
 from winhost.core.dataclass import dataclass
-from winhost.model.fleet import Sudo
+from winhost.model.fleet import LinuxHost
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _PAUSE_S = 0.02
@@ -46,11 +46,11 @@ _ADVICE = {
 }
 
 
-def program_as_root(sudo: Sudo, token: str, python: str) -> str:
+def program_as_root(linux: LinuxHost, token: str, python: str) -> str:
     """The command. python: a program that prints its argument once it runs; token: random, so that no output of the
     host can pass for it.
     """
-    how = f"-k -S -p {token}" if sudo.password else "-n"
+    how = f"-k -S -p {token}" if linux.sudo_password else "-n"
     return f"exec env LC_ALL=C sudo {how} -- {python} {token}"
 
 
@@ -58,9 +58,7 @@ def program_as_root(sudo: Sudo, token: str, python: str) -> str:
 class SudoLogon:
     """One start of a program by sudo, on an open channel. Raises AuthenticationFailed, UsageError."""
 
-    host: str
-    user: str
-    sudo: Sudo
+    linux: LinuxHost
     token: str
     at: str
     _said: bytes = field(default=b"", init=False)
@@ -88,10 +86,10 @@ class SudoLogon:
         raise self._refused("SudoSilent")
 
     def _answer(self, channel: Any) -> None:
-        assert self.sudo.password is not None
-        password = self.sudo.password.resolve().reveal()
+        assert self.linux.sudo_password is not None
+        password = self.linux.sudo_password.resolve().reveal()
         if "\n" in password or "\0" in password:
-            raise self.sudo.password.unreadable("it has several lines, and sudo reads one")
+            raise self.linux.sudo_password.unreadable("it has several lines, and sudo reads one")
         lost = False
         try:
             channel.sendall((password + "\n").encode())
@@ -114,13 +112,14 @@ class SudoLogon:
 
     def _refused(self, code: str) -> AuthenticationFailed:
         meaning, hint = _ADVICE[code]
+        linux = self.linux
         said = self._said.replace(self.token.encode(), b"").decode("utf-8", "replace").strip()
-        at = self.sudo.password_at or "ssh.sudo_password in fleet.yaml"
+        at = linux.at("sudo_password") or "ssh.sudo_password in fleet.yaml"
         return AuthenticationFailed(
-            self.host,
-            f"sudo, for user {one_line(self.user)}{': ' if said else ''}{one_line(said)[-200:]}",
+            linux.name,
+            f"sudo, for user {one_line(linux.user)}{': ' if said else ''}{one_line(said)[-200:]}",
             at=self.at,
             code=code,
             meaning=meaning,
-            hint=f"{hint.format(user=self.user, at=at)}; then: winhost detect {self.host.partition('/')[0]}",
+            hint=f"{hint.format(user=linux.user, at=at)}; then: winhost detect {linux.name.partition('/')[0]}",
         )

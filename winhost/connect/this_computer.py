@@ -38,13 +38,17 @@ class LocalWire:
         return ask(self._scripts, request, lambda parts, request: self._run(self._scripts.text(parts), request, within))
 
     def _run(self, script: str, request: str, within: float) -> str:
+        # Out of reach of Ctrl-C: winhost stops after a step, and the step goes on.
+        apart: dict[str, Any] = {"start_new_session": True}
+        if os.name == "nt":
+            apart = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
         try:
             process = subprocess.Popen(  # noqa: S603 - Windows' own, no shell
                 [self._program, *OPTIONS, encoded_command()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                **_unhurt_by_ctrl_c(),
+                **apart,
             )
         except OSError as error:
             raise SessionDropped(self.host, f"powershell.exe cannot be started ({error.strerror})", at=_AT) from None
@@ -61,13 +65,6 @@ class LocalWire:
 
     def close(self) -> None:
         """Nothing is open between two calls."""
-
-
-def _unhurt_by_ctrl_c() -> dict[str, Any]:
-    """Keep Ctrl-C from the process: winhost stops after a step, and the step goes on."""
-    if os.name == "nt":
-        return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-    return {"start_new_session": True}
 
 
 def local_powershell() -> str | None:

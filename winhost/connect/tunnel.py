@@ -35,8 +35,8 @@ class SshWay:
     jump: str | None = None
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Behind `ssh`."""
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of `ssh` that lead there."""
         key = ("-i", self.key) if self.key else ()
         jump = ("-J", self.jump) if self.jump else ()
         return (*key, *jump, "-p", str(self.port), f"{self.user}@{self.address}")

@@ -1,25 +1,27 @@
 """The SSH addresses of a Windows host's Linux, as Windows tells them: the distro of its WSL, or a guest of ours."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from winhost.connect.ssh import SshTarget
-from winhost.connect.wire_errors import NotAvailable, Unreachable, linux_not_running, one_line
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh_logon import not_there
+from winhost.connect.wire_errors import NotAvailable, Unreachable, WireError, linux_not_running, one_line
 from winhost.core.answers import Json, Record
 from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host, Ssh, Sudo
+from winhost.model.fleet import Host, LinuxHost, Ssh
 
-ACCESS = "WslAccess"  # the resource that tells where a distro lets us in, and what it will show
-FORWARD = "PortForward"  # the resource that tells how Windows leads there, where it has to
-SEED = "VmSeed"  # the resource that tells the same of a guest: by its seed it has that from us
+ACCESS = "WslAccess"  # tells where a distro lets winhost in, and which host key it shows
+FORWARD = "PortForward"  # tells through which port Windows leads there, where it has to
+SEED = "VmSeed"  # tells of a guest what WslAccess tells of a distro: both come from its seed
 POWER = "VmPower"
 RUNNING = "RunningSystem"
-BESIDE = "UbuntuInstaller"  # the resource that tells the same of a Linux that runs when Windows does not
+BESIDE = "UbuntuInstaller"  # tells the same of a Linux that takes turns with Windows
 TELLING = (ACCESS, FORWARD, SEED, POWER, BESIDE)
 _SSH_PORT = 22
 
+T = TypeVar("T")
 Answers = Mapping[str, Answer]
 
 
@@ -71,9 +73,9 @@ def running_guests(answers: Answers) -> tuple[Record, ...]:
     )
 
 
-def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, ...]:
-    """The places at which a host's one Linux may be found; what answers there must show its key. None where a guest has
-    no address yet. Raises NotAvailable, UsageError.
+def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[LinuxHost, ...]:
+    """The addresses at which a host's one Linux may be found; what answers there must show its key. None where a guest
+    has no address yet. Raises NotAvailable, UsageError.
     """
     distros, guests = _distros(answers), running_guests(answers)
     if not distros and not guests:
@@ -94,6 +96,19 @@ def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, 
     return (_distro(host, ssh, distros[0], _records(answers, FORWARD)),)
 
 
+def first_found(host: str, targets: Iterable[LinuxHost], open_there: Callable[[LinuxHost], T]) -> T:
+    """Open a session at the first address that shows the Linux's key: another machine may have a former address by now.
+    Raises WireError.
+    """
+    lost: WireError | None = None
+    for target in targets:
+        try:
+            return open_there(target)
+        except (Unreachable, HostKeyRefused) as error:
+            lost = error
+    raise lost or not_there(host, "the host has seen no address of its guest yet")
+
+
 def _with_key(host: Host) -> Ssh:
     if host.ssh is None or host.ssh.key is None:
         raise no_linux_key(host.name)
@@ -104,15 +119,14 @@ def _installed(answers: Answers) -> list[Record]:
     return [each for each in _records(answers, BESIDE) if isinstance(each.state.get("host_key"), str)]
 
 
-def target_beside(host: Host, answers: Answers) -> SshTarget | None:
+def target_beside(host: Host, answers: Answers) -> LinuxHost | None:
     """The Linux that takes turns with Windows, where one was or is being installed. Raises UsageError."""
     made = _installed(answers)
     if not made:
         return None
-    state = made[0].state
-    target = _target(host, _with_key(host), made[0].key["name"], state.get("user"), str(state["host_key"]))
-    own = str(state.get("address") or "").partition("/")[0]
-    return replace(target, address=target.address or own or host.address, port=target.port or _SSH_PORT)
+    name, state = made[0].key["name"], made[0].state
+    address = str(state.get("address") or "").partition("/")[0] or host.address
+    return _target(host, _with_key(host), name, state.get("user"), str(state["host_key"]), (address, _SSH_PORT))
 
 
 def _records(answers: Answers, resource: str) -> tuple[Record, ...]:
@@ -120,38 +134,41 @@ def _records(answers: Answers, resource: str) -> tuple[Record, ...]:
     return answer if isinstance(answer, tuple) else ()
 
 
-def _target(host: Host, ssh: Ssh, name: str, user: Json, host_key: str) -> SshTarget:
-    """The target at the address that the fleet file names, if it names one."""
+def _target(host: Host, ssh: Ssh, name: str, user: Json, host_key: str, at: tuple[str, int]) -> LinuxHost:
+    """The Linux as the fleet file has it, else as Windows tells. at: address and port. Nothing that Windows tells is
+    validated: the logon judges it.
+    """
     known_as = ssh.user or str(user)
-    return SshTarget(
+    return LinuxHost.model_construct(
         name=f"{host.name}/{name}",
-        address=ssh.address or "",
-        port=ssh.port or 0,
+        address=ssh.address or at[0],
+        port=ssh.port if "port" in ssh.model_fields_set else at[1],
         host_key=host_key,
         key=ssh.key,
         passphrase=ssh.passphrase,
         user=known_as,
-        sudo=None if known_as == "root" else Sudo(),
+        sudo=known_as != "root",
         connect_timeout=host.transport.connect_timeout,
         operation_timeout=host.transport.operation_timeout,
         call_timeout=host.transport.call_timeout,
-        key_at=ssh.key_at,
+        timeouts="transport",
+        written_at=ssh.written_at,
     )
 
 
 # ---- a guest
 
 
-def _guest(host: Host, ssh: Ssh, guest: Record, forwards: Sequence[Record]) -> list[SshTarget]:
+def _guest(host: Host, ssh: Ssh, guest: Record, forwards: Sequence[Record]) -> list[LinuxHost]:
     """Behind NAT through a port of the host."""
     state = guest.state
-    target = _target(host, ssh, guest.key["name"], state.get("user"), "\n".join(_lines(state.get("host_keys"))))
     stated = str(state.get("address") or "").partition("/")[0]
     seen = [stated] if stated else _lines(state.get("neighbours"))
-    places = [_place(host.address, each, _SSH_PORT, forwards) for each in seen if _is_address(each)]
+    reached = [_reached(host.address, each, _SSH_PORT, forwards) for each in seen if _is_address(each)]
     if ssh.address:
-        places = [(ssh.address, _SSH_PORT)]
-    return [replace(target, address=address, port=ssh.port or port) for address, port in places]
+        reached = [(ssh.address, _SSH_PORT)]
+    host_keys = "\n".join(_lines(state.get("host_keys")))
+    return [_target(host, ssh, guest.key["name"], state.get("user"), host_keys, at) for at in reached]
 
 
 def _lines(value: Json) -> list[str]:
@@ -184,16 +201,15 @@ def _is_address(text: Json) -> bool:
     return True
 
 
-def _distro(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> SshTarget:
+def _distro(host: Host, ssh: Ssh, way_in: Record, forwards: Sequence[Record]) -> LinuxHost:
     state = way_in.state
     # An address of its own, or that of Windows.
     own = state["address"] if _is_address(state.get("address")) else host.address
-    address, port = _place(own, str(state["listen"]), state["port"], forwards)
-    target = _target(host, ssh, way_in.key["distro"], state["user"], state["host_key"])
-    return replace(target, address=target.address or address, port=target.port or port)
+    at = _reached(own, str(state["listen"]), state["port"], forwards)
+    return _target(host, ssh, way_in.key["distro"], state["user"], state["host_key"], at)
 
 
-def _place(host: str, listen: str, port: int, forwards: Sequence[Record]) -> tuple[str, int]:
+def _reached(host: str, listen: str, port: int, forwards: Sequence[Record]) -> tuple[str, int]:
     """Address and port as they are reached from here: through Windows where it forwards, or shares its addresses."""
     address = ipaddress.ip_address(listen)
     everywhere = address.is_unspecified or address.is_loopback

@@ -3,7 +3,7 @@
 import logging
 
 from winhost.connect.agent import Agent, Fits, Wire, anything
-from winhost.connect.guard import place
+from winhost.connect.guard import shown_address
 from winhost.connect.logged import brief, logged
 from winhost.connect.sent_parts import Scripts
 from winhost.core.dataclass import dataclass
@@ -27,21 +27,19 @@ class WindowsConnector:
     def open(self) -> Agent:
         """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
         how = self.target.transport
-        at = place(self.target.address, how.port)
+        at = shown_address(self.target.address, how.port)
         if how.kind is WireKind.LOCAL:
             from winhost.connect.this_computer import LocalWire
 
             return Agent(LocalWire(self.target, self.scripts), how.call_timeout, self.fits)
         doing = f"open {how.kind}, {'https' if how.tls else 'http'}, {at}, {how.auth} as {brief(how.user)}"
         with logged(log, self.target.name, doing):
-            wire = self._wire()
+            if how.kind is WireKind.WINRS:
+                from winhost.connect.winrs import WinrsWire
+
+                wire: Wire = WinrsWire(self.target, self.scripts)
+            else:
+                from winhost.connect.psrp import PsrpWire
+
+                wire = PsrpWire(self.target, self.scripts)
         return Agent(wire, how.call_timeout, self.fits)
-
-    def _wire(self) -> Wire:
-        if self.target.transport.kind is WireKind.WINRS:
-            from winhost.connect.winrs import WinrsWire
-
-            return WinrsWire(self.target, self.scripts)
-        from winhost.connect.psrp import PsrpWire
-
-        return PsrpWire(self.target, self.scripts)

@@ -7,26 +7,24 @@ from contextlib import suppress
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, State
-from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
-from winhost.connect.ssh import SshTarget
-from winhost.connect.ssh_logon import not_there
 from winhost.connect.tunnel import SshWay
-from winhost.connect.ways_in import TELLING, Answers, GuestSilent, has_way_in, linux_targets, running_guests
-from winhost.connect.wire_errors import (
-    SessionDropped,
-    TimedOut,
-    Unreachable,
-    WireError,
-    fault_of,
-    one_line,
+from winhost.connect.ways_in import (
+    TELLING,
+    Answers,
+    GuestSilent,
+    first_found,
+    has_way_in,
+    linux_targets,
+    running_guests,
 )
+from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, fault_of, one_line
 from winhost.core.answers import Id, Json, Key, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host
+from winhost.model.fleet import Host, LinuxHost
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ class WindowsWithLinux:
     target: Host
     resources: tuple[str, ...]
     program: str
-    open_linux: Callable[[SshTarget, str], Agent]
+    open_linux: Callable[[LinuxHost, str], Agent]
 
     @property
     def host(self) -> str:
@@ -164,19 +162,11 @@ class WindowsWithLinuxAgent(Agent):
             raise GuestSilent(self._connector.host, guest, silent) from silent
 
     def _open_linux(self, answers: Answers, doing: str) -> Agent:
-        """Connect to the Linux at the first address that shows its key. Another machine may have a former address by
-        now.
-        """
-        lost: WireError | None = None
-        for target in linux_targets(self._connector.target, answers, doing):
-            try:
-                linux = self._connector.open_linux(target, self._connector.program)
-            except (Unreachable, HostKeyRefused) as error:
-                lost = error
-                continue
-            linux.hear = lambda text: self.hear(text)
-            return linux
-        raise lost or not_there(self._connector.host, "the host has seen no address of its guest yet")
+        targets = linux_targets(self._connector.target, answers, doing)
+        open_linux, program = self._connector.open_linux, self._connector.program
+        linux = first_found(self._connector.host, targets, lambda target: open_linux(target, program))
+        linux.hear = lambda text: self.hear(text)
+        return linux
 
     def _leave_linux(self) -> None:
         if self._linux is not None:

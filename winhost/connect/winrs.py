@@ -4,19 +4,18 @@ Each call is a powershell.exe of its own, and sends all parts of the agent that 
 runspace.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING
 
 from winhost.connect.guard import MOST_AT_ONCE, Guard
 from winhost.connect.http import guard_session
-from winhost.connect.libraries import at, check_bundle, failure_of, quieten, translated
+from winhost.connect.libraries import ReadError, at, check_bundle, quieten, read_fault, translated
 from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
 from winhost.connect.sent_parts import Scripts, ask
-from winhost.connect.wire_errors import Failure, SessionDropped, Unreachable, one_line
+from winhost.connect.wire_errors import SessionDropped, Unreachable, one_line
 from winhost.model.fleet import Auth, Host, in_url
-from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
     from winrm.protocol import Protocol
@@ -61,26 +60,24 @@ class WinrsWire:
         transport = self._protocol.transport
         session = transport.build_session()
         guard_session(session, self._target, self._guard)
-        if _seals(self._target):
-            transport.setup_encryption(session)
+        if not self._target.transport.tls and self._target.transport.auth is not Auth.BASIC:
+            transport.setup_encryption(session)  # Basic cannot seal messages, and inside TLS it is not needed
         return self._protocol.open_shell(noprofile=True, codepage=_UTF8)
 
     def _call(self, parts: Sequence[str], request: str) -> str:
         self._in_use = True
-        stdout, stderr, code = self._run(self._scripts.text(parts), request)
-        self._in_use = False
-        return answer_of(self.host, self._guard.at, stdout, stderr, code)
-
-    def _run(self, script: str, request: str) -> tuple[bytes, bytes, int]:
         # The input as a pipe: in console mode a Ctrl-C in the bytes would be one.
         command = self._protocol.run_command(
             self._shell, POWERSHELL, (*OPTIONS, encoded_command()), console_mode_stdin=False, skip_cmd_shell=True
         )
-        for piece, last in _pieces(input_of(script, request)):
-            self._protocol.send_command_input(self._shell, command, piece, end=last)
-        ended = self._output(command)
+        data = input_of(self._scripts.text(parts), request)
+        for start in range(0, len(data), _PIECE):
+            end = start + _PIECE
+            self._protocol.send_command_input(self._shell, command, data[start:end], end=end >= len(data))
+        stdout, stderr, code = self._output(command)
         self._protocol.cleanup_command(self._shell, command)
-        return ended
+        self._in_use = False
+        return answer_of(self.host, self._guard.at, stdout, stderr, code)
 
     def _output(self, command: str) -> tuple[bytes, bytes, int]:
         from winrm.exceptions import WinRMOperationTimeoutError
@@ -96,16 +93,6 @@ class WinrsWire:
             stdout, stderr = stdout + out, stderr + error
             if done:
                 return stdout, stderr, code
-
-
-def _pieces(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    for start in range(0, len(data), _PIECE):
-        yield data[start : start + _PIECE], start + _PIECE >= len(data)
-
-
-def _seals(target: Host) -> bool:
-    """Tell whether the logon seals messages: Basic cannot, and inside TLS it is not needed."""
-    return not target.transport.tls and target.transport.auth is not Auth.BASIC
 
 
 def _protocol(target: Host) -> "Protocol":
@@ -141,30 +128,17 @@ class Pywinrm:
         self._transport = target.transport
         self.errors = (WinRMError, WinRMOperationTimeoutError, WinRMTransportError)
 
-    def refuses_logon(self, error: Exception) -> bool:
+    def read(self, error: Exception) -> ReadError:
         from spnego.exceptions import SpnegoError
-        from winrm.exceptions import AuthenticationError, WSManFaultError
-
-        denied = isinstance(error, WSManFaultError) and kind_of(error.wsman_fault_code) == "denied"
-        return denied or isinstance(error, AuthenticationError | SpnegoError)
-
-    def denies(self, error: Exception) -> bool:
-        return kind_of(getattr(error, "wsman_fault_code", None)) == "denied"
-
-    def failure(self, error: Exception) -> Failure:
-        from winrm.exceptions import WinRMTransportError, WSManFaultError
-
-        if isinstance(error, WSManFaultError):
-            return failure_of(None, error.wsman_fault_code or error.fault_code)
-        return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
-
-    def describe(self, error: Exception) -> str:
         from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
 
+        detail = one_line(error)[:300]
         if isinstance(error, AuthenticationError):
-            return one_line(f"Failed to authenticate the user {self._transport.user} with {self._transport.auth}")
-        if isinstance(error, WinRMTransportError):
-            return f"HTTP {error.code}"
-        if isinstance(error, WSManFaultError) and error.wsman_fault_code is not None:
-            return f"{one_line(error.reason)} (0x{error.wsman_fault_code:08X})"
-        return one_line(error)[:300]
+            detail = one_line(f"Failed to authenticate the user {self._transport.user} with {self._transport.auth}")
+        elif isinstance(error, WinRMTransportError):
+            return read_fault(f"HTTP {error.code}", status=error.code)
+        elif isinstance(error, WSManFaultError):
+            if error.wsman_fault_code is not None:
+                detail = f"{one_line(error.reason)} (0x{error.wsman_fault_code:08X})"
+            return read_fault(detail, fault=error.wsman_fault_code or error.fault_code)
+        return read_fault(detail, refused=isinstance(error, AuthenticationError | SpnegoError))

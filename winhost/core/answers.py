@@ -2,17 +2,18 @@
 value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cached_property
 from typing import Any, TypeVar
 
 from .dataclass import dataclass
+from .rules import Json as Json
+from .rules import ResourceRules
 
 Key = Mapping[str, str]
 Id = tuple[str, tuple[tuple[str, str], ...]]
 T = TypeVar("T")
-Json = Any  # JSON as `json` gives it; typed states take it from there.
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class RemoteFault:
 
 @dataclass(frozen=True)
 class Unknown:
-    """It exists or not, but could not be read."""
+    """The host could not read it: it may exist or not."""
 
     unknown: RemoteFault
 
@@ -108,7 +109,7 @@ def identity(resource: str, key: Key) -> Id:
 
 
 def fault(error: Mapping[str, Any]) -> RemoteFault:
-    """An error as the agent writes it."""
+    """Read an error as the agent writes it."""
     return RemoteFault(
         category=error["category"],
         code=error.get("code", ""),
@@ -125,3 +126,37 @@ def refuse_missing(fact: str, value: Json, *, unavailable: bool = True) -> None:
             raise MissingFact(fact, Unknown(fault(value["unknown"])))
         if unavailable and "unavailable" in value:
             raise MissingFact(fact, Unavailable(value["unavailable"]))
+
+
+@dataclass(frozen=True)
+class HostAnswers:
+    """A host's answers at one time by resource, with what is declared of these: all that a decision is made from."""
+
+    answers: Mapping[str, tuple[Record, ...] | Missing]
+    rules: Mapping[str, ResourceRules]
+
+    def answer(self, resource: str) -> tuple[Record, ...] | Missing:
+        """Answers need not hold every resource: what they lack was not read."""
+        return self.answers.get(resource, NOT_THERE)
+
+    def state_of(self, resource: str, key: Key) -> Mapping[str, Json] | None:
+        """The state as the host answered it, or that of something not yet created; None where there is no such thing.
+        Raises MissingFact.
+        """
+        found = self.answer(resource)
+        if isinstance(found, (Unknown, Unavailable)):
+            raise MissingFact(resource, found)
+        return next((record.state for record in found if dict(record.key) == dict(key)), self.rules[resource].absent)
+
+    def unlisted(self, ids: Iterable[Id]) -> tuple[Id, ...]:
+        """The resources to read by name. A Linux has more files, packages and settings than it lists; where a type
+        lists all its instances, `absent` says what a missing one is.
+        """
+        unlisted = set()
+        for resource, key in ids:
+            found = self.answers.get(resource)
+            if not isinstance(found, tuple) or self.rules[resource].absent is not None:
+                continue
+            if (resource, key) not in {identity(resource, record.key) for record in found}:
+                unlisted.add((resource, key))
+        return tuple(sorted(unlisted))

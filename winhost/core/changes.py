@@ -82,7 +82,7 @@ class Unfitting(Exception):
 
 
 def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Dependent, ...] = ()) -> C:
-    """A step is about to be done."""
+    """Record that a step is about to be done."""
     if not set(step.desired) == set(step.before) <= set(found):
         raise Unfitting("it does not say what it began from")
     id_ = identity(step.resource, step.key)
@@ -111,7 +111,7 @@ def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Depend
 
 
 def ended(changes: C, id_: Id, after: Mapping[str, Json] | None, restart: bool = False) -> C:
-    """The step that was begun is done, or was refused."""
+    """Record that the step that was begun is done, or was refused."""
     return replace(left(changes, id_, after), in_flight=None, restart_due=changes.restart_due or restart)
 
 
@@ -132,29 +132,28 @@ def left(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
 
 
 def restarting(changes: C, boot_id: str) -> C:
-    """A restart is about to be asked for, of this boot."""
+    """Record that a restart of this boot is about to be asked for."""
     return replace(changes, restarting_from=boot_id, restart_due=True)
 
 
 def restarted(changes: C, states: Iterable[tuple[Id, Mapping[str, Json] | None]]) -> C:
-    """The host is back. A change that took effect with the restart is what it is now, not what it was while pending."""
+    """Record that the host is back. A change that took effect with the restart is what it is now, not what it was while
+    pending.
+    """
     changes = replace(changes, restarting_from=None, restart_due=False)
     for id_, after in states:
-        changes = left(changes, id_, after) if not changes.going_back else _took_effect_late(changes, id_, after)
+        known = changes.touched.get(id_)
+        if not changes.going_back:
+            changes = left(changes, id_, after)
+        elif known and not known.transitional and after is not None:
+            # A run that was killed on the way there may still have owed this restart.
+            touched = replace(known, after={**known.after, **after})
+            changes = replace(changes, touched={**changes.touched, id_: touched})
     return changes
 
 
-def _took_effect_late(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
-    """Record a late restart on the way back: a run that was killed on the way there may still owe it."""
-    known = changes.touched.get(id_)
-    if known is None or known.transitional or after is None:
-        return changes
-    touched = replace(known, after={**known.after, **after})
-    return replace(changes, touched={**changes.touched, id_: touched})
-
-
 def turned_back(changes: C) -> C:
-    """The run goes back from here on."""
+    """Record that the run goes back from here on."""
     return replace(changes, going_back=True, in_flight=None, outcome=None)
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from .answers import Json, MissingFact, identity
+from .answers import HostAnswers, Json, MissingFact, identity
 from .changes import Changes
 from .dataclass import dataclass
-from .host_answers import HostAnswers
 from .steps import DesiredResource, Step
 
 
@@ -22,7 +21,7 @@ class Check:
 
 
 def check(desired: DesiredResource, host: HostAnswers, unread: Callable[[MissingFact], str]) -> list[Check]:
-    """A check for each property of a goal. unread: a sentence about what was not read."""
+    """Check each property of a goal. unread: makes a sentence about what was not read."""
     try:
         state = host.state_of(desired.resource, desired.key)
     except MissingFact as missing:

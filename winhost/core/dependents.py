@@ -5,9 +5,8 @@ runs.
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
 
-from .answers import Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
+from .answers import HostAnswers, Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
 from .changes import Dependent
-from .host_answers import HostAnswers
 from .rules import DependentRule
 
 
@@ -43,7 +42,14 @@ def dependents_by(rule: DependentRule, key: Key, host: HostAnswers) -> list[Depe
         raise MissingFact(rule.resource, found)
     if isinstance(found, Unavailable):
         return _by_disks(rule, key, host)
-    return [_user(rule, record) for record in found if depends(rule, key, record.key, record.state)]
+    dependents = []
+    for record in found:
+        if depends(rule, key, record.key, record.state):
+            for name in rule.since or ():
+                refuse_missing(f"{rule.resource}.{name}", record.state[name], unavailable=False)
+            state = {name: record.state[name] for name in rule.since} if rule.since else None
+            dependents.append(Dependent(rule.resource, record.key, state))
+    return dependents
 
 
 def depends(rule: DependentRule, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
@@ -54,14 +60,6 @@ def depends(rule: DependentRule, key: Key, user: Key, state: Mapping[str, Json])
         refuse_missing(f"{rule.resource}.{name}", state[name], unavailable=False)
     at = rule.at is None or state[rule.at[0]] == rule.at[1].format_map(key)
     return at and (rule.unless is None or state[rule.unless[0]] not in rule.unless[1])
-
-
-def _user(rule: DependentRule, record: Record) -> Dependent:
-    for name in rule.since or ():
-        refuse_missing(f"{rule.resource}.{name}", record.state[name], unavailable=False)
-    return Dependent(
-        rule.resource, record.key, {name: record.state[name] for name in rule.since} if rule.since else None
-    )
 
 
 def _by_disks(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:

@@ -19,7 +19,7 @@ MOST_VALUES = 200_000
 
 
 class DamagedLine(Exception):
-    """It is not as winhost wrote it, or not where it was written."""
+    """A line is not as winhost wrote it, or not where it was written."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
@@ -38,7 +38,7 @@ class LineFormat:
         return self.as_text(entry).encode() + b"\n"
 
     def following(self, entries: Sequence[RawEvent], at: str, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The entry that comes behind these."""
+        """Make the entry that comes after these."""
         entry = {"n": len(entries) + 1, "at": at, "event": event, **fields, "previous": last_hash(entries)}
         return {**entry, "hash": self._hash(entry)}
 
@@ -46,8 +46,10 @@ class LineFormat:
         """Read the entries of all complete lines. Raises DamagedLine."""
         found: list[RawEvent] = []
         for number, text in enumerate(data.split(b"\n")[:-1], start=1):
-            entry = read_line(number, text)
-            if not self._has_written(text, entry):
+            entry, written = read_line(number, text), b""
+            with suppress(ValueError, RecursionError):
+                written = self.line(entry)
+            if written != text + b"\n":
                 raise DamagedLine(number, "not as winhost writes it")
             if entry.get("hash") != self._hash({name: value for name, value in entry.items() if name != "hash"}):
                 raise DamagedLine(number, "it was edited")
@@ -56,18 +58,13 @@ class LineFormat:
             found.append(entry)
         return found
 
-    def _has_written(self, text: bytes, entry: RawEvent) -> bool:
-        with suppress(ValueError, RecursionError):
-            return self.line(entry) == text + b"\n"
-        return False
-
     def _hash(self, entry: RawEvent) -> str:
         """Compute the hash of an entry that has none yet."""
         return hashlib.sha256(self.as_text(entry).encode() + self.ending).hexdigest()[:16]
 
 
 def read_line(number: int, text: bytes) -> RawEvent:
-    """Raises DamagedLine."""
+    """Parse a line. Raises DamagedLine."""
     if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
         raise DamagedLine(number, "not as winhost writes it: too many values")
     try:
@@ -84,24 +81,20 @@ def last_hash(entries: Sequence[RawEvent]) -> str:
 
 
 def append(descriptor: int, line: bytes, size: int) -> None:
-    """The whole line, or nothing of it, behind the bytes that are known to be there. The file is opened with O_APPEND.
-    Raises OSError.
+    """Append the whole line, or nothing of it, behind the bytes that are known to be there. The file is opened with
+    O_APPEND. Raises OSError.
     """
     if os.fstat(descriptor).st_size != size:  # what follows from a line before that one would make two ends of it
         raise OSError(errno.EBUSY, "it ends otherwise than this run left it")
     try:
-        _write_all(descriptor, line)
+        left = line
+        while left:  # a disk that gets full takes a part and says so by the count alone
+            written = os.write(descriptor, left)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left = left[written:]
         os.fsync(descriptor)
     except OSError:
         with suppress(OSError):  # what cannot be cut off now is a torn last line
             os.ftruncate(descriptor, size)
         raise
-
-
-def _write_all(descriptor: int, line: bytes) -> None:
-    """A disk that gets full takes a part and says so by the count alone."""
-    while line:
-        written = os.write(descriptor, line)
-        if written == 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        line = line[written:]

@@ -8,11 +8,10 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Protocol
 
-from .answers import Id, Json, Key, MissingFact, identity
+from .answers import HostAnswers, Id, Json, Key, MissingFact, identity
 from .changes import Changes, Dependent
 from .dataclass import dataclass
 from .dependents import dependents_of, seen
-from .host_answers import HostAnswers
 from .marks import MarkedRun, mark_of
 from .rollback import Turn, in_turns, turn_of
 from .steps import DesiredResource, SetAnswer, Step
@@ -73,7 +72,7 @@ class Loop:
         raise NotImplementedError
 
     def check_restarted(self) -> None:
-        """Raises where another system runs after the restart than was to."""
+        """Raises if another system runs after the restart than the one that was to start."""
 
     def forget(self, but: Iterable[Id]) -> None:
         """Take the marks of the run off the host, but those of these resources."""
@@ -87,7 +86,7 @@ class Loop:
         raise NotImplementedError
 
     def write(self, event: str, **fields: Any) -> None:
-        """An entry in the journal, which is on disk and in `record` when this returns."""
+        """Write an entry to the journal. It is on disk, and in `record`, when this returns."""
         raise NotImplementedError
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
@@ -118,7 +117,7 @@ class Loop:
     # ---- steps
 
     def do(self, steps: Sequence[Step]) -> None:
-        """Steps in their order, then the restart that they ask for."""
+        """Do the steps in their order, then the restart that they ask for."""
         self.refuse_without_consent(steps)
         for number, step in enumerate(steps, start=1):
             self.stop_if_asked()
@@ -129,7 +128,10 @@ class Loop:
 
     def _do(self, step: Step, number: int, total: int) -> None:
         found = {**(self.host.state_of(step.resource, step.key) or {}), **step.before}
-        self.write("begin", step=_as_entry(step), found=found, users=self._users(step))
+        users = []
+        with suppress(MissingFact):  # with fewer known, rollback keeps more, not less
+            users = [_user(each) for _, each in dependents_of(step.resource, step.key, self.host).values()]
+        self.write("begin", step=_as_entry(step), found=found, users=users)
         self.tell("step", step.title, step, number, total)
         # A step back writes no mark: the run's own marks stay until all of it is undone.
         mark = None if self.record.going_back else mark_of(self.marked, step)
@@ -171,12 +173,6 @@ class Loop:
         so = all(now.get(name) == value for name, value in step.desired.items())
         return SetAnswer({**now, **step.before}, now) if so else None
 
-    def _users(self, step: Step) -> list[dict[str, Json]]:
-        """The dependents, as far as they can be read: with fewer known, rollback keeps more, not less."""
-        with suppress(MissingFact):
-            return [_user(each) for _, each in dependents_of(step.resource, step.key, self.host).values()]
-        return []
-
     def note_dependents(self) -> None:
         """Record the dependents of what was changed so far, once after each stage; unreadable ones are left out."""
         noted = []
@@ -191,7 +187,7 @@ class Loop:
     # ---- restarts
 
     def finish_restart(self) -> None:
-        """The restart that a killed run was waiting for, or had still to ask for."""
+        """Do the restart that a killed run was waiting for, or had still to ask for."""
         if self.owes_restart():
             self._restart()
 
@@ -214,21 +210,16 @@ class Loop:
             boot = self.session.boot_id()
             self.write("restarting", boot_id=boot)
         new = self.restart_host(boot)
-        self.write("restarted", boot_id=new, left=self._left_by_restart())
-        self.check_restarted()
-        self.tell("done", "restarted")
-
-    def _left_by_restart(self) -> list[dict[str, Any]]:
-        """The states after a restart. Resources in a Linux that is gone by now or not up yet stay as known."""
         left = []
         for touched in self.record.touched.values():
             if self.restarts(touched.resource):
-                with suppress(self.UNAVAILABLE):
+                with suppress(self.UNAVAILABLE):  # what is in a Linux that is gone or not up yet stays as known
                     after = self.session.state(touched.resource, touched.key)
-                    left.append(
-                        {"resource": touched.resource, "key": dict(touched.key), "after": after and dict(after)}
-                    )
-        return left
+                    about = {"resource": touched.resource, "key": dict(touched.key)}
+                    left.append({**about, "after": after and dict(after)})
+        self.write("restarted", boot_id=new, left=left)
+        self.check_restarted()
+        self.tell("done", "restarted")
 
     def restarts(self, resource: str) -> bool:
         """Tell whether changes of this resource can take effect with a restart."""
@@ -241,7 +232,7 @@ class Loop:
         raise NotImplementedError
 
     def turn_of(self, goal: DesiredResource) -> Turn:
-        """When it goes back."""
+        """Say when a goal goes back."""
         return turn_of(goal, self.host.rules)
 
     def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:

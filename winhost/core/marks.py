@@ -70,7 +70,7 @@ def _short(state: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _hashed(value: Json) -> Json:
-    """A file is not kept a second time to be compared."""
+    """Replace a long text by its hash: a file is not kept a second time only to be compared."""
     text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
     return {"sha256": hashlib.sha256(text).hexdigest()} if len(text) > _LONG else value
 
@@ -88,7 +88,7 @@ def read_mark(line: str) -> Mark | None:
 
 
 def read_marks(lines: Iterable[str]) -> tuple[Mark, ...]:
-    """Oldest first."""
+    """Parse the marks among these lines, oldest first."""
     return tuple(mark for line in lines if (mark := read_mark(line)))
 
 
@@ -102,8 +102,8 @@ def without(lines: Sequence[str], id_: str, but: Iterable[Id] = ()) -> list[str]
 def moved_since(
     touched: ChangedResource, names: Iterable[str], marks: Sequence[Mark], own: str, now: Mapping[str, Json]
 ) -> tuple[MarkedRun, ...]:
-    """Later runs that put one of these properties elsewhere than this run found it when they are rolled back, latest
-    first. own: the id of this run.
+    """Find later runs whose rollback would restore one of these properties to something else than this run found,
+    latest first. own: the id of this run.
 
     Where the value is not what the last of them set, somebody else changed it after all of them.
     """

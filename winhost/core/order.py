@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from .answers import Id, Key, identity, refuse_missing
-from .host_answers import HostAnswers
-from .requirements import consents_of, lasting, needs_of
+from .answers import HostAnswers, Id, identity, refuse_missing
+from .conditions import consents_of, lasting, needs_of
 from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource, Need, Role, Step
 
@@ -53,13 +52,18 @@ def steps_for(
     """
     found = {identity(w.resource, w.key): (w, differences(w, host)) for w in desired}
     needs = _needs((host.rules[w.resource], change) for w, change in found.values() if change)
-    moved = {id_: need for id_, need in needs.items() if _differs(need, host)}
+    moved = {}
+    for id_, need in needs.items():
+        state = host.state_of(need.resource, need.key)
+        if state is not None and any(state[name] != value for name, value in need.desired.items()):
+            moved[id_] = need
     steps = [
         _step(host.rules[w.resource], w, change, role, (extra_risks or {}).get(id_, ()))
         for id_, (w, change) in found.items()
         if change and id_ not in needs
     ]
-    steps.sort(key=lambda step: _rank(host.rules[step.resource].order, step.key, backwards))
+    turn = -1 if backwards else 1
+    steps.sort(key=lambda step: (turn * host.rules[step.resource].order, tuple(step.key.values())))
     for id_, need in moved.items():
         goal = found[id_][0] if id_ in found else None
         title = goal.title if goal else (titles or {}).get(id_, f"{need.resource} of {', '.join(need.key.values())}")
@@ -79,11 +83,6 @@ def _needs(changes: Iterable[tuple[ResourceRules, Change]]) -> dict[Id, Need]:
     }
 
 
-def _differs(need: Need, host: HostAnswers) -> bool:
-    state = host.state_of(need.resource, need.key)
-    return state is not None and any(state[name] != value for name, value in need.desired.items())
-
-
 def _surround(
     steps: list[Step], id_: Id, need: Need, title: str, goal: DesiredResource | None, host: HostAnswers
 ) -> list[Step]:
@@ -95,9 +94,8 @@ def _surround(
     rules = host.rules[need.resource]
     state = host.state_of(need.resource, need.key) or {}
     before = {name: state[name] for name in need.desired}
-    meet = DesiredResource(
-        need.resource, need.key, need.desired, title, f"{_titles(steps, having)} can change only then."
-    )
+    titles = ", ".join(dict.fromkeys(steps[number].title for number in having))
+    meet = DesiredResource(need.resource, need.key, need.desired, title, f"{titles} can change only then.")
     done = [
         *steps[:first],
         _step(rules, meet, Change(need.key, before, need.desired), "need", ()),
@@ -108,10 +106,6 @@ def _surround(
         again = DesiredResource(need.resource, need.key, back, title, goal.why if goal else "As it was found.")
         done.append(_step(rules, again, Change(need.key, need.desired, back), "restore", ()))
     return done + steps[last + 1 :]
-
-
-def _titles(steps: Sequence[Step], numbers: Sequence[int]) -> str:
-    return ", ".join(dict.fromkeys(steps[number].title for number in numbers))
 
 
 def _step(
@@ -136,7 +130,3 @@ def _step(
 
 def change_of(step: Step) -> Change:
     return Change(step.key, step.before, step.desired)
-
-
-def _rank(order: int, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
-    return (-order if backwards else order), tuple(key.values())

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
 
-from .answers import Id, MissingFact
+from .answers import HostAnswers, Id, MissingFact
 from .changes import ChangedResource, Changes
+from .conditions import consents_of
 from .dataclass import dataclass
 from .dependents import dependents_of
-from .host_answers import HostAnswers
 from .marks import Mark, MarkedRun, moved_since
-from .requirements import consents_of
 from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource
-from .undoable import Verdicts, judge
+from .undo import Verdicts, judge
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Turn(Enum):
 
 
 def turn_of(goal: DesiredResource, rules: Mapping[str, ResourceRules], first: str = "") -> Turn:
-    """first: the resource that has the first turn."""
+    """Say when a goal goes back. first: the resource that has the first turn."""
     if goal.resource == first:
         return Turn.FIRST
     declared = rules[goal.resource]
@@ -116,20 +115,20 @@ def in_turns(
 def _holders(
     record: Changes, verdicts: Verdicts, later: LaterRuns, host: HostAnswers, put_back: Set[Id]
 ) -> Mapping[Id, Holders]:
-    """The later runs that each resource waits for. What waits for something without a run is not in it."""
+    """Find the later runs that each resource waits for. One that waits for something without a run is left out."""
     direct = {id_: _holders_of(touched, id_, record, later, host) for id_, touched in record.touched.items()}
     found = {}
     for id_, names in verdicts.waiting.items():
         # A switch that is kept for a VM that is kept for a later run waits for that run, too.
         same = [other for other, theirs in verdicts.waiting.items() if set(names) & set(theirs)]
-        found[id_] = _joined(direct[each] for each in (id_, *same))
+        found[id_] = _merged(direct[each] for each in (id_, *same))
     for id_, touched in record.touched.items():
         if id_ in record.restored or id_ in found:
             continue
         going = verdicts.restored(id_)
-        marked = _that_marked_it(touched, touched.original.keys() - going.keys(), record, later, host)
-        known = () if going or id_ in put_back else _that_changed_it(touched, id_, later.runs)
-        if (held := _joined((Holders(known), marked))) != Holders():
+        marked = _later_by_marks(touched, touched.original.keys() - going.keys(), record, later, host)
+        known = () if going or id_ in put_back else _later_by_journals(touched, id_, later.runs)
+        if (held := _merged((Holders(known), marked))) != Holders():
             found[id_] = held
     return found
 
@@ -141,29 +140,30 @@ def _holders_of(touched: ChangedResource, id_: Id, record: Changes, later: Later
     known = tuple(
         run.run
         for run in later.runs
-        if run.run in _that_changed_it(touched, id_, later.runs) or dependents & (run.touched.keys() - run.restored)
+        if run.run in _later_by_journals(touched, id_, later.runs) or dependents & (run.touched.keys() - run.restored)
     )
     first = next((at for at, mark in enumerate(later.marks) if mark.run.id == record.id), 0)
     marked = [each.run for each in later.marks[first:] if each.run.id != record.id and each.resource in dependents]
-    moved = _that_marked_it(touched, touched.original, record, later, host)
-    return _joined((Holders(known), moved, _split(marked, later)))
+    moved = _later_by_marks(touched, touched.original, record, later, host)
+    return _merged((Holders(known), moved, _split(marked, later)))
 
 
-def _that_changed_it(touched: ChangedResource, id_: Id, later: Sequence[Changes]) -> tuple[str, ...]:
+def _later_by_journals(touched: ChangedResource, id_: Id, later: Sequence[Changes]) -> tuple[str, ...]:
     """The later runs whose rollback would restore a property to what this run left, not to what it found."""
-    return tuple(run.run for run in later if id_ not in run.restored and _moves(run.touched.get(id_), touched))
+    found = []
+    for run in later:
+        theirs = run.touched.get(id_)
+        if theirs is None or theirs.is_restored or id_ in run.restored:
+            continue
+        if any(touched.original.get(name, value) != value for name, value in theirs.original.items()):
+            found.append(run.run)
+    return tuple(found)
 
 
-def _moves(later: ChangedResource | None, touched: ChangedResource) -> bool:
-    if later is None or later.is_restored:
-        return False
-    return any(touched.original.get(name, value) != value for name, value in later.original.items())
-
-
-def _that_marked_it(
+def _later_by_marks(
     touched: ChangedResource, names: Iterable[str], record: Changes, later: LaterRuns, host: HostAnswers
 ) -> Holders:
-    """The same by marks on the host and its present state."""
+    """The later runs that changed it, by marks on the host and its present state."""
     try:
         now = host.state_of(touched.resource, touched.key)
     except MissingFact:
@@ -180,7 +180,7 @@ def _split(runs: Iterable[MarkedRun], later: LaterRuns) -> Holders:
     )
 
 
-def _joined(found: Iterable[Holders]) -> Holders:
+def _merged(found: Iterable[Holders]) -> Holders:
     parts = list(found)
     return Holders(
         tuple(dict.fromkeys(run for part in parts for run in part.runs)),

@@ -4,7 +4,7 @@ The same data go as JSON into offline packages, so that PowerShell and the Pytho
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
+from dataclasses import MISSING, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .dataclass import dataclass
@@ -185,8 +185,12 @@ def restarted_by_its_vm(rules: ResourceRules) -> ResourceRules:
 def as_json(declared: Json) -> Json:
     """A declaration without what it does not say."""
     if is_dataclass(declared):
-        said = {each: getattr(declared, each.name) for each in fields(declared)}
-        return {each.name: as_json(value) for each, value in said.items() if value != _default(each)}
+        said = {}
+        for each in fields(declared):
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            if (value := getattr(declared, each.name)) != default:
+                said[each.name] = as_json(value)
+        return said
     if isinstance(declared, Mapping):
         return {name: as_json(value) for name, value in declared.items()}
     return [as_json(each) for each in declared] if isinstance(declared, (tuple, list)) else declared
@@ -196,10 +200,6 @@ def from_json(kind: type[R], said: Mapping[str, Json]) -> R:
     """The declaration that `as_json` wrote. Raises TypeError for what is none of that kind."""
     hints = get_type_hints(kind)
     return kind(**{name: _typed(hints.get(name, Any), value) for name, value in said.items()})
-
-
-def _default(declared: Field[Any]) -> Json:
-    return declared.default if declared.default_factory is MISSING else declared.default_factory()
 
 
 def _typed(hint: Any, value: Json) -> Json:

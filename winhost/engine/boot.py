@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from winhost.compat.common import forgetful_firmware
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.one_answer import one_answer
+from winhost.connect.checked_answers import one_answer
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import WireError
@@ -82,7 +82,6 @@ def _starts(entry: BootEntry, system: str) -> bool:
 
 def from_windows(connector: Connector, facts: Facts, system: str, *, restart: bool) -> tuple[Switched, str]:
     """Switch, and return the boot id of before. Raises WinhostError (NotSwitched), WireError, RemoteError."""
-    host = HostFacts(facts)
     with closing(connector.open()) as agent:
         found = _firmware(agent)
         entry = entry_of(facts.host, system, found.entries)
@@ -98,9 +97,12 @@ def from_windows(connector: Connector, facts: Facts, system: str, *, restart: bo
         boot = str(agent.boot().get("boot_id"))
         if restart:
             reboot.ask(agent)
-    return Switched(
-        facts.host, system, entry, first_is_windows(now.order, now.entries), restart, None, _told(host)
-    ), boot
+    told: tuple[str, ...] = ()
+    with suppress(MissingFact):
+        if made_by := forgetful_firmware(HostFacts(facts)):
+            told = (f"{made_by}: machines of this maker were reported to forget or reorder what is to be started",)
+    windows_first = first_is_windows(now.order, now.entries)
+    return Switched(facts.host, system, entry, windows_first, restart, None, told), boot
 
 
 def windows_is_first(agent: Agent) -> bool:
@@ -116,13 +118,6 @@ def _firmware(agent: Agent) -> FirmwareBoot:
     state = agent.get("FirmwareBoot", {})
     assert state is not None
     return typed(FirmwareBoot, Record(state)).state
-
-
-def _told(host: HostFacts) -> tuple[str, ...]:
-    with suppress(MissingFact):
-        if made_by := forgetful_firmware(host):
-            return (f"{made_by}: machines of this maker were reported to forget or reorder what is to be started",)
-    return ()
 
 
 def first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool:

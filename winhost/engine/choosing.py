@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from winhost.compat.assess import assess
 from winhost.compat.common import no_cuda, no_gpu
@@ -31,43 +32,37 @@ def _not_chosen(
     it; others: those of other paths that can be planned.
     """
     what = f"the best option on {visible(facts.host)} is {best.variant} ({best.verdict}), which has to be named"
-    return _refused(facts.host, what, why, _how_to_name(facts.named, options, best.verdict, command, others))
+    if options[0] in PLANNERS:
+        unverified = ("--allow-unverified",) if best.verdict is Verdict.UNVERIFIED else ()
+        if command:
+            hint = f"Do it all the same: {command('--path', options[0], *unverified)}"
+        else:
+            hint = f"Plan it all the same: winhost plan {facts.named} --path {_typed((*options, *unverified))}"
+        return _refused(facts.host, what, why, hint)
+    hint = f"winhost cannot plan it yet. What else there is here: winhost assess {facts.named}"
+    if command:
+        ways = [command("--path", each[0]) for each in others]
+    else:
+        ways = [f"winhost plan {facts.named} --path {_typed(each)}" for each in others]
+    if ways:
+        hint += f"\nTo {'take' if command else 'plan'} another one: {' or '.join(ways)}"
+    return _refused(facts.host, what, why, hint)
 
 
 def _refused(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
     return RefusedError("NotChosen", what=what, meaning=meaning, hint=hint, host=host)
 
 
-def _lacking_gpu(facts: HostFacts) -> str | None:
-    """Said first, whatever else stands in the way."""
-    if facts.is_linux:
-        return None
-    try:
-        if no_gpu(facts):
+def _why_none(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
+    """Say why no option works: first that there is no GPU for it, whatever else stands in the way."""
+    with suppress(MissingFact):
+        if not facts.is_linux and no_gpu(facts):
             return "It has no GPU."
-        others = no_cuda(facts)
-    except MissingFact:
-        return None
-    return f"winhost serves with CUDA, and none of its GPUs is NVIDIA's: {visible(others)}." if others else None
-
-
-def _first_reason(judged: Assessment, closest: Fit) -> str | None:
+        if not facts.is_linux and (others := no_cuda(facts)):
+            return f"winhost serves with CUDA, and none of its GPUs is NVIDIA's: {visible(others)}."
     reasons = next(each.every_reason for each in judged.every_variant if each.path == closest.variant)
     why = next((each for each in reasons if each.severity is Severity.UNSUPPORTED), None)
     return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
-
-
-def _how_to_name(
-    named: str, options: Options, verdict: Verdict, command: Command | None, others: Sequence[Options]
-) -> str:
-    if options[0] in PLANNERS:
-        unverified = ("--allow-unverified",) if verdict is Verdict.UNVERIFIED else ()
-        if command:
-            return f"Do it all the same: {command('--path', options[0], *unverified)}"
-        return f"Plan it all the same: winhost plan {named} --path {_typed((*options, *unverified))}"
-    head = f"winhost cannot plan it yet. What else there is here: winhost assess {named}"
-    ways = [command("--path", each[0]) if command else f"winhost plan {named} --path {_typed(each)}" for each in others]
-    return f"{head}\nTo {'take' if command else 'plan'} another one: {' or '.join(ways)}" if ways else head
 
 
 def _typed(options: Options) -> str:
@@ -84,7 +79,7 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
     if judged.recommended is None:
         what = f"no option works on {visible(facts.host)} as it is"
         hint = f"What would make one work: winhost assess {facts.named}"
-        raise _refused(facts.host, what, _lacking_gpu(facts) or _first_reason(judged, best), hint)
+        raise _refused(facts.host, what, _why_none(facts, judged, best), hint)
     why = None
     if path in NEVER_UNASKED:
         why = "It takes the machine itself, and is never chosen by default."

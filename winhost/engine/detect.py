@@ -1,13 +1,13 @@
 """Reading a host: one batch, one document."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from winhost import __version__
 from winhost.connect.agent import Agent, State
-from winhost.core.answers import Id, Json, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.answers import Id, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer, Facts
 from winhost.resources.registry import RESOURCE_TYPES, RULES_OF_LINUX, SYSTEMS, host_answers
 
@@ -20,9 +20,11 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
     With `settled`, after a call that may still be running there has ended.
     """
     resources, states = _first(agent, named, settled)
+    said = resources.get("Session", resources.get("LinuxSystem"))  # Windows of its session, a Linux of itself
+    simulated = isinstance(said, tuple) and any(record.state.get("simulated") is True for record in said)
     facts = Facts(
         host=agent.host,
-        origin="synthetic" if _simulated(resources) else "recorded",
+        origin="synthetic" if simulated else "recorded",
         read_at=datetime.now(UTC).isoformat(timespec="seconds"),
         winhost=__version__,
         resources=resources,
@@ -31,7 +33,15 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
     unasked = [id_ for id_ in unlisted if id_ not in states]
     if unasked:
         states |= zip(unasked, agent.each(unasked), strict=True)
-    return _with(facts, {id_: states[id_] for id_ in unlisted})
+    resources = dict(resources)
+    for resource, key in unlisted:
+        found, listed = states[resource, key], resources[resource]
+        if isinstance(found, RemoteFault):  # nothing of it could be read
+            known: Any = RESOURCE_TYPES[resource].state
+            found = {each.name: {"unknown": asdict(found)} for each in fields(known)}
+        if found is not None and isinstance(listed, tuple):
+            resources[resource] = (*listed, Record(found, dict(key)))
+    return replace(facts, resources=resources)
 
 
 def _first(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer], dict[Id, State]]:
@@ -43,28 +53,6 @@ def _first(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer]
         return agent.read(resources, settled=settled), {}
     asked = sorted({id_ for id_ in named if id_[0] in resources and RULES_OF_LINUX[id_[0]].absent is None})
     return agent.read_with(resources, asked, settled=settled)
-
-
-def _with(facts: Facts, states: Mapping[Id, State]) -> Facts:
-    resources = dict(facts.resources)
-    for (resource, key), found in states.items():
-        listed = resources[resource]
-        if found is not None and isinstance(listed, tuple):
-            state = _unread(resource, found) if isinstance(found, RemoteFault) else found
-            resources[resource] = (*listed, Record(state, dict(key)))
-    return replace(facts, resources=resources)
-
-
-def _unread(resource: str, fault: RemoteFault) -> Mapping[str, Json]:
-    """A state of which nothing could be read."""
-    known: Any = RESOURCE_TYPES[resource].state
-    return {each.name: {"unknown": asdict(fault)} for each in fields(known)}
-
-
-def _simulated(resources: Mapping[str, Answer]) -> bool:
-    """Windows says so of the session, a Linux of its own of itself."""
-    said = resources.get("Session", resources.get("LinuxSystem"))
-    return isinstance(said, tuple) and any(record.state.get("simulated") is True for record in said)
 
 
 def not_yet(facts: Facts) -> dict[str, list[str]]:
@@ -82,13 +70,8 @@ def missing(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
         if isinstance(answer, Unknown):
             yield resource, answer.unknown
         elif isinstance(answer, tuple):
-            for record in answer:
-                yield from _unknown_properties(resource, record)
-
-
-def _unknown_properties(resource: str, record: Record) -> Iterator[tuple[str, RemoteFault]]:
-    for name, value in record.state.items():
-        if isinstance(value, dict) and set(value) == {"unknown"}:
-            error = value["unknown"]
-            fault = RemoteFault(error["category"], error.get("code", ""), message=error.get("message", ""))
-            yield f"{resource}.{name}", fault
+            for name, value in (each for record in answer for each in record.state.items()):
+                if isinstance(value, dict) and set(value) == {"unknown"}:
+                    error = value["unknown"]
+                    fault = RemoteFault(error["category"], error.get("code", ""), message=error.get("message", ""))
+                    yield f"{resource}.{name}", fault

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
-from winhost.images.cloud_images import is_address
+from winhost.images.ubuntu_releases import is_address
 from winhost.model.units import Bytes
 from winhost.paths.new_vm import Pinned, VmImage
 from winhost.paths.playbook import PathRequest
@@ -65,7 +65,7 @@ def found(folder: Path, request: PathRequest, tell: "Tell") -> Find:
     def find(desired: Attachment) -> Path:
         if system is not None and system.sha256 == desired.sha256 and not is_address(system.mirror):
             here = folder / desired.name
-            return here if here.is_file() else Path(system.release.place(system.release.image))
+            return here if here.is_file() else Path(system.release.source(system.release.image))
         pinned = pinned_image(request)
         if pinned is None or pinned.disk_sha256 != desired.sha256:
             return beside(folder)(desired)

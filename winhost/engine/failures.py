@@ -138,7 +138,7 @@ class PlanRefused(EndOfRun):
         self.grounds = grounds
 
     def in_run(self, run: str, retry_options: str) -> "PlanRefused":
-        """The same of a later stage of a run."""
+        """This refusal, as that of a later stage of a run."""
         return PlanRefused(self.host, self.grounds, run, retry_options)
 
 

@@ -88,7 +88,13 @@ class HostSession:
     def facts(self, named: Named = (), *, settled: bool = False) -> Facts:
         """Read everything, and what is named; a read whose answer was lost is simply read again, once."""
         self._tell(ProgressEvent(self.host, "at", "reading"))
-        return self._reading(lambda agent: _read_and_kept(agent, named, settled))
+
+        def read(agent: Agent) -> Facts:
+            facts = read_facts(agent, named, settled=settled)
+            agent.keep(facts)
+            return facts
+
+        return self._reading(read)
 
     def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         """One state, or None where there is no such instance."""
@@ -98,10 +104,15 @@ class HostSession:
         """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
 
         What the step takes from beside the plan is sent first. mark: kept on the host from before the change. Raises
-        UploadInterrupted, UsageError (NotBeside).
+        UploadInterrupted, UsageError (NotBeside, SecretUnreadable).
         """
-        how = {**self._how(step, accepted), **({"mark": mark} if mark else {})}
-        expect = step.before
+        declared, expect = RESOURCE_TYPES[step.resource], step.before
+        within = max(self._within, declared.lasts(change_of(step)))
+        how: dict[str, Json] = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": within}
+        if mark:
+            how["mark"] = mark
+        if reference := step.desired.get(declared.credential):
+            how["secret"] = SecretRef.parse(reference).resolve().reveal()
         if desired := uploads.attachment_of(step):
             expect = self._send(step, desired)
         elif address := uploads.download_of(step):
@@ -129,20 +140,12 @@ class HostSession:
         return None
 
     def hand_over(self, resource: str, key: Key, desired: Mapping[str, Json], secret: str) -> None:
-        """Give what this run made something that is made at the moment of use, and stands in no plan and no journal."""
+        """Give something that this run made what is made at the moment of use, and stands in no plan and no journal."""
         now = self.state(resource, key) or {}
         expect = {name: now.get(name) for name in desired}
         within = max(self._within, RESOURCE_TYPES[resource].lasts(Change(key, {}, desired)))
         how = {"accept": ["data"], "within": within, "secret": secret}
         self._calling(lambda agent: agent.set(resource, key, desired, expect, how))
-
-    def _how(self, step: Step, accepted: frozenset[str]) -> Mapping[str, Json]:
-        """Raises UsageError: SecretUnreadable."""
-        declared = RESOURCE_TYPES[step.resource]
-        within = max(self._within, declared.lasts(change_of(step)))
-        how = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": within}
-        reference = step.desired.get(declared.credential)
-        return {**how, "secret": SecretRef.parse(reference).resolve().reveal()} if reference else how
 
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
         """Send the step's file, and return the step's properties once all of it is there."""
@@ -178,7 +181,7 @@ class HostSession:
         return self._before_now(step)
 
     def _slice(self, agent: Agent, step: Step, at: int, address: str, patient: bool) -> Received:
-        """patient: more of it has come before, so what breaks off is tried again."""
+        """Fetch a slice. patient: more of it has come before, so what breaks off is tried again."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return agent.pull(*_of(step), at, address, _FETCHING)
@@ -195,11 +198,13 @@ class HostSession:
         return {name: now.get(name) for name in step.before}
 
     def _sending(self, step: Step, source: uploads.OpenAttachment, received: Received) -> Iterator[int]:
-        """Fetched by the host or written there, where that was asked for and can be; else in pieces by wire."""
+        """Send by fetching or by writing on the host where that was asked for and works; else in pieces by wire."""
         offer, share = self._sources.offer(), self._sources.share()
         try:
             if offer is not None:
-                yield from self._fetched(step, source, received, offer)
+                with offer(Path(source.path)) as address:
+                    fetch = self._receiver(step, lambda agent, at: agent.pull(*_of(step), at, address, _FETCHING))
+                    yield from uploads.send(source, received, fetch)
             elif share is not None:
                 yield from self._written(step, source, received, share)
             if offer or share:
@@ -214,13 +219,6 @@ class HostSession:
         pieces = self._receiver(step, lambda agent, at: agent.send(*_of(step), at, source.piece(at)))
         yield from uploads.send(source, received, pieces)
 
-    def _fetched(
-        self, step: Step, source: uploads.OpenAttachment, received: Received, offer: uploads.Offer
-    ) -> Iterator[int]:
-        with offer(Path(source.path)) as address:
-            fetch = self._receiver(step, lambda agent, at: agent.pull(*_of(step), at, address, _FETCHING))
-            yield from uploads.send(source, received, fetch)
-
     def _written(
         self, step: Step, source: uploads.OpenAttachment, received: Received, share: uploads.Share
     ) -> Iterator[int]:
@@ -232,7 +230,9 @@ class HostSession:
             raise NotWritten("what was written is not where the host looks for it")
 
     def _receiver(self, step: Step, take: Callable[[Agent, int], Received]) -> uploads.Receiver:
-        """A lost answer does not tell whether the piece came: the host does, once it is in reach again."""
+        """Make the receiver of a file. A lost answer does not tell whether the piece came: the host does, once it is in
+        reach again.
+        """
 
         def put(at: int) -> Received:
             try:
@@ -250,7 +250,12 @@ class HostSession:
     def _tell_moved(self, step: Step, verb: str, at: int, whole: int | None, began: tuple[float, int]) -> None:
         if whole is None:
             return self._tell(ProgressEvent(self.host, "sending", f"{step.title}: {verb} {at / 1e6:.1f} MB", step))
-        text = f"{step.title}: {verb} {at / 1e6:.1f} of {whole / 1e6:.1f} MB{_time_left(at, whole, began)}"
+        text = f"{step.title}: {verb} {at / 1e6:.1f} of {whole / 1e6:.1f} MB"
+        seconds, done = time.monotonic() - began[0], at - began[1]
+        if done > 0 and seconds > 0:
+            text += f", {done / seconds / 1e6:.1f} MB/s"
+            if (left := (whole - at) * seconds / done) >= _WORTH_TELLING:
+                text += f", about {left / 60:.0f} min left"
         return self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def boot_id(self) -> str:
@@ -354,7 +359,7 @@ class HostSession:
         try:
             with self._cuttable():
                 agent = self._open()
-                agent.hear = self._tell_of_waiting
+                agent.hear = lambda text: self._tell(ProgressEvent(self.host, "waiting", text))
                 agent.patience = self._patience if self.awaits_guests else None
                 return action(agent)
         except (SessionDropped, TimedOut):
@@ -366,26 +371,6 @@ class HostSession:
             self._agent = self._connector.open()
         return self._agent
 
-    def _tell_of_waiting(self, text: str) -> None:
-        self._tell(ProgressEvent(self.host, "waiting", text))
-
-
-def _read_and_kept(agent: Agent, named: Named, settled: bool) -> Facts:
-    facts = read_facts(agent, named, settled=settled)
-    agent.keep(facts)
-    return facts
-
 
 def _of(step: Step) -> tuple[str, Key]:
     return step.resource, step.key
-
-
-def _time_left(at: int, whole: int, began: tuple[float, int]) -> str:
-    """The rate so far, and the time that is left at it once that is long."""
-    seconds, done = time.monotonic() - began[0], at - began[1]
-    if done <= 0 or seconds <= 0:
-        return ""
-    left = (whole - at) * seconds / done
-    return f", {done / seconds / 1e6:.1f} MB/s" + (
-        f", about {left / 60:.0f} min left" if left >= _WORTH_TELLING else ""
-    )

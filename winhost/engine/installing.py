@@ -6,14 +6,12 @@ from dataclasses import field
 from hashlib import sha256
 
 from winhost.autoinstall.install_plan import new_host_key, settings_to_fetch
-from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
-from winhost.autoinstall.settings_server import heard_progress, offered_settings
-from winhost.connect.way_there import own_address
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
+from winhost.connect.guard import own_address
 from winhost.connect.wire_errors import RemoteError, one_line
 from winhost.core.answers import Json, identity
 from winhost.core.dataclass import dataclass
 from winhost.engine.boot import LINUX, WINDOWS
-from winhost.engine.failures import EndOfRun
 from winhost.engine.open_run import OpenRun
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
@@ -27,7 +25,7 @@ LONGEST = 2 * 3600  # seconds that an installation may take
 
 @dataclass
 class Installation:
-    """One that is waited for, and what was heard of it. longer: seconds to wait beside those of a restart."""
+    """An installation under way, and what was heard of it. longer: seconds to wait beside those of a restart."""
 
     longer: float = 0
     progress: InstallProgress = field(default_factory=InstallProgress)
@@ -53,11 +51,19 @@ def installing(run: OpenRun) -> Iterator[Installation]:
 
 
 def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
-    """Windows knows of it by then, and what it says is remembered: by which key the Linux is known. Raises OSError."""
+    """Offer the installer its settings. Windows knows of the Linux by then, and the key by which it is known is
+    remembered. Raises OSError.
+    """
     key, now = new_host_key(), Installation(LONGEST)
     plan = UbuntuDecisions(HostFacts(run.read()), asked, None).install_plan()
-    address = _address_here(run, asked)
-    report = stack.enter_context(heard_progress(address, lambda event: _hear(run, now.progress, event)))
+    machine = run.context.machine
+    address = own_address(machine.address) if asked.serve == AUTO and machine else asked.serve
+
+    def hear(event: InstallEvent) -> None:  # anybody on its network may have sent it, so it decides nothing
+        if now.progress.hear(event):
+            run.tell("waiting", f"installer: {now.progress.failure or now.progress.phase}")
+
+    report = stack.enter_context(heard_progress(address, hear))
     settings = settings_to_fetch(plan, key, report=report)
     ticket = stack.enter_context(offered_settings(settings, address, LONGEST)).for_medium
     digest = sha256(ticket.encode("ascii")).hexdigest()
@@ -68,7 +74,14 @@ def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
         run.session.hand_over(BESIDE, {"name": UBUNTU}, {"ticket": digest}, ticket)
     except RemoteError as error:
         if error.fault.code.partition(",")[0] in _NOT_SEALED:
-            raise _not_sealed(run, error) from error
+            raise run.end_of_run(
+                "NotSealed",
+                f"the installer's partition is not what winhost made: {one_line(error.fault)}",
+                "Whoever logs on to Windows could write to it. The machine was not restarted, and must not be before "
+                "the rollback: its firmware starts this partition next. The rollback takes that back, and the "
+                "partition away.",
+                next_steps=(("Roll back", f"winhost rollback {run.name}"),),
+            ) from error
         raise
     return now
 
@@ -80,11 +93,25 @@ def check_switched(run: OpenRun, installation: Installation) -> None:
     wanted = WINDOWS if run.record.going_back else LINUX
     found = _running(run).get("system")
     if found != wanted:
-        raise _not_installed(run, installation.progress) if installation.longer else _not_switched(run, wanted)
+        if installation.longer:
+            progress = installation.progress
+            got = f"It got as far as: {progress.phase}"
+            said = f"The installer said: {progress.failure}" if progress.failure else got
+            raise run.end_of_run(
+                "NotInstalled",
+                "Windows came up again, and not the new Ubuntu",
+                f"{said}. Before it finds exactly the machine and the disk that it was made for, it writes nothing.",
+            )
+        raise run.end_of_run(
+            "FirmwareIgnored",
+            f"{wanted} was to start, and the other system came up again",
+            "The firmware did not start what it was told to, although that was read back before the restart. "
+            f"Choose {wanted} in its boot menu, at the console, then continue.",
+        )
 
 
 def starts_other(run: OpenRun) -> bool:
-    """Windows runs, and by this run the next start is of the other system."""
+    """Tell whether Windows runs and this run has the other system start next."""
     return identity(RUNNING, {}) in run.record.touched and _running(run).get("system") == LINUX_NEXT
 
 
@@ -100,42 +127,3 @@ def _system_to_install(run: OpenRun) -> NewUbuntu | None:
 
 def _running(run: OpenRun) -> dict[str, Json]:
     return dict(run.session.state(RUNNING, {}) or {})
-
-
-def _address_here(run: OpenRun, asked: NewUbuntu) -> str:
-    machine = run.context.machine
-    return own_address(machine.address) if asked.serve == AUTO and machine else asked.serve
-
-
-def _hear(run: OpenRun, progress: InstallProgress, event: InstallEvent) -> None:
-    """Show an event from the installer. Anybody on its network may have sent it, so it decides nothing."""
-    if progress.hear(event):
-        run.tell("waiting", f"installer: {progress.failure or progress.phase}")
-
-
-def _not_sealed(run: OpenRun, error: RemoteError) -> EndOfRun:
-    return run.end_of_run(
-        "NotSealed",
-        f"the installer's partition is not what winhost made: {one_line(error.fault)}",
-        "Whoever logs on to Windows could write to it. The machine was not restarted, and must not be before "
-        "the rollback: its firmware starts this partition next. The rollback takes that back, and the partition away.",
-        next_steps=(("Roll back", f"winhost rollback {run.name}"),),
-    )
-
-
-def _not_installed(run: OpenRun, progress: InstallProgress) -> EndOfRun:
-    said = f"The installer said: {progress.failure}" if progress.failure else f"It got as far as: {progress.phase}"
-    return run.end_of_run(
-        "NotInstalled",
-        "Windows came up again, and not the new Ubuntu",
-        f"{said}. Before it finds exactly the machine and the disk that it was made for, it writes nothing.",
-    )
-
-
-def _not_switched(run: OpenRun, wanted: str) -> EndOfRun:
-    return run.end_of_run(
-        "FirmwareIgnored",
-        f"{wanted} was to start, and the other system came up again",
-        "The firmware did not start what it was told to, although that was read back before the restart. "
-        f"Choose {wanted} in its boot menu, at the console, then continue.",
-    )

@@ -22,7 +22,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take ri
 
 
 def damaged(path: Path, line: int, why: str) -> UsageError:
-    """A journal that is not as it was written: rollback from it could restore what never was."""
+    """Make the error for a journal that is not as it was written: rollback from it could restore what never was."""
     return UsageError(
         "Damaged",
         what=f"{visible(str(path))}:{line}: the journal is damaged: {visible(why)}",
@@ -38,7 +38,10 @@ class Journal:
         self.path = path
         self._around = around
         self.entries, self._size = _read(path) if path.exists() else ([], 0)
-        self._cut_torn_line()
+        if path.exists():  # what follows the last whole line goes
+            descriptor = os.open(path, os.O_WRONLY | _NO_LINK)
+            with os.fdopen(descriptor, "wb") as file:
+                file.truncate(self._size)
 
     def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
@@ -51,12 +54,6 @@ class Journal:
         self.entries.append(read_line(entry["n"], line))
         self._around("after", entry)
         return entry
-
-    def _cut_torn_line(self) -> None:
-        if self.path.exists():
-            descriptor = os.open(self.path, os.O_WRONLY | _NO_LINK)
-            with os.fdopen(descriptor, "wb") as file:
-                file.truncate(self._size)
 
 
 def read_journal(path: Path) -> list[RawEvent]:
@@ -83,7 +80,9 @@ def _read(path: Path) -> tuple[list[RawEvent], int]:
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
-    """Judge the first whole line before it is held against rules that may not be its own."""
+    """Refuse a journal of another schema by its first whole line, before the lines are held against rules that are not
+    its own.
+    """
     first, ended, _ = data.partition(b"\n")
     if not ended:
         return
@@ -99,7 +98,7 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
 
 
 def _append(path: Path, line: bytes, size: int) -> None:
-    """Raises OSError."""
+    """Append a line, and make sure that a new file keeps its name. Raises OSError."""
     new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
     descriptor = os.open(path, flags, 0o600)
@@ -108,13 +107,9 @@ def _append(path: Path, line: bytes, size: int) -> None:
     finally:
         os.close(descriptor)
     if new and os.name == "posix":
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync the folder: without this a crash of the machine can lose the file's name though its lines are on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        # Else a crash of the machine can lose the file's name though its lines are on disk.
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

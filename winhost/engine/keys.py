@@ -10,15 +10,13 @@ import os
 import re
 import secrets
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 from filelock import FileLock
 
 from winhost.connect.own_key import public_line
 from winhost.core.dataclass import dataclass
-from winhost.engine.private import not_private
-from winhost.engine.store import Store
+from winhost.engine.store import Store, not_private
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.fleet import Host, Ssh
@@ -56,14 +54,18 @@ def ssh_key(host: str, named: Ssh | None, store: Store | None = None, pending: P
     Raises UsageError: NoPublicHalf, SecretUnreadable, NoStore, NotPrivate.
     """
     if named is not None and named.key is not None:
-        return SshKey(public_line(host, named.key, named.key_at), named.key, ours=False)
+        return SshKey(public_line(host, named.key, named.at("key")), named.key, ours=False)
     store = store or Store()
     file = store.key(host, _SSH)
     with _making(store):
         if pending and not file.exists():
             file = pending / _SSH
         if not file.exists():
-            _keep(file, _new_private_key())
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # only for a new key
+            from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+            made = Ed25519PrivateKey.generate()
+            _keep(file, made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     reference = _at(file)
     return SshKey(f"{public_line(host, reference, str(file))} winhost", reference, ours=True)
 
@@ -74,14 +76,10 @@ def with_ssh_key(host: Host, store: Store | None = None) -> Host:
     if named.key is not None:
         return host
     file = (store or Store()).key(host.name, _SSH)
-    return replace(host, ssh=replace(named, key=_at(file), key_at=visible(str(file)))) if file.exists() else host
-
-
-def _new_private_key() -> bytes:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    if not file.exists():
+        return host
+    ssh = named.model_copy(update={"key": _at(file), "written_at": {"key": visible(str(file))}})
+    return host.model_copy(update={"ssh": ssh})
 
 
 # ---- API
@@ -182,7 +180,7 @@ def _at(file: Path) -> SecretRef:
 
 
 def _making(store: Store) -> FileLock:
-    """Two plans at once make one key."""
+    """Lock the keys, so that two plans at once make one key."""
     return FileLock(store.keys() / ".lock", mode=0o600)
 
 

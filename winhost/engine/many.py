@@ -1,4 +1,4 @@
-"""The same for several hosts at once: bounded threads, results in order, one failure does not stop the others."""
+"""Work on several hosts at once: bounded threads, results in order; one failure does not stop the others."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -60,9 +60,9 @@ def stream(
     leave: bool = False,
     ours: Callable[[Exception], WinhostError] = raised,
 ) -> Iterator[WorkResult[W, T]]:
-    """The same one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait for
-    one that is slow; work beyond them begins when that is there. leave: whoever asks for no more does not wait for what
-    runs, because it changes nothing.
+    """Yield results one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait
+    for one that is slow; work beyond them begins when that is there. leave: whoever asks for no more does not wait for
+    what runs, because it changes nothing.
     """
     failed: list[W] = []
 

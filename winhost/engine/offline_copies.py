@@ -2,32 +2,30 @@
 fetch`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from winhost.core.answers import Json
+from winhost.core.answers import Json, identity
 from winhost.core.steps import DesiredResource, Step
-from winhost.model.plan import Offline, Plan, Stage
+from winhost.model.plan import Offline, Plan
 
 
 def from_copies(wanted: DesiredResource, offline: Offline | None) -> DesiredResource:
-    """The same with the copy as its source, where there is one. A copy is known by the hash that the plan has."""
+    """The desired resource with a copy as its source, where there is one, known by the hash that the plan has."""
     if offline is None:
         return wanted
     return replace(wanted, desired={**wanted.desired, **_sources(wanted.resource, wanted.key, wanted.desired, offline)})
 
 
 def plan_from_copies(plan: Plan, offline: Offline) -> Plan:
-    """The same plan for a host without a network: also what is planned later comes from copies."""
-    request = replace(plan.request, offline=offline)
-    return replace(plan, request=request, stages=tuple(_stage(stage, offline) for stage in plan.stages))
-
-
-def _stage(stage: Stage, offline: Offline) -> Stage:
-    whole = {(each.resource, tuple(each.key.items())): each.desired for each in stage.desired}
-    desired = tuple(from_copies(each, offline) for each in stage.desired)
-    steps = (_step(step, whole.get((step.resource, tuple(step.key.items())), {}), offline) for step in stage.steps)
-    return replace(stage, desired=desired, steps=tuple(steps))
+    """The plan for a host without a network: also what is planned later comes from copies."""
+    stages = []
+    for stage in plan.stages:
+        whole = {identity(each.resource, each.key): each.desired for each in stage.desired}
+        desired = tuple(from_copies(each, offline) for each in stage.desired)
+        steps = (_step(step, whole.get(identity(step.resource, step.key), {}), offline) for step in stage.steps)
+        stages.append(replace(stage, desired=desired, steps=tuple(steps)))
+    return replace(plan, request=replace(plan.request, offline=offline), stages=tuple(stages))
 
 
 def _step(step: Step, whole: Mapping[str, Json], offline: Offline) -> Step:
@@ -59,17 +57,9 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
         return {"source": f"{copy}/{name}"} if copy else {}
     if resource == "AptSource" and (source := offline.sources.get(f"{desired.get('uri')} {desired.get('suite')}")):
         return {"uri": source}
-    if resource in ("LinuxFile", "EngineUnit") and isinstance(desired.get("text"), str):
-        return dict(_renamed(desired["text"], offline))
+    if resource in ("LinuxFile", "EngineUnit") and isinstance(text := desired.get("text"), str):
+        new = text
+        for pinned, image in offline.images.items():
+            new = new.replace(pinned, image.name)  # loaded from an archive, it has no digest of a registry
+        return {"text": new} if new != text else {}
     return {}
-
-
-def _renamed(text: str, offline: Offline) -> Iterator[tuple[str, Json]]:
-    """Rename images: one that was loaded from an archive has no digest of a registry, so whatever starts it uses its
-    name.
-    """
-    new = text
-    for pinned, image in offline.images.items():
-        new = new.replace(pinned, image.name)
-    if new != text:
-        yield "text", new

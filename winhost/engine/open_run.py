@@ -1,5 +1,5 @@
-"""A run that is worked on: its journal, what that adds up to, the session with its host, and what it says where it ends
-before its end.
+"""The common part of going forward and back: a run's journal and state, the session with its host, and the errors with
+which it stops before its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,7 @@ _NOTHING_LOST = "The journal knows what was begun and the host what is true: not
 
 
 class RunFiles:
-    """folder: beside which they lie; request: what is asked for, parsed no earlier than it is needed."""
+    """The files beside a plan. folder: where they lie; request: what is asked for, parsed when it is needed."""
 
     def __init__(self, context: RunContext, folder: Path, request: Callable[[], PathRequest]) -> None:
         self._context = context
@@ -139,7 +139,7 @@ class OpenRun:
 
     @property
     def request(self) -> PathRequest:
-        """Parsed once, when it is first needed. Raises UsageError: NotAPlan."""
+        """The parsed request, which is parsed once, when it is first needed. Raises UsageError: NotAPlan."""
         if self._request is None:
             self._request = request_of(self.record.plan)
         return self._request
@@ -149,8 +149,8 @@ class OpenRun:
         self._request = request
 
     def parse(self) -> None:
-        """Before the host is read to go forward, because `read` reads what its playbook names; going back needs none.
-        Raises UsageError: NotAPlan.
+        """Parse the request before the host is read to go forward, because `read` reads what its playbook names; going
+        back needs none. Raises UsageError: NotAPlan.
         """
         self._request = self.request
 
@@ -312,7 +312,7 @@ class OpenRun:
         with suppress(EndOfRun):  # then it is the journal that stopped it
             self.write("stopped", why=ending.what, next=next_)
             if self.record.unchanged and not self.record.going_back:
-                with suppress(WinhostError):  # a mark of what was not done says nothing
+                with suppress(WinhostError, KeyboardInterrupt):  # a mark of what was not done says nothing
                     self.forget_marks()
                 self.write("outcome", outcome="nothing changed")
 
@@ -322,7 +322,9 @@ class OpenRun:
             raise self._stopped()
 
     def _stopped(self) -> EndOfRun:
-        """Stopped from outside, after a step or between two pieces of a file that it sends."""
+        """Make the error for a run that was stopped from outside, after a step or between two pieces of a file that it
+        sends.
+        """
         midway = self.record.midway
         changes = f"{self.changed} {'change' if self.changed == 1 else 'changes'}"
         meaning = f"Until it goes on or back: {'; '.join(midway)}." if midway else None

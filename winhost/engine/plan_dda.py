@@ -295,7 +295,11 @@ class DdaDecisions(ContainersInside):
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Check that the desired windows hold the GPUs, whatever their source. Raises MmioRefused."""
         with suppress(MissingFact):
-            self._check_asked()
+            # Before the VM can be read: the chosen GPUs' need is a minimum, whatever else the VM has.
+            if self._request.high is not None:
+                self._check_high(self._request.high, windows(self._facts, Selection(self._gpus, None)))
+            if self._request.low is not None:
+                mmio.check_low(self._request.low, windows(self._facts, Selection(self._gpus, None)).low)
         for each in desired:
             if each.resource == VmMmio.resource_type.name and each.key["vm"] == self.vm["id"]:
                 if "high" in each.desired:
@@ -305,13 +309,6 @@ class DdaDecisions(ContainersInside):
 
     def _check_high(self, asked: Bytes, needed: MmioWindows) -> None:
         mmio.check_high(asked, needed.high, allow_unverified=self._request.allow_unverified)
-
-    def _check_asked(self) -> None:
-        """Before the VM can be read: the chosen GPUs' need is a minimum, whatever else the VM has."""
-        if self._request.high is not None:
-            self._check_high(self._request.high, windows(self._facts, Selection(self._gpus, None)))
-        if self._request.low is not None:
-            mmio.check_low(self._request.low, windows(self._facts, Selection(self._gpus, None)).low)
 
     @cached_property
     def assignment(self) -> Mapping[str, str]:
@@ -444,14 +441,11 @@ class DdaPlanner(PathPlanner[DdaSettings]):
             for function in gpu.functions
             if self._on_host(function)
         }
-        return {**of_gpus, **dict(self._of_fetching())}
-
-    def _of_fetching(self) -> Iterator[tuple[Id, tuple[str, ...]]]:
-        """A port on this computer, through which the host fetches what lies here."""
         new = self._settings.new_vm
-        if new is not None and new.upload == FETCHED and new.disk_sha256 and staged(new)["source"].startswith("./"):
-            file = staged(new)
-            yield identity("StagedFile", {part: file[part] for part in ("sha256", "name", "source")}), ("network",)
+        if new is None or new.upload != FETCHED or not new.disk_sha256 or not staged(new)["source"].startswith("./"):
+            return of_gpus
+        file = {part: staged(new)[part] for part in ("sha256", "name", "source")}
+        return {**of_gpus, identity("StagedFile", file): ("network",)}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """The VM, and whether windows that were asked for hold the GPUs that it has already."""

@@ -20,15 +20,26 @@ from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
 from winhost.paths.never_sleep import kept_awake, power_plans
-from winhost.paths.setting_values import PublishedEndpoint
-from winhost.paths.wsl2 import UNBRIDGED, NetworkingMode, WslMemory, adapter, allowed, mac_address, memory, network_file
+from winhost.paths.wsl2 import (
+    UNBRIDGED,
+    File,
+    NetworkingMode,
+    Watcher,
+    Wsl2Settings,
+    WslMemory,
+    adapter,
+    allowed,
+    mac_address,
+    memory,
+    network_file,
+)
 from winhost.paths.wsl2_refusals import cautions, refusals
-from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.distros import Wsl, WslConfig
 from winhost.resources.windows.network import WSL
 from winhost.resources.windows.vms import DISMOUNTED
-from winhost.wslconfig import WSLCONF, changed
+from winhost.wslconfig.format import WSLCONF
+from winhost.wslconfig.keys import changed
 
 # ---- .wslconfig, and the files of the distro
 
@@ -246,10 +257,8 @@ class Wsl2Decisions:
             return (ssh,)
         # It knows one set of networks for all ports; sshd and the firewall of the distro keep each to its own.
         allowed = [*self._allowed, *(each for each in endpoint.networks if each not in self._allowed)]
-        return ({**ssh, "ports": [self._port, endpoint.port], "allowed": allowed, "who": self._who_of_both(endpoint)},)
-
-    def _who_of_both(self, endpoint: PublishedEndpoint) -> str:
-        return f"SSH from {self._who}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
+        who = f"SSH from {self._who}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
+        return ({**ssh, "ports": [self._port, endpoint.port], "allowed": allowed, "who": who},)
 
     @cached_property
     def _allowed(self) -> list[str]:
@@ -298,12 +307,10 @@ class Wsl2Decisions:
     def config(self) -> Config:
         found = self._facts.of(WslConfig, {"account": self.account})
         assert found is not None
-        text = changed(found.text or "", self._wslconfig())
-        return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
-
-    def _wslconfig(self) -> Mapping[tuple[str, str], str | None]:
         mac = mac_address(self._facts.os.machine_id, self.account) if self._networking_mode == "bridged" else None
-        return wslconfig_values(self._settings, self._networking_mode, self.memory.given, mac)
+        values = wslconfig_values(self._settings, self._networking_mode, self.memory.given, mac)
+        text = changed(found.text or "", values)
+        return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
 
 
 def _staged(file: File, title: str) -> Staged:
@@ -377,7 +384,11 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
 
     @cached_property
     def _as_planned(self) -> HostFacts:
-        document = self._facts.document.edited("PciDevice", _out_of_tcc)
+
+        def out_of_tcc(device: Record) -> Record:
+            return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
+
+        document = self._facts.document.edited("PciDevice", out_of_tcc)
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = document.edited("Wsl", lambda each: with_state(each, newer))
@@ -394,10 +405,6 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
             return document
         chosen = {"adapter": adapter(self._facts, bridge)}
         return document.edited("NetworkAdapter", lambda each: each if each.key == chosen else None)
-
-
-def _out_of_tcc(device: Record) -> Record:
-    return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
 
 
 def _at(values: Mapping[str, Json], name: str) -> Json:

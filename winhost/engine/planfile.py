@@ -11,7 +11,7 @@ from winhost.core.answers import Json
 from winhost.core.steps import Step
 from winhost.engine.planning import CheckedPlan, check_plan
 from winhost.model.documents import read_document
-from winhost.model.plan import RISKS, Deferred, Plan
+from winhost.model.plan import RISKS, Plan
 from winhost.model.secrets import SecretRef
 from winhost.model.yamlfile import Loc, Mistake, refuse_mistakes
 from winhost.resources.base import ResourceType
@@ -33,7 +33,9 @@ def plan_mistakes(plan: Plan) -> Iterator[Mistake]:
     yield from origin_mistakes(plan.host, plan.origin, plan.facts_read_at, "facts_read_at")
     if not plan.machine_id:
         yield ("machine_id",), "is empty"
-    if not _is_version(plan.winhost):
+    try:
+        Version(plan.winhost)
+    except InvalidVersion:
         yield ("winhost",), "should be a version"
     for name in ("low", "high"):
         if (size := getattr(plan.request, name)) is not None and size <= 0:
@@ -57,7 +59,10 @@ def _stage_mistakes(plan: Plan) -> Iterator[Mistake]:
                 yield (*here, "steps", at, "id"), "should be there, and in no other step"
             yield from step_mistakes((*here, "steps", at), step)
         for at, deferred in enumerate(stage.deferred):
-            yield from _wrong_deferred((*here, "deferred", at), deferred)
+            yield from _unknown_risks((*here, "deferred", at, "asks"), deferred.asks)
+            for name, value in (("resource", deferred.resource), ("until", deferred.until)):
+                if value not in RESOURCE_TYPES and (name, value) != ("until", READING):
+                    yield (*here, "deferred", at, name), "is no resource of this winhost"
 
 
 def step_mistakes(here: Loc, step: Step) -> Iterator[Mistake]:
@@ -73,13 +78,6 @@ def step_mistakes(here: Loc, step: Step) -> Iterator[Mistake]:
                 yield (*here, part, name), wrong
 
 
-def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Mistake]:
-    yield from _unknown_risks((*here, "asks"), deferred.asks)
-    for name, value in (("resource", deferred.resource), ("until", deferred.until)):
-        if value not in RESOURCE_TYPES and (name, value) != ("until", READING):
-            yield (*here, name), "is no resource of this winhost"
-
-
 def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Mistake]:
     for at, risk in enumerate(risks):
         if risk not in RISKS:
@@ -93,11 +91,3 @@ def _wrong_value(resource: ResourceType, name: str, value: Json) -> str | None:
     except ValidationError as error:
         return str(error.errors(include_url=False)[0]["msg"])
     return None
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True

@@ -9,9 +9,8 @@ from typing import Any
 from winhost import __version__
 from winhost.compat.assess import judge, recommended
 from winhost.connect.wire_errors import error_of
-from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity, if_known
+from winhost.core.answers import NOT_THERE, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
-from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import RESTART, Condition
 from winhost.core.steps import DesiredResource, Step
@@ -69,8 +68,8 @@ def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
 
 
 def _not_a_plan(host: str, why: str, named: str | None = None) -> UsageError:
-    """A plan that wants what no resource can be: edited, or of a winhost with other resources. named: as a command
-    names the host, where that is not its name.
+    """Make the error for a plan that wants what no resource can be: edited, or of a winhost with other resources.
+    named: as a command names the host, where that is not its name.
     """
     return UsageError(
         "NotAPlan",
@@ -137,7 +136,7 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
 
 
 def undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
-    """The error for a value that no plan can have on this host."""
+    """Make the error for a value that no plan can have on this host."""
     because = (refusal.sentence, refusal.remedy)
     return PlanRefused(facts.host, RefusalGrounds(request.path, facts.named, "refused", because, (refusal.code,)))
 
@@ -164,7 +163,29 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {request.path}")
     try:
-        return _make_plan(facts, request)
+        planned = _planner(facts, request)
+        verdict = planned.verdict
+        if verdict.verdict is Verdict.UNSUPPORTED:
+            raise _refused(facts, verdict, if_known(lambda: planned.choices))
+        if verdict.verdict is Verdict.UNVERIFIED and not request.document.allow_unverified:
+            raise _refused(facts, verdict, if_known(lambda: planned.choices), _still(facts, request))
+        stage = _stage(facts, request, planned, number=1)
+        told = ", ".join(facts.document.stated)
+        stated = f"stated, and not read: {told}. apply reads the host itself, and judges and plans by that."
+        return Plan(
+            host=facts.host,
+            machine_id=facts.machine_id,
+            origin=facts.document.origin,
+            facts_read_at=facts.document.read_at,
+            winhost=__version__,
+            request=request.document,
+            stages=(stage,),
+            notes=(*((visible(stated),) if told else ()), *_notes(verdict, planned.cautions)),
+            linux_key=_linux_key(facts.document),
+            variant=variant_name(verdict.path),
+            unchecked=planned.unchecked(stage.deferred),
+            stated=facts.document.stated,
+        )
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
     except NoInstance as missing:
@@ -174,34 +195,6 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
             raise silent from missing
         grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{unread(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
-
-
-def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    planned = _planner(facts, request)
-    verdict = planned.verdict
-    _refuse(facts, request, planned)
-    stage = _stage(facts, request, planned, number=1)
-    return Plan(
-        host=facts.host,
-        machine_id=facts.machine_id,
-        origin=facts.document.origin,
-        facts_read_at=facts.document.read_at,
-        winhost=__version__,
-        request=request.document,
-        stages=(stage,),
-        notes=(*_stated(facts.document), *_notes(verdict, planned.cautions)),
-        linux_key=_linux_key(facts.document),
-        variant=variant_name(verdict.path),
-        unchecked=planned.unchecked(stage.deferred),
-        stated=facts.document.stated,
-    )
-
-
-def _stated(facts: Facts) -> tuple[str, ...]:
-    if not facts.stated:
-        return ()
-    listed = ", ".join(facts.stated)
-    return (visible(f"stated, and not read: {listed}. apply reads the host itself, and judges and plans by that."),)
 
 
 def _linux_key(facts: Facts) -> str | None:
@@ -244,17 +237,16 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any], nu
         desired, deferred = _until_there(here, waiting, facts.document)
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
-    if not facts.is_linux:
-        deferred = tuple(map(_without_restart, deferred))
+    if not facts.is_linux:  # a Linux inside of a Windows host restarts without it; one beside it is that machine
+        deferred = tuple(
+            replace(each, asks=tuple(risk for risk in each.asks if risk != RESTART))
+            if each.resource in LINUX and each.until != RUNNING
+            else each
+            for each in deferred
+        )
     check_stage(facts, request, desired)
     steps = steps_for(desired, host_answers(facts.document), prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
-
-
-def _without_restart(later: Deferred) -> Deferred:
-    """A Linux inside of a Windows host restarts without it; one beside it is that machine."""
-    inside = later.resource in LINUX and later.until != RUNNING
-    return replace(later, asks=tuple(risk for risk in later.asks if risk != RESTART)) if inside else later
 
 
 def _may_ask(desired: DesiredResource) -> Iterator[str]:
@@ -324,14 +316,6 @@ def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
         return False
 
 
-def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any]) -> None:
-    verdict = planned.verdict
-    bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
-    if verdict.verdict in bad:
-        still = _still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None
-        raise _refused(facts, verdict, if_known(lambda: planned.choices), still)
-
-
 def refuse_unsupported(facts: HostFacts, path: str) -> None:
     """Raises PlanRefused for a path, or a variant, that works in no way on this host, before anything else is asked;
     UsageError for a path of another system.
@@ -374,7 +358,7 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
 
 
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
-    """Another way with its verdict; of the same path only a better one."""
+    """Name another way with its verdict; of the same path only a better one."""
     best = recommended(facts, but=refused.path)
     if best is None:
         return None
@@ -424,6 +408,7 @@ class _Scope:
 
 
 def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
+    items: Iterable[Any] = (None,) if entry.for_each is None else _look_up(entry.for_each, _Scope(decisions))
     return [
         DesiredResource(
             resource=entry.resource,
@@ -432,17 +417,8 @@ def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
             title=str(_filled(entry.title, scope)),
             why=str(_filled(entry.why, scope)),
         )
-        for scope in _scopes(entry, decisions)
+        for scope in (_Scope(decisions, item) for item in items)
     ]
-
-
-def _scopes(entry: PlaybookResource, decisions: object) -> Iterator[_Scope]:
-    if entry.for_each is None:
-        yield _Scope(decisions)
-        return
-    items: Iterable[Any] = _look_up(entry.for_each, _Scope(decisions))
-    for item in items:
-        yield _Scope(decisions, item)
 
 
 def _filled(value: Json, scope: _Scope) -> Json:

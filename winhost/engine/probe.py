@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from winhost.connect.one_answer import one_answer
+from winhost.connect.checked_answers import one_answer
 from winhost.connect.ssh import SshWire
 from winhost.model.measured import Measurement, ProbeAnswer
 

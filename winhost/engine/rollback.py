@@ -1,7 +1,7 @@
 """Going back: undo exactly what a run changed, in reverse, and keep what others and later runs use."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
@@ -90,7 +90,7 @@ def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
 
 
 def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook, Facts]:
-    """The same as `preview`, of the host as it is now, with its facts. Changes nothing."""
+    """Read the host and return what `preview` says of it, and its facts. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = _Rollback(run, context)
         with runner.reaching(looking=True):
@@ -109,29 +109,23 @@ def find_back(record: RunState, facts: Facts, later: LaterRuns, put_back: Set[Id
     """Find what can be undone by now, and what stays. put_back: what this rollback has restored already."""
     found = outlook(record, host_answers(facts), later, put_back)
     kept = {id_: _with_names(why, facts) for id_, why in found.kept.items()}
-    inside = [id_ for id_ in found.goals if id_[0] in LINUX] if any(map(_takes_linux, found.goals.values())) else []
+    # The VM or the partition of this run goes, and with it its Linux, whatever was changed in that.
+    goes = any(goal.resource in _HOLD_LINUX and goal.desired.get("made") is False for goal in found.goals.values())
+    inside = [id_ for id_ in found.goals if goes and id_[0] in LINUX]
+    titles, along = list(dict.fromkeys(record.touched[id_].title for id_ in inside)), ""
+    if titles:
+        along = f"not undone, because it goes with its Linux: {'; '.join(titles[:_MOST_ALONG])}"
+        along += f" and {len(titles) - _MOST_ALONG} more" if len(titles) > _MOST_ALONG else ""
     return RollbackOutlook(
         tuple(goal for id_, goal in found.goals.items() if id_ not in inside),
         tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in kept.items()),
         tuple(_not_judged(id_, record, missing) for id_, missing in found.missing.items()),
         found.open,
-        tuple(_along([record.touched[id_].title for id_ in inside])),
+        (along,) if along else (),
         tuple(
             Waiting(record.touched[id_].title, kept[id_], held.runs, held.others) for id_, held in found.waiting.items()
         ),
     )
-
-
-def _takes_linux(goal: DesiredResource) -> bool:
-    """The VM or the partition of this run goes, and with it its Linux, whatever was changed in that."""
-    return goal.resource in _HOLD_LINUX and goal.desired.get("made") is False
-
-
-def _along(titles: Sequence[str]) -> Iterator[str]:
-    if titles:
-        told = [*dict.fromkeys(titles)]
-        rest = f" and {len(told) - _MOST_ALONG} more" if len(told) > _MOST_ALONG else ""
-        yield f"not undone, because it goes with its Linux: {'; '.join(told[:_MOST_ALONG])}{rest}"
 
 
 def _with_names(sentence: str, facts: Facts) -> str:
@@ -172,8 +166,10 @@ class _Rollback(WorkingRun):
         self.give_up(outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
         if (self.record.outcome, self.record.waiting) != (outcome, outlook.waiting):
             self.write("outcome", outcome=outcome, waiting=plain(list(outlook.waiting)))
-        host = self.record.host
-        others = waiting_for(self.name, host, self.context.store) if outcome == "rolled back" else ()
+        host, following = self.record.host, _next(self.name, outlook)
+        if outcome == "rolled back" and (others := waiting_for(self.name, host, self.context.store)):
+            commands = ", then ".join(f"winhost rollback {run}" for run in others)
+            following = f"What an earlier rollback kept for this run can be undone now: {commands}"
         return Outcome(
             self.name,
             host,
@@ -183,7 +179,7 @@ class _Rollback(WorkingRun):
             outlook.kept,
             outlook.missing,
             outlook.waiting,
-            _next_of_others(others) or _next(self.name, outlook),
+            following,
         )
 
     def later(self) -> LaterRuns:
@@ -232,13 +228,6 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
     if not first:
         return f"Mend what could not be read, then go on with going back: {again}"
     return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
-
-
-def _next_of_others(runs: Sequence[str]) -> str | None:
-    if not runs:
-        return None
-    commands = ", then ".join(f"winhost rollback {run}" for run in runs)
-    return f"What an earlier rollback kept for this run can be undone now: {commands}"
 
 
 def _turn(goal: DesiredResource) -> Turn:

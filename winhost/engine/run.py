@@ -1,6 +1,6 @@
 """Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from winhost.connect.wire_errors import Drifted
@@ -8,8 +8,8 @@ from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.checks import drifted
 from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine import amending
-from winhost.engine.amending import Amendment
+from winhost.engine import amend
+from winhost.engine.amend import Amendment
 from winhost.engine.failures import ConsentNeeded, PlanRefused, halted, unfinished
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import (
@@ -50,7 +50,7 @@ def apply(checked: CheckedPlan, accepted: Iterable[str], context: RunContext) ->
 def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Amendment | None = None) -> Outcome:
     """Go on with a run where it stopped, in the direction in which it went.
 
-    amendment: another ask for what is left; then only these consents count.
+    amendment: another request for what is left, for which only these consents count.
     """
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _forward(run, context)
@@ -106,7 +106,7 @@ class Runner(WorkingRun):
     """A run that goes forward."""
 
     def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
-        """All stages that are not finished, then the final verify. amendment: another request, with its consents."""
+        """Run all stages that are not finished, then verify. amendment: another request, with its consents."""
         self.session.awaits_guests = True
         with self.reaching():
             self.parse()
@@ -134,31 +134,31 @@ class Runner(WorkingRun):
         """Plan the remaining work with another request. Raises WinhostError (NothingAnew, AlreadyUsed), and as
         `next_stage` does.
         """
-        amending.refuse_pointless(self.record, request)
+        amend.refuse_pointless(self.record, request)
         number = 1 + max(self.record.finished_stages, default=0)
-        found = HostFacts(amending.as_found(self.record, facts))
+        found = HostFacts(amend.as_found(self.record, facts))
         try:
             stage = next_stage(found, request, number)
         except WinhostError as error:
             raise self._to_choose(error) from error
-        amending.refuse_used(self.record, request, stage)
+        amend.refuse_used(self.record, request, stage)
         steps = steps_for(
             stage.desired, host_answers(facts), prefix=f"{number}.", extra_risks=asked_risks(found, request)
         )
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
-        """Consents are given for what is changed: the old ones are not for this."""
+        """Replace the request. Consents that were given for the old one do not count."""
         request, record = amendment.request, self.record
         stage = self.planned_again(facts, request)
         if amendment.shown not in (None, stage):
-            raise amending.not_as_shown(record.host)
+            raise amend.not_as_shown(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
         if lacking := tuple(risk for risk in needed if risk not in accepted):
-            raise ConsentNeeded(record.host, self.name, lacking, changed=True, retry_options=amendment.words)
+            raise ConsentNeeded(record.host, self.name, lacking, changed=True, retry_options=amendment.options)
         self.write(
             "amend",
-            changes=[plain(change) for change in amending.changes(record.plan.request, request.document)],
+            changes=[plain(change) for change in amend.changes(record.plan.request, request.document)],
             request=plain(request.document),
             stage=plain(stage),
             accepted=sorted(accepted),
@@ -166,7 +166,7 @@ class Runner(WorkingRun):
         self.request = request
 
     def accept(self, accepted: Iterable[str]) -> None:
-        """Consents given later."""
+        """Record consents that were given later."""
         new = in_order(set(accepted) - self.record.accepted)
         if new:
             self.write("accept", accepted=list(new))
@@ -200,7 +200,7 @@ class Runner(WorkingRun):
         """Offer to replace a request value that a later stage finds wrong, if something was changed by then."""
         if self.journal is None:
             return error
-        retry_options = amending.words(self.record.plan.request.path, error)
+        retry_options = amend.options(self.record.plan.request.path, error)
         if isinstance(error, PlanRefused):
             return error.in_run(self.name, retry_options)
         if isinstance(error.__cause__, MissingFact):  # the logon to a Linux failed: no other request mends that
@@ -236,7 +236,12 @@ class Runner(WorkingRun):
         goals = (*stage.desired, *pending.values())
         steps = steps_for(goals, host_answers(facts), prefix=f"{stage.number}.", extra_risks=risks)
         self.files.check(steps)
-        return tuple(_as_restore(step, pending) for step in steps)
+        return tuple(
+            replace(step, role="restore")
+            if step.role == "desired" and identity(step.resource, step.key) in pending
+            else step
+            for step in steps
+        )
 
     def _pending_restore(self) -> dict[Id, DesiredResource]:
         """The needs that were met for other steps and not restored yet: read now, they would look as if found so."""
@@ -249,21 +254,14 @@ class Runner(WorkingRun):
             if id_ not in requested and not moved.is_restored
         }
 
-    def _await_again(self, facts: Facts) -> Facts:
-        """Wait again for states that held when the plan was made, and no longer do after other steps: an engine was
-        replaced.
-        """
-        stages = self.record.stages
-        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
-        steps = steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again.")
-        if not steps:
-            return facts
-        self.do(steps)
-        return self.read()
-
     def _finish(self, facts: Facts) -> Outcome:
-        facts = self._await_again(facts)
-        checks = tuple(verify_stages(self.record.stages, facts))
+        stages = self.record.stages
+        # States that held when the plan was made may hold no longer after other steps: an engine was replaced.
+        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
+        if again := steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again."):
+            self.do(again)
+            facts = self.read()
+        checks = tuple(verify_stages(stages, facts))
         if all(check.holds for check in checks):
             checks += self.context.final(self.record, self.session)
         holds = all(check.holds for check in checks)
@@ -280,8 +278,3 @@ def _of_what_is_there(stage: Stage, facts: Facts) -> Stage:
     if desired == stage.desired:
         return stage
     return replace(stage, desired=desired, steps=tuple(s for s in stage.steps if host.answer(s.resource) != off))
-
-
-def _as_restore(step: Step, pending_restore: Mapping[Id, DesiredResource]) -> Step:
-    mine = step.role == "desired" and identity(step.resource, step.key) in pending_restore
-    return replace(step, role="restore") if mine else step

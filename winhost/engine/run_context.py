@@ -23,8 +23,8 @@ from winhost.model.fleet import Host
 @dataclass(frozen=True)
 class RunContext:
     """The context of a run. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
-    and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
-    journal knows it; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
+    and why; around: the journal's hook; folder: of the plan, for the files beside it; a run that is resumed has it
+    in its journal; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
     elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for files
     that do not come over the wire; final: what else is tried once all is as planned, and must hold.
     """

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
-from winhost.core.answers import Id, Json
-from winhost.core.host_answers import HostAnswers
+from winhost.core.answers import HostAnswers, Id, Json
 from winhost.core.loop import Loop, NotSet
 from winhost.core.steps import Step
-from winhost.engine import amending
+from winhost.engine import amend
 from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
 from winhost.engine.host_session import HostSession
 from winhost.engine.installing import Installation, check_switched, installing, starts_other
@@ -64,14 +63,14 @@ class WorkingRun(OpenRun, Loop):
         return NotSet(failed, {"error": str(error)}, after=after)
 
     def _failed(self, step: Step, error: RemoteError | NotAvailable) -> EndOfRun:
-        """The host refused a step, or what the step needs is gone."""
+        """Make the error for a step that the host refused, or that lost what it needs."""
         record, back = self.record, self.record.going_back
         alone = len(record.touched) == 1
         said = ["It was the first step." if alone else "Steps before this one are done and journalled."]
         for risk in (risk for risk in step.may_need if risk not in record.accepted):
             said.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
         # Where only this step could tell that a value does not work, another one is chosen.
-        retry_options = None if back else amending.words_for(record.plan, step.resource)
+        retry_options = None if back else amend.options_for(record.plan, step.resource)
         steps = next_steps_of(self.name, back, retry_options=retry_options)
         return EndOfRun(
             "StepFailed",
@@ -112,7 +111,7 @@ class WorkingRun(OpenRun, Loop):
         return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
 
     def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
-        """The host accepted a step and did something else. lacking: property → (desired, found)."""
+        """Make the error for a step that the host accepted without doing it. lacking: property → (desired, found)."""
         listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in lacking.items())
         return self.end_of_run("NotTaken", f"{step.title}: accepted without error, but {listed}")
 
@@ -126,7 +125,7 @@ _HELPS = {
 
 
 def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
-    """A window that ends too high fails again however often the run goes on; another plan makes it smaller."""
+    """Offer another plan for a window that ends too high: it would fail again however often this run goes on."""
     from winhost.symptoms.codes import address_bits  # what only a failure needs
 
     bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from winhost.connect.agent import Wire
-from winhost.connect.one_answer import one_answer
+from winhost.connect.checked_answers import one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
 from winhost.model.served import (

@@ -1,6 +1,6 @@
 """The Linux that a plan ends with, for what is to serve there: one of its own, or a distro or guest still to come."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from winhost.core.answers import Json, MissingFact, Record, if_known
@@ -10,7 +10,7 @@ from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import with_state
 from winhost.model.shipped import shipped
-from winhost.model.units import Bytes, parse_size
+from winhost.model.units import parse_size
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.linux import DOCKER, NO_TOOLKIT, NONE, ChosenEngine, LinuxSettings
@@ -18,12 +18,12 @@ from winhost.paths.new_vm import NewVm
 from winhost.paths.playbook import PathRequest, read_playbook
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
-from winhost.paths.wsl2_settings import Wsl2Settings
+from winhost.paths.wsl2 import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Memory
-from winhost.sizing.host_memory import WINDOWS
+from winhost.sizing.memories import WINDOWS
 
 _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 
@@ -175,26 +175,21 @@ def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFact
     """
     going, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
     stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
-    seen = _seen_in_guest(facts)
-    document = facts.document.edited(
-        PciDevice.resource_type.name,
-        lambda each: None if each.key["location"] in stay else _with_vram(each, seen),
-    )
+    # Windows does not report the VRAM of a GPU that it gave away; the guest does.
+    inside = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
+    seen = {gpu.device: gpu.vram for gpu in inside if gpu.device and gpu.vram}
+
+    def in_guest(device: Record) -> Record | None:
+        if device.key["location"] in stay:
+            return None
+        if device.state.get("kind") != "display" or device.state.get("vram"):
+            return device
+        size = seen.get(pci_id(device.key["device"]))
+        return with_state(device, {"vram": size}) if size else device
+
+    document = facts.document.edited(PciDevice.resource_type.name, in_guest)
     its_memory = {Memory.resource_type.name: (Record({"total": memory + WINDOWS, "free": memory}),)}
     return HostFacts(replace(document, resources={**document.resources, **its_memory}))
-
-
-def _seen_in_guest(facts: HostFacts) -> Mapping[str, Bytes]:
-    """The VRAM by PCI id, as the guest sees it: Windows does not report that of a GPU that it gave away."""
-    gpus = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
-    return {gpu.device: gpu.vram for gpu in gpus if gpu.device and gpu.vram}
-
-
-def _with_vram(device: Record, seen: Mapping[str, Bytes]) -> Record:
-    if device.state.get("kind") != "display" or device.state.get("vram"):
-        return device
-    size = seen.get(pci_id(device.key["device"]))
-    return with_state(device, {"vram": size}) if size else device
 
 
 def _engine_of(facts: HostFacts, name: str) -> str:

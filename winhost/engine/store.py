@@ -1,17 +1,21 @@
-"""The folder of runs on this machine, and the lock that lets only one of them work on a host."""
+"""The folder of runs on this machine, which is its owner's alone, and the lock that lets only one run work on a host.
+
+What lies there is done by whoever goes on or back, with all rights.
+"""
 
 import getpass
 import json
 import os
 import re
+import shlex
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from winhost.engine.private import private_folder
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.files import write_whole
 
@@ -19,11 +23,13 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 
+_ROOT = 0
+_ANOTHER = "Set WINHOST_STATE to a folder of your own."
 LOOK_S = 1  # a lock is tried for so long: whoever only looks holds it for a moment
 
 
 def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
-    """Another run holds the host, or another `winhost up` or `down`, which may still ask or plan."""
+    """Make the error for a host that another run holds, or another `winhost up` or `down` that may still plan."""
     if command:
         what = f"{host} is being worked on by another winhost: {_holder(note)}"
         hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
@@ -188,3 +194,51 @@ def _holder(note: Path) -> str:
 def _safe(host: str) -> str:
     """A host's name as a file's: other characters are told apart by their code, never merged."""
     return re.sub(r"[^A-Za-z0-9_-]", lambda match: f"%{ord(match[0]):x}", host)
+
+
+# ---- folders that are their owner's alone
+
+
+def private_folder(folder: Path) -> Path:
+    """Make the folder where it is not there, with what leads to it; what is made is ours alone, whatever the umask.
+
+    Raises UsageError (NotPrivate), and OSError for what cannot be made. On Windows its access list is the profile's.
+    """
+    for each in reversed([folder, *folder.parents]):
+        if not each.exists():
+            with suppress(FileExistsError):  # another winhost was quicker
+                each.mkdir(mode=0o700)
+                each.chmod(0o700)  # a umask may take rights from ourselves
+    if not folder.is_dir():
+        folder.mkdir()  # says why not
+    if os.name == "posix":
+        _refuse_open(folder)
+    return folder
+
+
+def not_private(folder: Path, why: str, hint: str) -> UsageError:
+    return UsageError(
+        "NotPrivate",
+        what=f"{visible(str(folder))} {visible(why)}, so winhost keeps neither journals nor keys there",
+        meaning="Journals say what hosts were like, and rollback does what they say. Keys are yours alone.",
+        hint=visible(hint),
+    )
+
+
+def _refuse_open(folder: Path) -> None:
+    whole = folder.resolve()
+    if not _ours(whole.stat()):
+        raise not_private(folder, "belongs to another account", _ANOTHER)
+    mode = stat.S_IMODE(whole.stat().st_mode)
+    if mode & 0o077:
+        raise not_private(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
+    for parent in whole.parents:
+        there = parent.stat()
+        if not (_ours(there) or there.st_uid == _ROOT):
+            raise not_private(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
+        if there.st_mode & stat.S_IWOTH and not there.st_mode & stat.S_ISVTX:
+            raise not_private(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
+
+
+def _ours(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid()

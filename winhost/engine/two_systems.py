@@ -11,7 +11,7 @@ from pathlib import Path
 
 from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.logged import failure
-from winhost.connect.ssh import SshTarget, SshWire
+from winhost.connect.ssh import SshWire
 from winhost.connect.ways_in import target_beside
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
@@ -19,12 +19,11 @@ from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
 from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
-from winhost.engine.private import private_folder
-from winhost.engine.store import Store
+from winhost.engine.store import Store, private_folder
 from winhost.model.documents import write_document
 from winhost.model.facts import Answer, Facts
 from winhost.model.files import write_whole
-from winhost.model.fleet import Host
+from winhost.model.fleet import Host, LinuxHost
 from winhost.resources.factsfile import read_facts
 from winhost.resources.registry import LINUX, RULES, is_beside_windows
 from winhost.resources.registry import WINDOWS as OF_WINDOWS
@@ -72,7 +71,7 @@ class RememberedWindows:
         write_whole(self._path, [write_document(replace(facts, resources=resources))], mode=0o600)
 
 
-def _told(target: SshTarget, program: str, **request: Json) -> LinuxFirmware:
+def _told(target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
     with closing(SshWire(target, program)) as wire:
         return on_linux(wire, **request)
 
@@ -86,7 +85,7 @@ class TwoSystems:
     memory: RememberedWindows
     program: str
     boot: str
-    open_linux: Callable[[SshTarget, str], Agent]
+    open_linux: Callable[[LinuxHost, str], Agent]
     tell: Callable[..., LinuxFirmware] = field(default=_told)
 
     @property

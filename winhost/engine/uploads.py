@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.dataclass import dataclass
-from winhost.core.steps import Change, Step
+from winhost.core.order import change_of
+from winhost.core.steps import Step
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import MiB
 from winhost.resources.base import Attachment
@@ -82,7 +83,7 @@ class OpenAttachment:
 
 def attachment_of(step: Step) -> Attachment | None:
     """The file that a step takes from beside the plan."""
-    return RESOURCE_TYPES[step.resource].upload(Change(step.key, step.before, step.desired))
+    return RESOURCE_TYPES[step.resource].upload(change_of(step))
 
 
 Offer = Callable[[Path], AbstractContextManager[str]]
@@ -106,7 +107,7 @@ class Sources:
 
 def download_of(step: Step) -> str | None:
     """The address from which the host fetches what a step takes."""
-    return RESOURCE_TYPES[step.resource].download(Change(step.key, step.before, step.desired))
+    return RESOURCE_TYPES[step.resource].download(change_of(step))
 
 
 def beside(folder: Path) -> Find:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from winhost.core.dataclass import dataclass
-from winhost.engine.private import private_folder
-from winhost.engine.store import Store
+from winhost.engine.store import Store, private_folder
 from winhost.model.files import write_whole
 from winhost.model.served import Version
 

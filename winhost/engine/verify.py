@@ -1,6 +1,6 @@
 """Check whether desired properties still hold, one by one."""
 
-from winhost.core.answers import NOT_THERE
+from winhost.core.answers import NOT_THERE, identity
 from winhost.core.checks import Check, check
 from winhost.engine.failures import PlanRefused
 from winhost.engine.planning import CheckedPlan, make_plan
@@ -13,7 +13,7 @@ from winhost.resources.shared import READING
 
 def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
     """Checks for all that these stages want; of a resource in several, the last goal counts."""
-    last = {(w.resource, tuple(sorted(w.key.items()))): w for stage in stages for w in stage.desired}
+    last = {identity(w.resource, w.key): w for stage in stages for w in stage.desired}
     now = host_answers(facts)
     return [found for desired in last.values() for found in check(desired, now, unread)]
 

@@ -26,7 +26,11 @@ class ApiKeys:
         planned = parse_keys(text)
         if all(each.metrics or each.yields for each in planned):
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
-        self._lines = {each.name: each for each in counting(planned, _changes(changes))}
+        try:
+            changed = parse_keys(changes)
+        except WrongKeys as wrong:
+            raise WrongKeys(f"changed keys, {wrong}") from None
+        self._lines = {each.name: each for each in counting(planned, changed)}
         self._hashes = [(each.name, bytes.fromhex(each.sha256)) for each in self._lines.values()]
         self.hashes = frozenset(each.sha256 for each in self._lines.values() if each.revoked is None)
 
@@ -55,13 +59,6 @@ class ApiKeys:
         return matching[0] if matching else None
 
 
-def _changes(text: str) -> list[KeyLine]:
-    try:
-        return parse_keys(text)
-    except WrongKeys as wrong:
-        raise WrongKeys(f"changed keys, {wrong}") from None
-
-
 class KeyFiles:
     """Both key files. problem: why their last change is not in force; digest: of the changes in force; at: when they
     were read.
@@ -74,7 +71,9 @@ class KeyFiles:
         self.problem, self.digest, self.at = "", "", 0.0
 
     def first(self, had_changes: bool = False) -> ApiKeys:
-        """had_changes: before this start. Raises WrongKeys, OSError, UnicodeDecodeError."""
+        """Read the keys at a start. had_changes: the file of changes was not empty before. Raises WrongKeys, OSError,
+        UnicodeDecodeError.
+        """
         self._had_changes = had_changes
         self._seen = self._marks()
         return self._read()

@@ -1,7 +1,8 @@
-"""Parse large bodies in another process: parsing holds the interpreter, and would stop all streams.
+"""Read the body of a request: check its size and depth, parse it, and write it again for the engine of its model.
 
-The process is started for the first large body, reads one at a time, and ends when there was none for a while. If a
-body makes it run out of memory, it dies alone.
+Small bodies are read here. Large ones are read in another process: parsing holds the interpreter, and would stop all
+streams. The process is started for the first large body, reads one at a time, and ends when there was none for a while.
+If a body makes it run out of memory, it dies alone.
 """
 
 import asyncio
@@ -13,16 +14,16 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .continuing import Again
+from .continuing import Again, why_not, with_again
 from .fair_line import FairLine, OneAtATime, WaitedTooLong, Waiting
-from .gateway_settings import GatewaySettings
-from .request_body import ForEngine, WrongBody, written_for_engine
+from .gateway_settings import GatewaySettings, Limits
+from .published import for_engine, understood
+from .request_rules import CHAT, COMPLETION, ErrorAnswer, check
 
 _LOG = logging.getLogger("gateway")
 # Small bodies take a few milliseconds to parse, less than handing them over would take. The event loop parses at most
@@ -32,10 +33,64 @@ _PART_BYTES = 131_072
 _IDLE_S = 60
 _HEAD = struct.Struct("!IQ")  # the lengths of the words and of the body
 _NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 
 
-class NotRead(Exception):
-    """The process that reads large bodies ended, or could not be started."""
+@dataclass(frozen=True)
+class ForEngine:
+    """A body for an engine. model: its name for clients; parts: of the body; adds_usage: the stream will end with an
+    event that its client did not ask for; again: how to ask a second engine for the rest of the answer.
+    """
+
+    model: str
+    parts: "list[bytes]"
+    adds_usage: bool = False
+    again: "Again | None" = None
+
+
+def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -> ForEngine:
+    """Check a body and write it for its engine, which is asked to report the usage of a stream. Raises ErrorAnswer."""
+    check_shape(body, settings.limits)
+    found = understood(body)
+    model = settings.models.get(found["model"])
+    if model is None:
+        message = f"There is no such model here. There are: {', '.join(settings.models)}."
+        raise ErrorAnswer(404, "model_not_found", message, "model")
+    check(found, route, model.body)
+    again = None
+    if model.standby:
+        why = why_not(found, route)
+        if not why:
+            whole, again = with_again(found, route, model.served_as)
+            return ForEngine(model.name, [whole], again=again)
+        again = Again(why)
+    options = found.get("stream_options") or {}
+    can_report = route in (CHAT, COMPLETION) and found.get("stream") is True and isinstance(options, dict)
+    adds = can_report and options.get("include_usage") is not True
+    if adds:
+        found["stream_options"] = {**options, "include_usage": True}
+    return ForEngine(model.name, [for_engine(found, model.served_as)], adds, again)
+
+
+def check_shape(body: bytearray, limits: Limits) -> None:
+    """Count elements and depth without a parser, whose values take far more memory than text. Raises ErrorAnswer."""
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= limits.depth and opened + body.count(b",") <= limits.elements:
+        return
+    too_many = ErrorAnswer(413, "too-many-elements", f"The body has more than {limits.elements} elements.")
+    plain = bytes(body).replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * limits.elements + 4:  # a name and a text for each element
+        raise too_many
+    outside_of_strings = b"".join(plain.split(b'"')[::2])
+    if sum(map(outside_of_strings.count, (b",", b"[", b"{"))) > limits.elements:
+        raise too_many
+    nested = outside_of_strings.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(limits.depth):  # each time the innermost
+        nested = nested.replace(b"[]", b"")
+        if not nested:
+            return
+    raise ErrorAnswer(413, "too-deep", f"The body is nested deeper than {limits.depth} levels, or no JSON.")
 
 
 @dataclass(eq=False)
@@ -44,11 +99,11 @@ class _Small(Waiting):
 
 
 class BodyProcess:
-    """The gateway's side of the process."""
+    """The gateway's side of the process. pid: its process id; None while it does not run."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._here: FairLine[_Small] = FairLine(self._may_be_read, self._is_read)
+        self._here: FairLine[_Small] = FairLine(self._begin_here)
         self._in_this_round = 0  # bytes
         self._elsewhere = OneAtATime()
         self._channel: socket.socket | None = None
@@ -56,9 +111,13 @@ class BodyProcess:
         self._ending: set[asyncio.Future[int]] = set()
         self._idle: asyncio.TimerHandle | None = None
 
+    @property
+    def pid(self) -> "int | None":
+        return self._process.pid if self._process else None
+
     async def read(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
-        """Read a body as `written_for_engine` does, and empty it. until: a time of the event loop. Raises WrongBody,
-        NotRead, WaitedTooLong.
+        """Read a body as `written_for_engine` does, and empty it. until: a time of the event loop. Raises ErrorAnswer,
+        WaitedTooLong.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
@@ -67,17 +126,17 @@ class BodyProcess:
             await self._here.wait(_Small(key, size), until)
         return written_for_engine(bytearray().join(body), route, self._settings)
 
-    def _may_be_read(self, body: "_Small") -> "bool | None":
-        return not self._in_this_round or self._in_this_round + body.size <= SMALL_BYTES or None
+    def _begin_here(self, body: _Small) -> "bool | None":
+        def begin_next_round() -> None:
+            self._in_this_round = 0
+            self._here.go_on()
 
-    def _is_read(self, body: "_Small") -> None:
         if not self._in_this_round:
-            asyncio.get_running_loop().call_soon(self._next_round)
+            asyncio.get_running_loop().call_soon(begin_next_round)
+        elif self._in_this_round + body.size > SMALL_BYTES:
+            return None
         self._in_this_round += body.size
-
-    def _next_round(self) -> None:
-        self._in_this_round = 0
-        self._here.go_on()
+        return True
 
     async def _read_elsewhere(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
         loop = asyncio.get_running_loop()
@@ -86,7 +145,7 @@ class BodyProcess:
             self._idle.cancel()
         try:
             left = max(0.01, until - loop.time())
-            words, found = await asyncio.wait_for(self._asked(body, {"route": route}), left)
+            words, found = await asyncio.wait_for(self._ask(body, {"route": route}), left)
         except asyncio.TimeoutError:
             raise WaitedTooLong from None
         finally:
@@ -95,12 +154,12 @@ class BodyProcess:
         if "model" in words:
             again = words["again"]
             return ForEngine(words["model"], found, words["usage"], again and Again(**again))
-        raise WrongBody(**words)
+        raise ErrorAnswer(**words)
 
-    async def _asked(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
+    async def _ask(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
         loop = asyncio.get_running_loop()
         try:
-            channel = await self._started()
+            channel = self._channel or await self._start()
             await loop.sock_sendall(channel, _message(words, sum(map(len, body))))
             body.reverse()
             while body:
@@ -110,33 +169,27 @@ class BodyProcess:
         except OSError as error:
             _LOG.error("the process that reads large bodies ended, or did not start: %s", type(error).__name__)
             self.end()
-            raise NotRead from None
+            message = "The body could not be read: the process that reads large ones ended."
+            raise ErrorAnswer(503, "body-not-read", message, Retry_After="5") from None
         except BaseException:  # the process has a request, or half of one, that nobody waits for
             self.end()
             raise
 
-    @property
-    def pid(self) -> "int | None":
-        """The process id; None while it does not run."""
-        return self._process.pid if self._process else None
-
-    async def _started(self) -> socket.socket:
-        """Start the process if it does not run. Returns the channel to it."""
-        if self._channel is None:
-            self._channel, theirs = socket.socketpair()
-            self._channel.setblocking(False)
-            with theirs:
-                self._process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(theirs.fileno())),
-                    pass_fds=(theirs.fileno(),),
-                    cwd=Path(__file__).parents[__name__.count(".")],
-                    env={name: value for name, value in os.environ.items() if name not in _NOT_ITS},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,  # a traceback may contain a part of a body
-                )
-            settings = pickle.dumps(self._settings)
-            await asyncio.get_running_loop().sock_sendall(self._channel, _HEAD.pack(0, len(settings)) + settings)
+    async def _start(self) -> socket.socket:
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(theirs.fileno())),
+                pass_fds=(theirs.fileno(),),
+                cwd=Path(__file__).parents[__name__.count(".")],
+                env={name: value for name, value in os.environ.items() if name not in _NOT_ITS},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # a traceback may contain a part of a body
+            )
+        settings = pickle.dumps(self._settings)
+        await asyncio.get_running_loop().sock_sendall(self._channel, _HEAD.pack(0, len(settings)) + settings)
         return self._channel
 
     def end(self) -> None:
@@ -181,7 +234,17 @@ async def _received(channel: socket.socket, size: int) -> "list[bytes]":
 
 def serve(channel: socket.socket) -> None:
     """Read bodies until the gateway ends, or has no more."""
-    take = _taker(channel)
+
+    def take(size: int) -> bytearray:
+        found = bytearray(size)
+        left = memoryview(found)
+        while left:
+            count = channel.recv_into(left)
+            if not count:
+                sys.exit(0)
+            left = left[count:]
+        return found
+
     _, size = _HEAD.unpack(take(_HEAD.size))
     settings: GatewaySettings = pickle.loads(take(size))  # noqa: S301 - of the gateway that started it
     while True:
@@ -193,7 +256,7 @@ def serve(channel: socket.socket) -> None:
             again = made.again and asdict(made.again)
             answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage, "again": again}
             found = made.parts[0]
-        except WrongBody as error:
+        except ErrorAnswer as error:
             answer = {"status": error.status, "code": error.code, "message": error.message, "param": error.param}
         except MemoryError:
             answer = {"status": 413, "code": "too-large", "message": "There is not enough memory to read the body."}
@@ -201,29 +264,11 @@ def serve(channel: socket.socket) -> None:
         channel.sendall(found)
 
 
-def _taker(channel: socket.socket) -> Callable[[int], bytearray]:
-    def take(size: int) -> bytearray:
-        found = bytearray(size)
-        left = memoryview(found)
-        while left:
-            count = channel.recv_into(left)
-            if not count:
-                sys.exit(0)
-            left = left[count:]
-        return found
-
-    return take
-
-
-def _is_the_first_to_go() -> None:
-    """Give streams the processor first, and let this process die first if memory runs out."""
+if __name__ == "__main__":
+    # Streams get the processor first, and this process dies first if memory runs out.
     with suppress(OSError):
         os.nice(10)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-if __name__ == "__main__":
-    _is_the_first_to_go()
     with socket.socket(fileno=int(sys.argv[1])) as gateway:
         serve(gateway)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .fair_selector import WITH_KEY, WITHOUT_KEY, FairSelector
-from .plain_transport import READ_BYTES, PlainTransport
+from .plain_transport import FIRST_BYTES, READ_BYTES, PlainTransport
 from .strict_http import Framing, Head, Refused
 from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -26,8 +26,6 @@ _LINGER_S = 2  # for the rest of a body that was refused: its client may read th
 _KNOWN = 4_096  # addresses that sent a valid key and are remembered
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
-# Less than what pauses reading: asyncio has not begun it yet, and Python 3.10 would begin all the same.
-_FIRST_BYTES = 16_384
 
 
 @dataclass
@@ -211,21 +209,17 @@ class Accepted(asyncio.BufferedProtocol):
             )
         except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError
             secured = None
-            _forget_frames(error)
+            # Its frames hold all that the connection had, and a crowd of them would stay until the garbage collector
+            # stops every stream to find them.
+            one: BaseException | None = error
+            while one:
+                one.__traceback__ = None
+                one = one.__context__
         if secured is None:
             transport.abort()
             self._clients.leave(client)
         else:
             client.connection_made(secured)
-
-
-def _forget_frames(error: "BaseException | None") -> None:
-    """Drop the frames of an error. They hold all that the connection had, and a crowd of them would stay until the
-    garbage collector stops every stream to find them.
-    """
-    while error:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 class Source(Protocol):
@@ -236,39 +230,22 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
 
+# The head of a request that is refused: it asks for nothing, has no key, and closes its connection.
+_NO_HEAD = Head("GET", "", 1, 0, False, "", "", False, None)
+
+
 class Request:
     """A request while it arrives. address: its client's; refused: why it is not read further; whole: all of its body
     has come.
     """
 
-    __slots__ = ("_head", "_held", "_wakes", "address", "client", "refused", "whole")
+    __slots__ = ("_held", "_wakes", "address", "client", "head", "refused", "whole")
 
-    def __init__(self, head: Head | None, client: "ClientConnection", refused: Refused | None = None) -> None:
-        self._head, self.client, self.refused = head, client, refused
-        self.address, self.whole = client.address, head is None
+    def __init__(self, head: Head, client: "ClientConnection", refused: Refused | None = None) -> None:
+        self.head, self.client, self.refused = head, client, refused
+        self.address, self.whole = client.address, refused is not None
         self._held: list[bytes] = []
         self._wakes: asyncio.Future[None] | None = None
-
-    @property
-    def head(self) -> Head:
-        """Raises Refused where there is none."""
-        if self._head is None:
-            raise self.refused or Refused("request-line")
-        return self._head
-
-    @property
-    def method(self) -> str:
-        return self._head.method if self._head else "GET"
-
-    @property
-    def version(self) -> int:
-        """The minor HTTP version that the client understands."""
-        return self._head.minor if self._head else 1
-
-    @property
-    def kept(self) -> bool:
-        """The client wants to send another request on this connection."""
-        return self._head is not None and self._head.kept
 
     def receive(self, part: bytes, last: bool) -> None:
         self.whole = last
@@ -357,18 +334,18 @@ class ClientConnection(asyncio.Protocol):
     # ---- what comes in
 
     def read_now(self) -> None:
-        """Read what is there when the connection is accepted, as most requests are, a turn of the event loop before
-        asyncio looks.
+        """Read what has come by the time the connection is accepted, as most requests have, a turn of the event loop
+        before asyncio would.
         """
         try:
-            data = os.read(self.number, _FIRST_BYTES)
+            data = os.read(self.number, FIRST_BYTES)
         except OSError:  # nothing yet, or an error for asyncio to find
             return
         if data:
             self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio hands on what comes with the end of the handshake before it says that there is a connection."""
+        """Take what the client sends. asyncio calls this before `connection_made` if it comes with the handshake."""
         if self._early is not None:
             self._early += data
         else:
@@ -385,7 +362,7 @@ class ClientConnection(asyncio.Protocol):
             if self._framing.in_body or len(self._requests) >= MOST_AHEAD:
                 self._transport.abort()  # of a body, no engine has anything before its end
                 return
-            self._requests.append(Request(None, self, refused))
+            self._requests.append(Request(_NO_HEAD, self, refused))
         if self._held > _HELD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -396,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
         self._begin()
 
     def _understand(self, data: bytes) -> None:
-        """Raises Refused."""
+        """Hand heads and parts of bodies to their requests. Raises Refused."""
         framing, requests = self._framing, self._requests
         for found in framing.feed(data):
             if isinstance(found, Head):
@@ -408,7 +385,7 @@ class ClientConnection(asyncio.Protocol):
             requests[-1].receive(found, last=not framing.in_body)
 
     def took(self, size: int) -> None:
-        """Note that so many bytes of bodies are no longer held here."""
+        """Note that this many bytes of bodies are no longer held here."""
         self._held -= size
         if self._paused and self._held <= _HELD_BYTES and not self._transport.is_closing():
             self._paused = False
@@ -459,9 +436,9 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def has_key(self) -> None:
-        """Its client sent a valid key."""
+        """Note that the client sent a valid key."""
         request = self._requests[0]
-        self._clients.has_key(self, more=request.kept or not request.whole)
+        self._clients.has_key(self, more=request.head.kept or not request.whole)
 
     @property
     def write(self) -> Callable[[bytes], object]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import StringIO
+from os.path import commonprefix
 from typing import Any
 
 from .engine_control import EngineFault
@@ -111,7 +112,7 @@ def why_not(found: "Mapping[str, Any]", route: str) -> str:
 
 def with_again(found: "Mapping[str, Any]", route: str, served_as: str) -> "tuple[bytes, Again]":
     """The body of a request that can be continued, written so that the text so far can be put into it. Raises
-    NotUnderstood.
+    ErrorAnswer.
     """
     chat = route == CHAT
     named = "messages" if chat else "prompt"
@@ -224,14 +225,15 @@ class Continued:
         told = []
         try:
             for event in events:
-                told.append(self._one(event))
+                told.append(self._told(event))
             if len(self._rest) > _MOST_TEXT:
                 raise EngineFault("event")
         except (EngineFault, EngineSays) as fault:
             self.fault = fault
         return b"".join(told)
 
-    def _one(self, event: bytes) -> bytes:
+    def _told(self, event: bytes) -> bytes:
+        """The event for the client. Raises EngineFault, EngineSays."""
         if event == _DONE:
             if not self.finished:
                 raise EngineFault("unfinished")
@@ -242,14 +244,15 @@ class Continued:
             found = json.loads(event[6:])
             if "error" in found:
                 raise EngineSays(event + b"\n\n", found["error"])
-            return self._told(found)
+            return self._counted(found)
         except (ValueError, LookupError, TypeError, AttributeError):
             if self._later:
                 raise EngineFault("event") from None
             self.give_up("its events are not those of vLLM")
             return event + b"\n\n"
 
-    def _told(self, found: "dict[str, Any]") -> bytes:
+    def _counted(self, found: "dict[str, Any]") -> bytes:
+        """Count the tokens of an event, and return what the client gets for it."""
         if not self._head:
             self._head = {name: found[name] for name in ("id", "object", "created", "model") if name in found}
         choices, usage = found["choices"], found.get("usage")
@@ -277,11 +280,18 @@ class Continued:
         return most is not None and self.given >= most
 
     def _choice(self, choice: "dict[str, Any]") -> "tuple[bool, bool]":
-        """Tell whether the client gets this choice, and whether it says something new."""
+        """Take over the text of a choice. Tells whether the client gets it, and whether it says something new."""
         delta, name = (choice["delta"], "content") if self._again.chat else (choice, "text")
-        self._look_at(delta)
-        said = delta.get(name) or ""
-        text = self._without_what_was_said(said) if self._skip else said
+        for each in _BESIDES:  # no engine can continue from anything but text
+            if delta.get(each):
+                self.give_up(_BESIDES[each])
+                if self._later:  # the engine that goes on took the text so far for something else
+                    raise EngineFault("rest")
+        text = said = delta.get(name) or ""
+        if self._skip:  # this engine says it again, perhaps in several parts
+            same = len(commonprefix((said, self._skip)))  # noqa: RUF071 - letter by letter is meant
+            text = said[same:]
+            self._skip = self._skip[same:] if same == len(said) else ""
         if choice.get("finish_reason") is not None:
             self.finished, self._skip = True, ""
         again = "role" in delta and self._role
@@ -293,21 +303,6 @@ class Continued:
         self._keep(text)
         new = bool(text) or not (said or again)
         return new or not self._later or self.finished, new or not self._later
-
-    def _look_at(self, delta: "dict[str, Any]") -> None:
-        """Give up if an engine says something besides text: no engine can continue from that."""
-        for name in _BESIDES:
-            if delta.get(name):
-                self.give_up(_BESIDES[name])
-                if self._later:  # the engine that goes on took the text so far for something else
-                    raise EngineFault("rest")
-
-    def _without_what_was_said(self, text: str) -> str:
-        same = 0
-        while same < min(len(text), len(self._skip)) and text[same] == self._skip[same]:
-            same += 1
-        self._skip = self._skip[same:] if same == len(text) else ""
-        return text[same:]
 
     def _keep(self, text: str) -> None:
         if self.broken or not text:

@@ -44,7 +44,7 @@ class EngineConnection(asyncio.Protocol):
     )
 
     def __init__(self, silence: float, sent: int = 0, read_by: ReadBy = lambda fd, read: None) -> None:
-        """sent: bytes of its first request that went ahead; read_by: as of FairSelector."""
+        """sent: bytes of the first request that were sent before; read_by: FairSelector.read_by."""
         self._silence, self._sent, self._read_by = silence, sent, read_by
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -72,7 +72,7 @@ class EngineConnection(asyncio.Protocol):
 
     @property
     def received(self) -> int:
-        """Grows with what comes of the answer."""
+        """A number that grows with each part of the answer that comes."""
         return self.passed + sum(map(len, self._held)) + bool(self.answer.status)
 
     # ---- between requests

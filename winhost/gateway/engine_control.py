@@ -41,20 +41,20 @@ FAULTS = (WrongAnswer, NotUp, EngineFault, asyncio.TimeoutError)
 
 
 class EngineControl:
-    """Puts an engine to sleep and wakes it. Each call may raise any of FAULTS. hang_up: closes connections to it."""
+    """Put an engine to sleep and wake it. Each call may raise any of FAULTS. hang_up: closes connections to it."""
 
     def __init__(self, model: PublishedModel, call: Call, hang_up: Callable[[], None] = lambda: None) -> None:
         self._model, self._call, self.hang_up = model, call, hang_up
 
     async def sleep(self, level: int, seconds: float) -> None:
-        """Returns once it sleeps and has released its memory."""
+        """Return once the engine sleeps and has released its memory."""
         # vLLM reads the query alone. Without it, the mode is `abort`, which cuts answers.
         await self._ok("POST", f"/sleep?level={level}&mode=wait", seconds)
         if not await self.sleeping():
             raise WrongAnswer("it says that it is awake after /sleep")
 
     async def wake(self, level: int, seconds: float) -> None:
-        """Returns once it is awake and has its weights."""
+        """Return once the engine is awake and has its weights."""
         if level == 2:
             await self._ok("POST", "/wake_up?tags=weights", seconds)
             await self._ok("POST", "/collective_rpc", seconds, {"method": "reload_weights"})
@@ -71,8 +71,8 @@ class EngineControl:
         return found
 
     async def healthy(self) -> bool:
-        """Tell whether it listens and does not say that it is dead. An engine that sleeps or failed to wake is healthy,
-        too.
+        """Tell whether the engine listens and does not say that it is dead. One that sleeps, or failed to wake, is
+        healthy, too.
         """
         try:
             return (await self._call("GET", "/health", None, _SHORT_S))[0] == 200
@@ -90,9 +90,18 @@ class EngineControl:
         return await self.answers()
 
     async def answers(self) -> str:
-        """The answer to the canary's request as the engine is now."""
+        """The answer to the canary's request as the engine is now: its text, or the first numbers of an embedding."""
         path, request = _CANARY[self._model.ready]
-        return _answered(await self._ok("POST", path, _CANARY_S, {"model": self._model.served_as, **_greedy(request)}))
+        greedy = {} if "input" in request else {"temperature": 0, "seed": 0}
+        asked = {"model": self._model.served_as, **request, **greedy}
+        found = _object(await self._ok("POST", path, _CANARY_S, asked))
+        try:
+            if "data" in found:
+                return " ".join(f"{number:.2f}" for number in found["data"][0]["embedding"][:32])
+            choice = found["choices"][0]
+            return str(choice["text"] if "text" in choice else choice["message"]["content"])
+        except (LookupError, TypeError, ValueError):
+            raise WrongAnswer("no completion") from None
 
     async def _ok(self, method: str, path: str, seconds: float, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode("ascii")
@@ -100,10 +109,6 @@ class EngineControl:
         if status != 200:
             raise WrongAnswer(f"{status} to {path.partition('?')[0]}")
         return answer
-
-
-def _greedy(request: dict[str, Any]) -> dict[str, Any]:
-    return request if "input" in request else {**request, "temperature": 0, "seed": 0}
 
 
 def _object(answer: bytes) -> dict[str, Any]:
@@ -116,15 +121,3 @@ def _object(answer: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise WrongAnswer("no object")
     return found
-
-
-def _answered(answer: bytes) -> str:
-    """The text of an answer, or the first numbers of an embedding, rounded."""
-    found = _object(answer)
-    try:
-        if "data" in found:
-            return " ".join(f"{number:.2f}" for number in found["data"][0]["embedding"][:32])
-        choice = found["choices"][0]
-        return str(choice["text"] if "text" in choice else choice["message"]["content"])
-    except (LookupError, TypeError, ValueError):
-        raise WrongAnswer("no completion") from None

@@ -9,12 +9,12 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from .engine_control import EngineFault, NotUp
 from .engine_side import Engines, TooLong
-from .gateway_metrics import PREFIX, head, line
+from .gateway_metrics import PREFIX, family
 from .gateway_settings import PublishedModel
 
 _READ_S = 5
@@ -24,7 +24,6 @@ _HOLDS_S = 1.0  # for so long everyone gets the same text, so that no engine is 
 _LINES_AT_ONCE = 100  # streams go on in between
 _LONGEST_LINE = 8_192
 _ASKED_IN = ("awake", "draining")
-_READ = "read"
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _COMMENT = re.compile(rf"# (HELP|TYPE) ({_NAME}) (.*)")
@@ -58,7 +57,7 @@ class _Found:
 
 
 class EngineMetrics:
-    """Reads engines for whoever may see their metrics."""
+    """Read the metrics of engines for whoever may see them."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
@@ -81,54 +80,49 @@ class EngineMetrics:
 
     async def _text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         most = min(_MOST_BYTES, _MOST_TOGETHER // max(1, len(models)))
-        found = await asyncio.gather(*(self._fresh(model, states.get(model.name), most) for model in models))
+        found = await asyncio.gather(*(self._read(model, states.get(model.name), most) for model in models))
         by_name = dict(zip((model.name for model in models), found, strict=True))
-        lines = [*head("engine_metrics", "gauge", "1 for what came of reading the metrics of an engine.")]
-        lines += [line("engine_metrics", {"model": name, "result": each.result}, 1) for name, each in by_name.items()]
-        lines += head("engine_metrics_seconds", "gauge", "How long reading them took.")
-        asked = {name: each.seconds for name, each in by_name.items() if each.seconds}
-        lines += [line("engine_metrics_seconds", {"model": name}, round(took, 3)) for name, took in asked.items()]
+        results = [({"model": name, "result": each.result}, 1) for name, each in by_name.items()]
+        seconds = [({"model": name}, round(each.seconds, 3)) for name, each in by_name.items() if each.seconds]
+        lines = [
+            *family("engine_metrics", "gauge", "1 for the result of reading the metrics of an engine.", results),
+            *family("engine_metrics_seconds", "gauge", "How long reading them took.", seconds),
+        ]
         text = bytearray("".join(f"{each}\n" for each in lines), "utf-8")
         for name in dict.fromkeys(name for each in found for name in each.families):
             same = [each.families[name] for each in found if name in each.families]
             text += "".join(f"# {what} {name} {said}\n" for what, said in same[0].comments.items()).encode("utf-8")
-            for sample in (sample for each in same for sample in _parts_of(each.samples)):
-                text += sample.encode("utf-8")
+            samples = [sample for each in same for sample in each.samples]
+            for at in range(0, len(samples), _LINES_AT_ONCE):
+                text += "".join(f"{each}\n" for each in samples[at : at + _LINES_AT_ONCE]).encode("utf-8")
                 await asyncio.sleep(0)
         return bytes(text)
 
-    async def _fresh(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
-        async with self._reading[model.name]:
-            before = self._found.get(model.name)
-            if before and time.monotonic() - before.at < _HOLDS_S:
-                return before
-            found = self._found[model.name] = await self._read(model, state, most)
-            return found
-
     async def _read(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
-        began = time.monotonic()
-        if state is not None and state not in _ASKED_IN:
-            return _Found(state, began)
-        result, families = _READ, {}
-        try:
-            text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
-            async with self._understanding:
-                families = await _families(text.decode("utf-8"), model.name)
-        except NotUp:
-            result = "unreachable"
-        except asyncio.TimeoutError:
-            result = "late"
-        except TooLong:
-            result = "too-long"
-        except (EngineFault, UnicodeError):
-            result = "wrong"
-        now = time.monotonic()
-        return _Found(result, now, max(now - began, 0.001), families)
-
-
-def _parts_of(samples: "list[str]") -> Iterable[str]:
-    for at in range(0, len(samples), _LINES_AT_ONCE):
-        yield "".join(f"{each}\n" for each in samples[at : at + _LINES_AT_ONCE])
+        """Read the metrics of one engine, unless that was done just before."""
+        async with self._reading[model.name]:
+            began = time.monotonic()
+            before = self._found.get(model.name)
+            if before and began - before.at < _HOLDS_S:
+                return before
+            result, families, seconds = state or "", {}, 0.0
+            if state is None or state in _ASKED_IN:
+                try:
+                    text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
+                    async with self._understanding:
+                        families = await _families(text.decode("utf-8"), model.name)
+                    result = "read"
+                except NotUp:
+                    result = "unreachable"
+                except asyncio.TimeoutError:
+                    result = "late"
+                except TooLong:
+                    result = "too-long"
+                except (EngineFault, UnicodeError):
+                    result = "wrong"
+                seconds = max(time.monotonic() - began, 0.001)
+            found = self._found[model.name] = _Found(result, time.monotonic(), seconds, families)
+            return found
 
 
 async def _families(text: str, model: str) -> "dict[str, _Family]":
@@ -144,14 +138,14 @@ async def _families(text: str, model: str) -> "dict[str, _Family]":
             what, current, said = comment.groups()
             if not current.startswith(_OWN) and (what == "HELP" or said in _KINDS):
                 found[current].comments.setdefault(what, said)
-        elif (sample := _SAMPLE.fullmatch(each)) and (said := _said(model, *sample.groups(""))):
+        elif (sample := _SAMPLE.fullmatch(each)) and (said := _labelled(model, *sample.groups(""))):
             name = sample[1]
             found[current if name.removeprefix(current) in _PARTS else name].samples.append(said)
     return {name: family for name, family in found.items() if family.samples}
 
 
-def _said(model: str, name: str, labels: str, number: str, when: str) -> str:
-    """The line, labelled with its model. Empty if Prometheus would refuse it, and with it the whole text."""
+def _labelled(model: str, name: str, labels: str, number: str, when: str) -> str:
+    """The line of a sample with its model as a label. Empty if Prometheus would refuse the text for it."""
     if name.startswith(_OWN) or not _NUMBER.fullmatch(number):
         return ""
     if math.isinf(float(number)) and not number.endswith("Inf"):

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 
 from .engine_control import FAULTS, WrongAnswer
 from .gateway_metrics import TurnMetrics
-from .keeper_client import Image, KeeperClient, KeeperFault, NotThereYet
+from .keeper_client import KeeperClient, KeeperFault, NotThereYet
 from .turn_settings import TurnLimits
 from .turn_state import Member, TurnState
-from .yielding import Yielding
+from .yielding import Yielding, loop_time
 
 _LOG = logging.getLogger("gateway")
 _BETWEEN_S = 0.1
@@ -26,7 +26,7 @@ class NotNow(KeeperFault):
 
 
 class EngineMoves:
-    """Moves the engines of a group one at a time: two that sleep, wake or start together on a GPU crash or mis-size
+    """Move the engines of a group one at a time: two that sleep, wake or start together on a GPU crash or mis-size
     memory.
     """
 
@@ -46,20 +46,20 @@ class EngineMoves:
         if member.dead or not member.sleeps or member.state is TurnState.FAILED:  # a dead one answers no call to sleep
             await self.stop(member, from_image=member.dead and member.imaged is True)
             return
-        if member.turns.image and await self._imaged(member):
+        if member.turns.image and await self._has_image(member):
             await self.stop(member, from_image=True)
             return
         member.state = TurnState.FALLING_ASLEEP
         member.control.hang_up()
         before = await self._free()
-        began = _now()
+        began = loop_time()
         try:
             await member.control.sleep(member.turns.level, self._limits.swap)
         except FAULTS as error:
             await self._give_up(member, "sleep", error)
             return
         took = self._metrics.slept if member.prepared else self._metrics.slept_first
-        took.add(member.name, _now() - began)
+        took.add(member.name, loop_time() - began)
         member.state, member.prepared = TurnState.ASLEEP, True
         gave = {gpu: free - before.get(gpu, free) for gpu, free in (await self._free()).items()}
         for gpu, mib in gave.items():  # it will need again what it freed
@@ -71,7 +71,8 @@ class EngineMoves:
     async def _suspend(self, member: Member, awake: Mapping[int, int]) -> None:
         """Suspend a sleeping engine. awake: MiB that were free before it slept."""
         try:
-            await self._unit(member)[0].suspend(self._unit(member)[1])
+            keeper, unit = self._unit(member)
+            await keeper.suspend(unit)
             member.state = TurnState.SUSPENDED
             for gpu, free in (await self._free()).items():
                 member.left_mib[gpu] = max(member.left_mib.get(gpu, 0), free - awake.get(gpu, free))
@@ -81,21 +82,22 @@ class EngineMoves:
     async def take_image(self, member: Member) -> None:
         """Take an image of a suspended engine, which ends it: DOWN. If none can be taken, it stays SUSPENDED."""
         keeper, unit = self._unit(member)
-        began = _now()
+        began = loop_time()
         try:
             await keeper.take_image(unit)
         except KeeperFault as error:
             member.imaged = False
             _LOG.warning("%s: no image of its process: %s", member.name, error)
             return
-        self._metrics.imaged.add(member.name, _now() - began)
-        _LOG.info("%s: its process was written to disk in %.1f s", member.name, _now() - began)
+        self._metrics.imaged.add(member.name, loop_time() - began)
+        _LOG.info("%s: its process was written to disk in %.1f s", member.name, loop_time() - began)
         member.state, member.imaged = TurnState.DOWN, True
 
-    async def _imaged(self, member: Member) -> bool:
+    async def _has_image(self, member: Member) -> bool:
         if member.imaged is None:
             try:
-                member.imaged = (await self._unit(member)[0].image(self._unit(member)[1])).there or None
+                keeper, unit = self._unit(member)
+                member.imaged = (await keeper.image(unit)).there or None
             except KeeperFault as error:
                 _LOG.warning("%s: whether it has an image is not known: %s", member.name, error)
         return member.imaged is True
@@ -109,14 +111,14 @@ class EngineMoves:
         member.doubted = False
         try:
             keeper, unit = self._unit(member)
-            began = _now()
+            began = loop_time()
             member.control.hang_up()
             await (keeper.kill if member.dead else keeper.stop)(unit)
         except KeeperFault as error:
             member.state = TurnState.FAILED
             _LOG.error("%s cannot be stopped: %s", member.name, error)
             return
-        self._metrics.stopped.add(member.name, _now() - began)
+        self._metrics.stopped.add(member.name, loop_time() - began)
         member.state, member.prepared, member.dead = TurnState.DOWN, from_image, False
 
     def _unit(self, member: Member) -> "tuple[KeeperClient, str]":
@@ -127,7 +129,7 @@ class EngineMoves:
     async def _give_up(self, member: Member, what: str, error: Exception) -> None:
         self._metrics.failed[member.name, what] += 1
         member.failures += 1
-        member.not_before = _now() + min(_LONGEST_PAUSE_S, 2.0**member.failures - 2)  # the first time at once
+        member.not_before = loop_time() + min(_LONGEST_PAUSE_S, 2.0**member.failures - 2)  # the first time at once
         _LOG.error("%s: %s failed: %s %s", member.name, what, type(error).__name__, error)
         # An engine that ended is no evidence against its image.
         await self.stop(member, from_image=what == "answer" and member.imaged is True)
@@ -135,11 +137,11 @@ class EngineMoves:
     # ---- onto the GPU
 
     async def can_rise(self, member: Member) -> bool:
-        """Tell whether others need to make room: not for an engine that is down and that nobody here can start."""
+        """Tell whether others have to make room for it: not if it is down and nobody here can start it."""
         if member.turns.unit is None and member.state in (TurnState.DOWN, TurnState.FAILED):
             await self.look(member)
             if member.state in (TurnState.DOWN, TurnState.FAILED):
-                member.not_before = _now() + _LATER_S
+                member.not_before = loop_time() + _LATER_S
                 return False
         return True
 
@@ -151,9 +153,9 @@ class EngineMoves:
         if member.state not in (TurnState.ASLEEP, TurnState.SUSPENDED):
             await self.look(member)
         if not await self._room(member, asleep):
-            member.not_before = _now() + _LATER_S
+            member.not_before = loop_time() + _LATER_S
             return False
-        began, took, before = _now(), None, member.state
+        began, took, before = loop_time(), None, member.state
         try:
             if member.state in (TurnState.ASLEEP, TurnState.SUSPENDED):
                 what, took = "wake", self._metrics.woken
@@ -166,17 +168,18 @@ class EngineMoves:
             await self._did_not_rise(member, what, before, error)
             return False
         if member.imaged:
-            await self._confirm(member)
+            await self._confirm_image(member)
         if took is not None:
-            took.add(member.name, _now() - began)
-            self._metrics.moved(member.name, _now() - began)
+            took.add(member.name, loop_time() - began)
+            self._metrics.moved(member.name, loop_time() - began)
         member.failures, member.doubted, member.dead = 0, False, False
         return True
 
-    async def _confirm(self, member: Member) -> None:
+    async def _confirm_image(self, member: Member) -> None:
         """Confirm the image that an engine started from; an unconfirmed image is not used again."""
         try:
-            await self._unit(member)[0].confirm_image(self._unit(member)[1])
+            keeper, unit = self._unit(member)
+            await keeper.confirm_image(unit)
         except KeeperFault as error:
             _LOG.warning("%s: its image was not confirmed: %s", member.name, error)
 
@@ -190,11 +193,11 @@ class EngineMoves:
         if not member.failures:
             _LOG.warning("%s: %s waits: %s", member.name, what, error)
         member.state, member.failures = before, member.failures or 1
-        member.not_before = _now() + _LATER_S
+        member.not_before = loop_time() + _LATER_S
 
     async def look(self, member: Member) -> None:
-        """See how an engine is. Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: somebody else
-        brought it up.
+        """Find out the state of an engine. Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING:
+        somebody else brought it up.
         """
         try:
             if not await member.control.healthy():
@@ -221,26 +224,22 @@ class EngineMoves:
         keeper, unit = self._unit(member)
         member.state = TurnState.STARTING
         await keeper.start(unit)
-        until = _now() + self._limits.start
+        until = loop_time() + self._limits.start
         while not await member.control.healthy():
             if self._yielding.asked:
                 raise NotNow("its GPUs are wanted for something else")
-            if _now() >= until:
+            if loop_time() >= until:
                 raise WrongAnswer("it did not come up in time")
             if not await keeper.runs(unit):
                 raise WrongAnswer("its unit ended before it answered")
             await asyncio.sleep(_UP_S)
-        if member.turns.image:
-            await self._from_image(member, await keeper.image(unit))
-
-    async def _from_image(self, member: Member, image: Image) -> None:
-        """Wake an engine that was restored: it is asleep and off its GPU, as when its image was taken."""
-        if image.used:
+        if not member.turns.image:
+            return
+        if (await keeper.image(unit)).used:  # it is asleep and off its GPU, as when its image was taken
             member.state, member.imaged = TurnState.SUSPENDED, True
             await self._wake(member)
         else:  # a cold start after all: another process, whose kernels may give other answers
-            member.baseline, member.prepared = None, False
-            member.imaged = None
+            member.baseline, member.prepared, member.imaged = None, False, None
 
     async def _check(self, member: Member) -> None:
         """Check that it answers as before it slept. Raises one of FAULTS."""
@@ -287,13 +286,13 @@ class EngineMoves:
             await self._give_up(member, "release", WrongAnswer("its memory was not released"))
 
     async def _freed(self, member: Member) -> bool:
-        until = _now() + self._limits.release
+        until = loop_time() + self._limits.release
         while True:
             free = await self._free()
             lacking = {gpu: need for gpu, need in member.needs_mib().items() if free.get(gpu, need) < need}
             if not lacking:
                 return True
-            if _now() >= until:
+            if loop_time() >= until:
                 _LOG.warning("%s needs %s MiB by GPU, and free are %s", member.name, lacking, free)
                 return False
             await asyncio.sleep(_BETWEEN_S)
@@ -305,7 +304,3 @@ class EngineMoves:
         except KeeperFault as error:
             _LOG.warning("the free memory of GPUs cannot be read: %s", error)
             return {}
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -6,6 +6,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .engine_connection import EngineConnection, NotBegun, ReadBy, whole_if_small
@@ -26,8 +27,6 @@ _READY_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding": ("/v1/embeddings", {"input": "1"}),
 }
 
-Begun = Callable[[EngineConnection], object]
-
 
 class TooLong(Exception):
     """An answer is longer than it may be."""
@@ -36,68 +35,20 @@ class TooLong(Exception):
 class Engines:
     """Connections to engines, which are used again after an answer that ended well. An engine may close a kept
     connection just when it gets a request, which is then sent again only if the engine certainly had not read it.
+    hung_up: how often `hang_up` was called, by engine.
     """
 
     def __init__(self, limits: Limits, read_by: ReadBy = lambda fd, read: None) -> None:
-        """read_by: as of FairSelector."""
-        self._limits, self._read_by = limits, read_by
+        """read_by: FairSelector.read_by."""
+        self.limits, self._read_by = limits, read_by
         self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
-        self._hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not
+        self.hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
         self._aside: defaultdict[SocketOrPort, set[EngineConnection]] = defaultdict(set)
 
-    def answer(
-        self,
-        model: PublishedModel,
-        path: str,
-        body: "Sequence[bytes]",
-        request_id: str,
-        hold: float | None = None,
-        begun: Begun = lambda connection: None,
-    ) -> "Answer":
-        """Ask an engine, and wait while it starts. path: one of the gateway's, never a client's; body: in parts; begun:
-        called with each connection before it asks. Raises NotUp, EngineFault.
-        """
-        until = time.monotonic() + (self._limits.hold if hold is None else hold)
-        head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
-        return Answer(self, model.engine, head, body, until, begun)
-
-    def hung_up(self, engine: SocketOrPort) -> int:
-        """The number of times that its connections were hung up."""
-        return self._hung_up[engine]
-
-    async def ask(
-        self,
-        engine: SocketOrPort,
-        head: bytes,
-        body: "Sequence[bytes]",
-        until: float,
-        begun: Begun = lambda connection: None,
-    ) -> EngineConnection:
-        """Raises NotUp, EngineFault."""
-        while True:
-            connection = self._kept_one(engine)
-            reused = connection is not None
-            try:
-                connection = connection or await self._connected(engine, whole_if_small(head, body))
-                begun(connection)
-                await connection.ask(head, body)
-                return connection
-            except NotUp:  # no byte of the request went anywhere
-                if time.monotonic() >= until:
-                    raise
-                await asyncio.sleep(_BETWEEN_TRIES_S)
-            except NotBegun:
-                if not reused:
-                    raise
-                self.hang_up(engine)  # the others are as old
-            except BaseException:
-                if connection:
-                    connection.close()
-                raise
-
-    def _kept_one(self, engine: SocketOrPort) -> EngineConnection | None:
+    def kept_one(self, engine: SocketOrPort) -> EngineConnection | None:
+        """A connection without a request that can take one; None if there is none."""
         kept = self._kept[engine]
         while kept:
             if (connection := kept.popitem()[0]).wake():
@@ -106,6 +57,7 @@ class Engines:
         return None
 
     def leave(self, engine: SocketOrPort, connection: EngineConnection, kept: bool) -> None:
+        """End a request on a connection. kept: another request may use the connection."""
         there = self._kept[engine]
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
@@ -114,23 +66,24 @@ class Engines:
         there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:
-        """Stop using its connections: those without a request close now, the others after their answers."""
-        self._hung_up[engine] += 1
+        """Stop using connections to an engine: those without a request close now, the others after their answers."""
+        self.hung_up[engine] += 1
         while self._kept[engine]:
             self._kept[engine].popitem()[0].close()
         for connection in self._aside[engine]:
             connection.close()
 
-    async def _connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
+    async def connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
         """Connect. first: sent to a Unix socket at once, before asyncio takes it over, so that the engine begins
         sooner.
         """
         loop = asyncio.get_running_loop()
-        silence, sent = self._limits.silence, 0
+        silence, sent = self.limits.silence, 0
         try:
             if engine.socket:
                 to = await _unix_socket(engine.socket)
-                sent = _sent_of(first, to)
+                with suppress(OSError):  # it is full, or the engine closed it: asyncio finds out
+                    sent = to.send(first) if first else 0
                 _, connection = await loop.create_unix_connection(
                     lambda: EngineConnection(silence, sent, self._read_by), sock=to
                 )
@@ -157,7 +110,7 @@ class Engines:
     async def _called(self, engine: SocketOrPort, method: str, path: str, body: "bytes | None") -> "tuple[int, bytes]":
         """Call an engine on a new connection, so that a call that moves an engine is never sent twice."""
         parts = [body] if body else []
-        connection = await self._connected(engine)
+        connection = await self.connected(engine)
         try:
             await connection.ask(_head(engine, method, path, parts, "Connection: close"), parts)
             return connection.answer.status, await _whole(connection)
@@ -165,10 +118,10 @@ class Engines:
             connection.close()
 
     async def metrics(self, model: PublishedModel, most: int) -> bytes:
-        """The engine's metrics for Prometheus, in at most so many bytes. Where the engine is hung up meanwhile, because
-        it is to sleep, this ends. Raises NotUp, EngineFault, TooLong.
+        """The engine's metrics for Prometheus, in at most this many bytes. `hang_up` ends this, too, so that the engine
+        can sleep. Raises NotUp, EngineFault, TooLong.
         """
-        connection = await self._connected(model.engine)
+        connection = await self.connected(model.engine)
         self._aside[model.engine].add(connection)
         try:
             await connection.ask(_head(model.engine, "GET", "/metrics", [], "Connection: close"), [])
@@ -183,7 +136,7 @@ class Engines:
         return text
 
     async def ready(self, model: PublishedModel) -> bool:
-        """Tell whether it answers a request with a completion. The result is kept for a while, however many ask."""
+        """Tell whether an engine completes a request. The result is kept for a while, however many ask."""
         async with self._asking:
             asked, found = self._ready.get(model.name, (float("-inf"), False))
             if time.monotonic() - asked > _READY_HOLDS_S[found]:
@@ -194,15 +147,16 @@ class Engines:
     async def _completes(self, model: PublishedModel) -> bool:
         path, request = _READY_REQUESTS[model.ready]
         body = json.dumps({"model": model.served_as, **request}).encode("ascii")
+
+        async def asked() -> bool:
+            async with Answer(self, model, path, [body], "ready", hold=0) as connection:
+                answer = await _whole(connection)
+                return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
+
         try:
-            return await asyncio.wait_for(self._answers(model, path, body), _READY_S)
+            return await asyncio.wait_for(asked(), _READY_S)
         except (NotUp, EngineFault, asyncio.TimeoutError):
             return False
-
-    async def _answers(self, model: PublishedModel, path: str, body: bytes) -> bool:
-        async with self.answer(model, path, [body], "ready", hold=0) as connection:
-            answer = await _whole(connection)
-            return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
 
     def close(self) -> None:
         """Close all connections without a request."""
@@ -211,29 +165,56 @@ class Engines:
 
 
 class Answer:
-    """An answer as a context manager, which costs a request less than a generator would."""
+    """The answer of an engine, as a context manager, which costs a request less than a generator would. Entering asks
+    the engine, and waits while it starts; it raises NotUp, EngineFault.
+    """
 
     def __init__(
         self,
         engines: Engines,
-        engine: SocketOrPort,
-        head: bytes,
+        model: PublishedModel,
+        path: str,
         body: "Sequence[bytes]",
-        until: float,
-        begun: Begun,
+        request_id: str,
+        hold: float | None = None,
+        begun: Callable[[EngineConnection], object] = lambda connection: None,
     ) -> None:
-        self._engines, self._engine, self._head, self._body, self._until = engines, engine, head, body, until
-        self._begun = begun
-        self._before = engines.hung_up(engine)
+        """path: one of the gateway's, never a client's; body: in parts; hold: seconds to wait while nothing listens;
+        begun: called with each connection before it asks.
+        """
+        self._engines, self._engine, self._body, self._begun = engines, model.engine, body, begun
+        self._until = time.monotonic() + (engines.limits.hold if hold is None else hold)
+        self._head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
+        self._before = engines.hung_up[model.engine]
         self._connection: EngineConnection
 
     async def __aenter__(self) -> EngineConnection:
-        self._connection = await self._engines.ask(self._engine, self._head, self._body, self._until, self._begun)
-        return self._connection
+        engines, engine = self._engines, self._engine
+        while True:
+            connection = engines.kept_one(engine)
+            reused = connection is not None
+            try:
+                connection = connection or await engines.connected(engine, whole_if_small(self._head, self._body))
+                self._begun(connection)
+                await connection.ask(self._head, self._body)
+                self._connection = connection
+                return connection
+            except NotUp:  # no byte of the request went anywhere
+                if time.monotonic() >= self._until:
+                    raise
+                await asyncio.sleep(_BETWEEN_TRIES_S)
+            except NotBegun:
+                if not reused:
+                    raise
+                engines.hang_up(engine)  # the others are as old
+            except BaseException:
+                if connection:
+                    connection.close()
+                raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         engine = self._engine
-        self._engines.leave(engine, self._connection, kept=self._before == self._engines.hung_up(engine))
+        self._engines.leave(engine, self._connection, kept=self._before == self._engines.hung_up[engine])
 
 
 async def _unix_socket(path: str) -> socket.socket:
@@ -253,13 +234,6 @@ async def _unix_socket(path: str) -> socket.socket:
     except BaseException:
         to.close()
         raise
-
-
-def _sent_of(first: bytes, to: socket.socket) -> int:
-    try:
-        return to.send(first) if first else 0
-    except OSError:  # it is full, or the engine closed it: asyncio finds out
-        return 0
 
 
 def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]", header: str) -> bytes:

@@ -23,19 +23,18 @@ _W = TypeVar("_W", bound=Waiting)
 
 
 class FairLine(Generic[_W]):
-    """The queue. may: tells whether a request may begin now; None also holds back all others, so that a request that
-    needs much gets it in the end; begin: counts a request that begins, before anything else can happen.
+    """The queue. begin: counts a request and returns True if it may begin now; None also holds back all others, so that
+    a request that needs much gets it in the end.
     """
 
-    def __init__(self, may: "Callable[[_W], bool | None]", begin: Callable[[_W], None]) -> None:
-        self._may, self._begin = may, begin
+    def __init__(self, begin: "Callable[[_W], bool | None]") -> None:
+        self._begin = begin
         self._keys: dict[str, list[_W]] = {}  # in the order of their turns
 
     async def wait(self, waiting: _W, until: float) -> None:
         """Wait until the request begins. until: a time of the event loop. Raises WaitedTooLong."""
-        if not self._keys and self._may(waiting):
+        if not self._keys and self._begin(waiting):
             waiting.begun = True
-            self._begin(waiting)
             return
         self._keys.setdefault(waiting.key, []).append(waiting)
         try:
@@ -51,22 +50,21 @@ class FairLine(Generic[_W]):
 
     def go_on(self) -> None:
         """Begin all requests that may, after something changed: the oldest of each key in turn."""
-        while waiting := self._next():
-            self._leave(waiting)
-            if rest := self._keys.pop(waiting.key, None):
-                self._keys[waiting.key] = rest  # behind the other keys
+        while waiting := self._first_to_begin():
             waiting.begun = True
-            self._begin(waiting)
+            self._leave(waiting)
+            if others := self._keys.pop(waiting.key, None):
+                self._keys[waiting.key] = others  # behind the other keys
             if waiting.wakes:
                 waiting.wakes.set_result(None)
 
-    def _next(self) -> "_W | None":
+    def _first_to_begin(self) -> "_W | None":
         for requests in self._keys.values():
             for waiting in requests:
-                may = self._may(waiting)
-                if may is None:
+                begun = self._begin(waiting)
+                if begun is None:
                     return None
-                if may:
+                if begun:
                     return waiting
         return None
 
@@ -83,13 +81,16 @@ class OneAtATime:
 
     def __init__(self) -> None:
         self._taken = False
-        self._line: FairLine[Waiting] = FairLine(lambda _: None if self._taken else True, self._begin)
+        self._line: FairLine[Waiting] = FairLine(self._begin)
 
-    def _begin(self, _: Waiting) -> None:
+    def _begin(self, _: Waiting) -> "bool | None":
+        if self._taken:
+            return None
         self._taken = True
+        return True
 
     async def take(self, key: str, until: float) -> None:
-        """Raises WaitedTooLong."""
+        """Wait until no other request has it. Raises WaitedTooLong."""
         waiting = Waiting(key)
         try:
             await self._line.wait(waiting, until)

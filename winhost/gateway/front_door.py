@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any
 
 from .api_keys import ApiKeys
-from .bodies import Bodies, Body, TooSlow
-from .body_process import BodyProcess, NotRead
+from .bodies import Bodies, Body
+from .body_process import BodyProcess
 from .connections import Clients, Request
 from .continuing import Again, NotContinued
 from .engine_connection import EngineConnection
@@ -23,7 +23,7 @@ from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics, asked_of, states_in
 from .gateway_settings import GatewaySettings, PublishedModel
 from .gpu_metrics import GpuMetrics
-from .key_limits import KeyLimits, OverLimit, TokenCount
+from .key_limits import Counted, KeyLimits, OverLimit, TokenCount
 from .key_lines import KeyLine
 from .key_use import KeyUse
 from .passed_answer import OwnAnswer, PassedAnswer
@@ -38,12 +38,12 @@ from .published import (
     needs_key,
     route_of,
 )
-from .request_body import WrongBody
+from .request_rules import ErrorAnswer
 from .standby import Relayed, lines, pairs_of
 from .strict_http import Head
 from .turn_state import Seat, TurnEnded
-from .turns import Busy, Turn, Turns
-from .yielding import MOST_BYTES, ROUTE, NotAsked
+from .turns import Busy, Seated, Turn, Turns
+from .yielding import MOST_BYTES, ROUTE
 
 _GONE = 499  # the client went away; only the log and the metrics show it
 _PIECE = 8  # characters of a key that no id may have
@@ -82,21 +82,21 @@ class Exchange:
         return time.monotonic() - self.began
 
 
-class Answered(Exception):
-    """The answer is an error: status, code and what it means."""
-
-    def __init__(self, status: int, code: str, message: str, param: str | None = None, **headers: str) -> None:
-        super().__init__(code)
-        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
+def _unauthorized(code: str, message: str) -> ErrorAnswer:
+    return ErrorAnswer(401, code, message, WWW_Authenticate="Bearer")
 
 
-def _revoked() -> Answered:
-    return Answered(401, "key-revoked", "This API key was revoked.", WWW_Authenticate="Bearer")
+def _revoked() -> ErrorAnswer:
+    return _unauthorized("key-revoked", "This API key was revoked.")
 
 
-def _other_model(models: "list[str]") -> Answered:
+def _stopping() -> ErrorAnswer:
+    return ErrorAnswer(503, "stopping", "The gateway is stopping.", Retry_After="10")
+
+
+def _other_model(models: "list[str]") -> ErrorAnswer:
     message = f"This API key may ask {', '.join(models) or 'no model that is here'}."
-    return Answered(403, "model-not-allowed", message, "model")
+    return ErrorAnswer(403, "model-not-allowed", message, "model")
 
 
 class FrontDoor:
@@ -152,7 +152,7 @@ class FrontDoor:
             work.cancel()
 
     async def close(self) -> None:
-        """Call this after the last request."""
+        """End what was started for requests, after the last one."""
         await self._body_process.close()
 
     async def answer(self, request: Request) -> bool:
@@ -203,18 +203,17 @@ class FrontDoor:
                 found = await self._yielded(request, exchange)
             else:
                 found = await self._routed(request, exchange)
-        except Answered as error:
+        except ErrorAnswer as error:
             found = self._error(error, exchange)
         except asyncio.CancelledError:
             if not (self._cutting or exchange.revoked) or request.client.gone:
                 raise
-            stopped = Answered(503, "stopping", "The gateway is stopping.", Retry_After="10")
-            found = self._error(_revoked() if exchange.revoked else stopped, exchange)
+            found = self._error(_revoked() if exchange.revoked else _stopping(), exchange)
         if isinstance(found, PassedAnswer):
             return found.status, found.kept
         return found.status, await found.write_to(request)
 
-    def _error(self, error: Answered, exchange: Exchange) -> OwnAnswer:
+    def _error(self, error: ErrorAnswer, exchange: Exchange) -> OwnAnswer:
         self._metrics.refused[error.code] += 1
         exchange.error = error.code
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
@@ -233,7 +232,8 @@ class FrontDoor:
     async def _routed(self, request: Request, exchange: Exchange) -> "OwnAnswer | PassedAnswer":
         if request.refused:
             code = request.refused.code
-            raise Answered(request.refused.status, code, f"The request is refused before it is read further: {code}.")
+            message = f"The request is refused before it is read further: {code}."
+            raise ErrorAnswer(request.refused.status, code, message)
         head = request.head
         route = route_of(head.target, self._settings.models)
         if needs_key(route):
@@ -242,12 +242,12 @@ class FrontDoor:
             self._name(head, exchange)
             self._check_use(holder, route)
         if route is None:
-            raise Answered(404, "not-published", "Nothing is published here.")
+            raise ErrorAnswer(404, "not-published", "Nothing is published here.")
         exchange.route = route
         if head.method != method_of(route):
-            raise Answered(405, "method", f"This takes {method_of(route)} alone.", Allow=method_of(route))
+            raise ErrorAnswer(405, "method", f"This takes {method_of(route)} alone.", Allow=method_of(route))
         if self.draining:
-            raise Answered(503, "stopping", "The gateway is stopping.", Retry_After="10")
+            raise _stopping()
         if method_of(route) == "POST":
             return await self._completed(request, exchange)
         return await self._own_answer(route, head.target.partition("?")[0], exchange)
@@ -255,14 +255,13 @@ class FrontDoor:
     def _holder(self, head: Head, exchange: Exchange) -> KeyLine:
         name = self._keys.name_of(head.authorization)
         if name is None:
-            message = "An API key is needed: the header `Authorization: Bearer KEY`."
-            raise Answered(401, "no-key", message, WWW_Authenticate="Bearer")
+            raise _unauthorized("no-key", "An API key is needed: the header `Authorization: Bearer KEY`.")
         exchange.key, line = name, self._keys.line(name)
         state = line.state(time.time())
         if state == "revoked":
             raise _revoked()
         if state == "expired":
-            raise Answered(401, "key-expired", "This API key has expired.", WWW_Authenticate="Bearer")
+            raise _unauthorized("key-expired", "This API key has expired.")
         exchange.holder = line
         return line
 
@@ -278,12 +277,12 @@ class FrontDoor:
     def _check_use(self, holder: KeyLine, route: str | None) -> None:
         """Refuse what a key is not for. Metrics are about everybody's requests, so keys for models do not read them."""
         if holder.yields:
-            raise Answered(403, "yield-key", f"This key is for {ROUTE} alone.")
+            raise ErrorAnswer(403, "yield-key", f"This key is for {ROUTE} alone.")
         if holder.metrics and route not in FOR_METRICS:
-            raise Answered(403, "metrics-key", "This key is for /metrics and /metrics/engines alone.")
+            raise ErrorAnswer(403, "metrics-key", "This key is for /metrics and /metrics/engines alone.")
         if route in FOR_METRICS and not holder.metrics:
             message = f"{route} takes a key of its own: a line of the file of keys that ends with `metrics`."
-            raise Answered(403, "no-metrics-key", message)
+            raise ErrorAnswer(403, "no-metrics-key", message)
 
     def _models_of(self, exchange: Exchange) -> "list[str]":
         """The models that the request's key may call."""
@@ -298,29 +297,24 @@ class FrontDoor:
         self._name(head, exchange)
         if not holder.yields:
             message = f"{ROUTE} takes a key of its own: a line of the file of keys that ends with `yield`."
-            raise Answered(403, "no-yield-key", message)
+            raise ErrorAnswer(403, "no-yield-key", message)
         if head.method not in ("GET", "POST"):
-            raise Answered(405, "method", "This takes GET and POST alone.", Allow="GET, POST")
+            raise ErrorAnswer(405, "method", "This takes GET and POST alone.", Allow="GET, POST")
         if self.draining:
-            raise Answered(503, "stopping", "The gateway is stopping.", Retry_After="10")
+            raise _stopping()
         if head.method == "POST":
             if head.content_type != "application/json":
-                raise Answered(415, "content-type", "The body has to be application/json.")
+                raise ErrorAnswer(415, "content-type", "The body has to be application/json.")
             if head.length is None or head.length > MOST_BYTES:
-                raise Answered(413, "too-large", f"The body has to have a Content-Length of up to {MOST_BYTES}.")
-            async with self._bodies.body(exchange.key, head.length, self._turns.until()) as body:
+                raise ErrorAnswer(413, "too-large", f"The body has to have a Content-Length of up to {MOST_BYTES}.")
+            async with Body(self._bodies, exchange.key, head.length, self._turns.until()) as body:
                 await self._receive(request, body)
-                try:
-                    yielding.take(holder.sha256, b"".join(body.parts))
-                except NotAsked as error:
-                    raise Answered(400, "body", str(error)) from None
-        return OwnAnswer.json(200, self._yield_state(), self._headers(exchange))
-
-    def _yield_state(self) -> dict[str, object]:
-        yielding, on_gpus = self._turns.yielding, self._turns.on_gpus
+                yielding.take(holder.sha256, b"".join(body.parts))
+        on_gpus = self._turns.on_gpus
         state = "serving" if not yielding.asked else "yielding" if on_gpus else "yielded"
         seconds = math.ceil(yielding.left) if math.isfinite(yielding.left) else None
-        return {"state": state, "mode": yielding.mode, "seconds": seconds, "on_gpus": on_gpus}
+        told = {"state": state, "mode": yielding.mode, "seconds": seconds, "on_gpus": on_gpus}
+        return OwnAnswer.json(200, told, self._headers(exchange))
 
     def _not_yielded(self, left: str = "yielded") -> None:
         """Refuse while the GPUs are wanted for something else. left: the code while models are still leaving them."""
@@ -328,30 +322,31 @@ class FrontDoor:
         if yielding.asked:
             message = "The GPUs are in use by something else on this machine."
             code = left if self._turns.on_gpus else "yielded"
-            raise Answered(503, code, message, Retry_After=str(yielding.after))
+            raise ErrorAnswer(503, code, message, Retry_After=str(yielding.after))
 
     async def _own_answer(self, route: str, path: str, exchange: Exchange) -> OwnAnswer:
         headers = self._headers(exchange)
         if route == HEALTH:
             return OwnAnswer.json(200, {"status": "ok"}, headers)
         if route in FOR_METRICS:
-            text = await self._told(route, exchange)
+            text = await self._metrics_text(route, exchange)
             return OwnAnswer(200, text, {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
         if route == READY:
             models = self._settings.models.values()
             self._not_yielded("yielding")
             if not all(await asyncio.gather(*(self._ready(model) for model in models))):
-                raise Answered(503, "not-ready", "A model does not answer with a completion.", Retry_After="10")
+                raise ErrorAnswer(503, "not-ready", "A model does not answer with a completion.", Retry_After="10")
             return OwnAnswer.json(200, {"ready": True}, headers)
         named, allowed = model_in(path, self._settings.models), self._models_of(exchange)
+        made = {"object": "model", "created": self._began, "owned_by": "winhost"}
         if path != MODELS and named:
             if named not in allowed:
                 raise _other_model(allowed)
-            return OwnAnswer.json(200, self._described(named), headers)
-        data = [self._described(name) for name in allowed]
+            return OwnAnswer.json(200, {"id": named, **made}, headers)
+        data = [{"id": name, **made} for name in allowed]
         return OwnAnswer.json(200, {"object": "list", "data": data}, headers)
 
-    async def _told(self, route: str, exchange: Exchange) -> bytes:
+    async def _metrics_text(self, route: str, exchange: Exchange) -> bytes:
         assert exchange.holder  # `_check_use` lets only keys for metrics come here
         only = None if exchange.holder.models is None else frozenset(exchange.holder.models)
         if route == ENGINE_METRICS:
@@ -377,87 +372,71 @@ class FrontDoor:
             return await self._pairs[model.name].ready()
         return await self._engines.ready(model)
 
-    def _described(self, name: str) -> dict[str, object]:
-        return {"id": name, "object": "model", "created": self._began, "owned_by": "winhost"}
-
     # ---- what goes to an engine
 
     async def _completed(self, request: Request, exchange: Exchange) -> PassedAnswer:
         """Admit a request by its head alone, then read its body."""
         if request.head.content_type != "application/json":
-            raise Answered(415, "content-type", "The body has to be application/json.")
+            raise ErrorAnswer(415, "content-type", "The body has to be application/json.")
         self._not_yielded()
         until = self._turns.until()
         try:
-            with self._key_limits.request(exchange.key) as exchange.count, self._turns.seat(exchange.key) as seat:
-                async with self._bodies.body(exchange.key, request.head.length, until) as body:
+            with Counted(self._key_limits, exchange.key) as exchange.count, Seated(self._turns, exchange.key) as seat:
+                async with Body(self._bodies, exchange.key, request.head.length, until) as body:
                     await self._read(request, body, exchange, until)
-                    return await self._asked(request, body, exchange, seat, until)
+                    while (passed := await self._asked(request, body, exchange, seat, until)) is None:
+                        pass  # the engine was not up: the request waits for another turn of its model
+                    return passed
         except OverLimit as over:
             if exchange.holder:
                 self._use.refused(exchange.holder)
             message = f"This API key may have {over.what}."
-            raise Answered(429, "rate_limit_exceeded", message, Retry_After=str(over.after)) from None
+            raise ErrorAnswer(429, "rate_limit_exceeded", message, Retry_After=str(over.after)) from None
         except (Busy, WaitedTooLong) as busy:
             message = "Too many requests run or wait already, or the model's turn did not come in time."
             after = busy.after if isinstance(busy, Busy) else 5
-            raise Answered(503, "busy", message, Retry_After=str(after)) from None
+            raise ErrorAnswer(503, "busy", message, Retry_After=str(after)) from None
 
-    async def _asked(self, request: Request, body: Body, exchange: Exchange, seat: Seat, until: float) -> PassedAnswer:
-        model = self._settings.models[exchange.model]
-        while True:
-            try:
-                return await self._turned(request, model, body, exchange, seat, until)
-            except NotUp:
-                # No byte of the request went anywhere. If the model takes turns, the request waits for another turn.
-                if not self._turns.not_up(model.name):
-                    message = f"The engine of {model.name} is not up, or still starting."
-                    raise Answered(503, "engine-not-up", message, Retry_After="10") from None
-
-    async def _turned(
-        self,
-        request: Request,
-        model: PublishedModel,
-        body: Body,
-        exchange: Exchange,
-        seat: Seat,
-        until: float,
-    ) -> PassedAnswer:
-        hold = 0 if self._turns.takes_turns(model.name) else None
+    async def _asked(
+        self, request: Request, body: Body, exchange: Exchange, seat: Seat, until: float
+    ) -> "PassedAnswer | None":
+        """Ask an engine, and pass its answer on. None if the model takes turns and no byte of the request went
+        anywhere.
+        """
+        name = exchange.model
         try:
             async with (
-                self._turns.turn(seat, model.name, until) as turn,
-                self._answer(model, body, exchange, hold, until, turn) as answer,
+                Turn(self._turns, seat, name, until) as turn,
+                self._answer(body, exchange, until, turn) as answer,
             ):
                 body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
+        except NotUp:
+            if self._turns.not_up(name):
+                return None
+            message = f"The engine of {name} is not up, or still starting."
+            raise ErrorAnswer(503, "engine-not-up", message, Retry_After="10") from None
         except TurnEnded:
             self._not_yielded()
-            message = f"The turn of {model.name} ended before it answered."
-            raise Answered(503, "turn-ended", message, Retry_After="5") from None
+            message = f"The turn of {name} ended before it answered."
+            raise ErrorAnswer(503, "turn-ended", message, Retry_After="5") from None
         except EngineFault:
-            self._turns.doubt(model.name)
-            self._metrics.broken[model.name] += 1
-            message = f"The engine of {model.name} broke off before it answered."
-            raise Answered(502, "engine-broke-off", message) from None
+            self._turns.doubt(name)
+            self._metrics.broken[name] += 1
+            message = f"The engine of {name} broke off before it answered."
+            raise ErrorAnswer(502, "engine-broke-off", message) from None
 
-    def _answer(
-        self, model: PublishedModel, body: Body, exchange: Exchange, hold: "float | None", until: float, turn: Turn
-    ) -> "Answer | Relayed":
+    def _answer(self, body: Body, exchange: Exchange, until: float, turn: Turn) -> "Answer | Relayed":
+        model = self._settings.models[exchange.model]
         if model.standby:
             pair = self._pairs[model.name]
-            return pair.answer(exchange.route, body.parts, exchange.id, exchange.again, until, turn)
-        return self._engines.answer(model, exchange.route, body.parts, exchange.id, hold)
+            return Relayed(pair, exchange.route, body.parts, exchange.id, exchange.again, until, turn)
+        hold = 0 if self._turns.takes_turns(model.name) else None
+        return Answer(self._engines, model, exchange.route, body.parts, exchange.id, hold)
 
     async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:
         await self._receive(request, body)
-        try:
-            found = await self._body_process.read(body.parts, exchange.route, exchange.key, until)
-        except WrongBody as wrong:
-            raise Answered(wrong.status, wrong.code, wrong.message, wrong.param) from None
-        except NotRead:
-            message = "The body could not be read: the process that reads large ones ended."
-            raise Answered(503, "body-not-read", message, Retry_After="5") from None
+        found = await self._body_process.read(body.parts, exchange.route, exchange.key, until)
         exchange.model, body.parts, exchange.again = found.model, found.parts, found.again
         only = exchange.holder.models if exchange.holder else ()
         if only is not None and found.model not in only:
@@ -468,10 +447,7 @@ class FrontDoor:
     async def _receive(self, request: Request, body: Body) -> None:
         if request.head.expects:
             request.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        try:
-            await body.receive(request)
-        except TooSlow:
-            raise Answered(408, "too-slow", "The body did not come in time.") from None
+        await body.receive(request)
 
     async def _passed_on(
         self, request: Request, engine: "EngineConnection | Relayed", exchange: Exchange, seat: Seat

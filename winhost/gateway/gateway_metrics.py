@@ -46,7 +46,8 @@ class Durations:
         self._sums[labels] += seconds
         self._buckets[labels][bisect_left(self._bounds, seconds)] += 1
 
-    def lines(self, name: str) -> Iterable[str]:
+    def lines(self, name: str, meaning: str) -> Iterable[str]:
+        yield from _head(name, "histogram", meaning)
         for key, buckets in sorted(self._buckets.items()):
             labels = dict(key)
             *below, count = accumulate(buckets)
@@ -67,7 +68,7 @@ class TurnMetrics:
         self._last: dict[str, tuple[float, float]] = {}
 
     def moved(self, model: str, seconds: float) -> None:
-        """Note that its engine has just been woken or started in so many seconds."""
+        """Note that it just took this many seconds to wake or start the model's engine."""
         self._last[model] = seconds, time.time()
 
     def last_move(self, model: str) -> float:
@@ -76,23 +77,20 @@ class TurnMetrics:
 
     def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
         """states: by model; counts: by what is counted, and model."""
-        yield from head("engine_state", "gauge", "1 for the state that the engine of a model is in.")
-        for model, state in sorted(states.items()):
-            yield line("engine_state", {"model": model, "state": state}, 1)
+        by_state = [({"model": model, "state": state}, 1) for model, state in sorted(states.items())]
+        yield from family("engine_state", "gauge", "1 for the state that the engine of a model is in.", by_state)
         for name, by_model in counts.items():
-            yield from head(name, "gauge", "How many there are now, by model.")
-            for model, count in sorted(by_model.items()):
-                yield line(name, {"model": model}, count)
-        yield from head("engine_failures_total", "counter", "Moves of an engine that failed, so that it was stopped.")
-        for (model, what), count in sorted(self.failed.items()):
-            yield line("engine_failures_total", {"model": model, "move": what}, count)
+            samples = [({"model": model}, count) for model, count in sorted(by_model.items())]
+            yield from family(name, "gauge", "How many there are now, by model.", samples)
+        failed = [({"model": model, "move": what}, count) for (model, what), count in sorted(self.failed.items())]
+        meaning = "Moves of an engine that failed, so that it was stopped."
+        yield from family("engine_failures_total", "counter", meaning, failed)
         for index, name, meaning in (
             (0, "last_move_seconds", "How long the last waking or start of an engine took."),
             (1, "last_move_time_seconds", "When it ended, since 1970."),
         ):
-            yield from head(name, "gauge", meaning)
-            for model, last in sorted(self._last.items()):
-                yield line(name, {"model": model}, round(last[index], 3))
+            last = [({"model": model}, round(each[index], 3)) for model, each in sorted(self._last.items())]
+            yield from family(name, "gauge", meaning, last)
         for name, meaning, each in (
             ("first_sleep_seconds", "Falling asleep for the first time since a start.", self.slept_first),
             ("sleep_seconds", "Falling asleep later.", self.slept),
@@ -102,8 +100,7 @@ class TurnMetrics:
             ("image_seconds", "Writing the process of an engine to disk.", self.imaged),
             ("held_seconds", "How long requests waited for their model's turn.", self.held),
         ):
-            yield from head(name, "histogram", meaning)
-            yield from each.lines(PREFIX + name)
+            yield from each.lines(PREFIX + name, meaning)
 
 
 class GatewayMetrics:
@@ -120,32 +117,33 @@ class GatewayMetrics:
         """All metrics. now: current values, such as requests_running; more: further lines; only: show only lines of
         these models, and none without a model, because those count everybody's requests.
         """
-        lines = (*self._lines(now), *more)
-        return "\n".join(each for each in lines if only is None or _shown_to(each, only)) + "\n"
+        shown = [*self._lines(now), *more]
+        if only is not None:
+            names = ((each, _OF_MODEL.search(each)) for each in shown)
+            shown = [each for each, model in names if each.startswith("#") or (model and model[1] in only)]
+        return "\n".join(shown) + "\n"
 
     def _lines(self, now: dict[str, int]) -> Iterable[str]:
-        yield from head("requests_total", "counter", "Answered requests by route, model and status.")
-        for (route, model, status), count in sorted(self.requests.items()):
-            yield line("requests_total", {"route": route, "model": model, "status": str(status)}, count)
-        yield from head("refused_total", "counter", "Requests that no engine got, by what was wrong with them.")
-        for reason, count in sorted(self.refused.items()):
-            yield line("refused_total", {"reason": reason}, count)
-        yield from head("sent_bytes_total", "counter", "Bytes of engines' answers that went to clients.")
-        for model, count in sorted(self.sent.items()):
-            yield line("sent_bytes_total", {"model": model}, count)
-        yield from head("broken_answers_total", "counter", "Answers that an engine broke off.")
-        for model, count in sorted(self.broken.items()):
-            yield line("broken_answers_total", {"model": model}, count)
+        requests = [
+            ({"route": route, "model": model, "status": str(status)}, count)
+            for (route, model, status), count in sorted(self.requests.items())
+        ]
+        yield from family("requests_total", "counter", "Answered requests by route, model and status.", requests)
+        for name, label, meaning, counts in (
+            ("refused_total", "reason", "Requests that no engine got, by what was wrong with them.", self.refused),
+            ("sent_bytes_total", "model", "Bytes of engines' answers that went to clients.", self.sent),
+            ("broken_answers_total", "model", "Answers that an engine broke off.", self.broken),
+        ):
+            yield from family(
+                name, "counter", meaning, [({label: key}, count) for key, count in sorted(counts.items())]
+            )
         for name, value in now.items():
-            yield from head(name, "gauge", "How many there are now.")
-            yield line(name, {}, value)
+            yield from family(name, "gauge", "How many there are now.", [({}, value)])
         for name, meaning, each in (
             (_FIRST, "Until the first event of a stream, for who asked, with all waiting.", self.first_token),
             (_REQUEST, "Until the end of an answer, for who asked, with all waiting.", self.whole),
         ):
-            yield f"# HELP {name} {meaning}"
-            yield f"# TYPE {name} histogram"
-            yield from each.lines(name)
+            yield from each.lines(name, meaning)
 
 
 def states_in(lines: Iterable[str]) -> "dict[str, str]":
@@ -154,18 +152,17 @@ def states_in(lines: Iterable[str]) -> "dict[str, str]":
     return {each[1]: each[2] for each in found if each}
 
 
-def _shown_to(text: str, only: frozenset[str]) -> bool:
-    found = _OF_MODEL.search(text)
-    return text.startswith("#") or (found is not None and found[1] in only)
+def family(
+    name: str, kind: str, meaning: str, samples: "Iterable[tuple[dict[str, str], float]]", prefix: str = PREFIX
+) -> Iterable[str]:
+    """The lines of one metric. samples: labels and values."""
+    yield from _head(prefix + name, kind, meaning)
+    yield from (metric(prefix + name, labels, value) for labels, value in samples)
 
 
-def head(name: str, kind: str, meaning: str) -> Iterable[str]:
-    yield f"# HELP {PREFIX}{name} {meaning}"
-    yield f"# TYPE {PREFIX}{name} {kind}"
-
-
-def line(name: str, labels: dict[str, str], value: float) -> str:
-    return metric(f"{PREFIX}{name}", labels, value)
+def _head(name: str, kind: str, meaning: str) -> Iterable[str]:
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} {kind}"
 
 
 def metric(name: str, labels: dict[str, str], value: float) -> str:

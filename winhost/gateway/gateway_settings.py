@@ -4,7 +4,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from .key_limits import PerKey, parse_per_key
@@ -17,7 +17,9 @@ from .settings_values import (
     endpoint,
     engine_endpoint,
     flag,
+    names_of,
     number,
+    one_of,
     table,
     word,
 )
@@ -35,7 +37,7 @@ FIRST, SECOND = "first", "second"
 @dataclass(frozen=True)
 class StandbyEngine:
     """The engine that takes over from a model's first one. engine: a second engine; None: the same one, which the
-    model's turns start anew; within: seconds in which it is noticed that one hangs.
+    model's turns start anew; within: seconds in which a hang is noticed.
     """
 
     engine: SocketOrPort | None = None
@@ -121,21 +123,21 @@ class GatewaySettings:
 
 
 def parse_settings(text: str) -> GatewaySettings:
-    """Raises WrongSettings."""
+    """Parse and check the file of settings. Raises WrongSettings."""
     try:
         top = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WrongSettings(f"not JSON: {error}") from None
-    names = [each.name for each in fields(GatewaySettings)]
-    given = table(top, "the settings", ("listen", "models"), names)
+    given = table(top, "the settings", ("listen", "models"), names_of(GatewaySettings))
     plain = flag(given, "the settings", "plain_http_beyond_this_machine")
     tls = table(given["tls"], "tls", ("certificate", "key")) if given.get("tls") is not None else None
+    limits = table(given.get("limits", {}), "limits", (), names_of(Limits))
     settings = GatewaySettings(
         listen=endpoint(given["listen"], "listen"),
         models=_models(given["models"]),
         tls=Tls(*(word(tls, "tls", name, _FILE) for name in ("certificate", "key"))) if tls else None,
         plain_http_beyond_this_machine=plain,
-        limits=_limits(given.get("limits", {})),
+        limits=Limits(**{name: number(limits, "limits", name, 1_073_741_824) for name in limits}),
         turns=parse_turn_limits(given.get("turns", {})),
         per_key=parse_per_key(given.get("per_key", {})),
         trusted_proxies=_networks(given.get("trusted_proxies", [])),
@@ -187,19 +189,14 @@ def _models(value: Any) -> dict[str, PublishedModel]:
 
 
 def _model(value: Any, where: str) -> PublishedModel:
-    given = table(
-        value, where, ("name", "engine"), ["name", "engine", "served_as", "ready", "turns", "body", "standby"]
-    )
+    given = table(value, where, ("name", "engine"), names_of(PublishedModel))
     name = word(given, where, "name", NAME)
     engine = _engine(given["engine"], f"{where}.engine")
-    ready = given.get("ready", "completion")
-    if ready not in READY:
-        raise WrongSettings(f"{where}.ready: one of {', '.join(READY)} is expected, not {ready!r}")
     return PublishedModel(
         name,
         engine,
         served_as=word(given, where, "served_as", NAME) if "served_as" in given else name,
-        ready=ready,
+        ready=one_of(given.get("ready", "completion"), f"{where}.ready", READY),
         turns=parse_model_turns(given["turns"], f"{where}.turns") if "turns" in given else None,
         body=parse_rules(given.get("body", {}), f"{where}.body"),
         standby=_standby(given, f"{where}.standby", engine) if "standby" in given else None,
@@ -214,7 +211,7 @@ def _engine(value: Any, where: str) -> SocketOrPort:
 
 
 def _standby(model: dict[str, Any], where: str, first: SocketOrPort) -> StandbyEngine:
-    given = table(model["standby"], where, () if "turns" in model else ("engine",), ["engine", "within"])
+    given = table(model["standby"], where, () if "turns" in model else ("engine",), names_of(StandbyEngine))
     if "engine" in given and "turns" in model:
         raise WrongSettings(
             f"{where}.engine: {model['name']} takes turns: its own engine is started anew, so leave it out"
@@ -227,9 +224,3 @@ def _standby(model: dict[str, Any], where: str, first: SocketOrPort) -> StandbyE
     if engine == first:
         raise WrongSettings(f"{where}.engine: {engine} is the engine that it is to stand by for")
     return StandbyEngine(engine, number(given, where, "within", 600) if "within" in given else 1)
-
-
-def _limits(value: Any) -> Limits:
-    names = [each.name for each in fields(Limits)]
-    given = table(value, "limits", (), names)
-    return Limits(**{name: number(given, "limits", name, 1_073_741_824) for name in given})

@@ -15,7 +15,7 @@ from .engine_moves import EngineMoves
 from .gateway_metrics import TurnMetrics
 from .turn_settings import TurnLimits
 from .turn_state import Member, TurnState, Waiter, fits
-from .yielding import Yielding
+from .yielding import Yielding, loop_time
 
 _LOG = logging.getLogger("gateway")
 _QUIET_S = 2.0  # without requests, before anything is done that no request waits for
@@ -53,26 +53,26 @@ class GpuGroup:
         return self.members[name].state is TurnState.AWAKE
 
     def joined(self, waiter: Waiter) -> None:
-        """A request begins to wait."""
+        """Note that a request begins to wait."""
         self.members[waiter.model].waiting.append(waiter)
         self._changed.set()
 
     def began(self, waiter: Waiter) -> None:
-        """A request has waited, and goes to its engine."""
+        """Note that a request goes to its engine."""
         member = self.members[waiter.model]
         member.waiting.remove(waiter)
         member.running.add(waiter.seat)
         if waiter.asleep:
-            self._metrics.held.add(member.name, _now() - waiter.since)
+            self._metrics.held.add(member.name, loop_time() - waiter.since)
 
     def left(self, waiter: Waiter) -> None:
-        """A request neither waits nor runs any more."""
+        """Note that a request neither waits nor runs any more."""
         member = self.members[waiter.model]
         if waiter in member.waiting:
             member.waiting.remove(waiter)
         if waiter.seat in member.running:
             member.running.discard(waiter.seat)
-            member.last_use = _now()
+            member.last_use = loop_time()
         self._changed.set()
 
     def not_up(self, name: str) -> None:
@@ -102,24 +102,21 @@ class GpuGroup:
     def expected(self, name: str) -> float:
         """Seconds until a new request may find this model awake, if others stay and it takes as long as last time."""
         ahead = [m for m in self.members.values() if m.state is TurnState.AWAKE and m.name != name]
-        stay = max([0.0, *(member.stays_until - _now() for member in ahead)]) + self._limits.stay
+        stay = max([0.0, *(member.stays_until - loop_time() for member in ahead)]) + self._limits.stay
         return stay + self._metrics.last_move(name)
 
-    def wanted_elsewhere(self) -> None:
-        """End all requests that wait: something else wants the GPUs."""
-        for member in self.members.values():
+    def yielding_changed(self, begins: bool) -> None:
+        """Look again who wants the GPUs. begins: something else begins to want them, which ends requests that wait."""
+        for member in self.members.values() if begins else ():
             for waiter in tuple(member.waiting):
                 waiter.seat.end()
-
-    def look_again(self) -> None:
-        """Something changed outside the group."""
         self._changed.set()
 
     # ---- turns
 
     async def run(self) -> None:
         """Move engines, one after another."""
-        self._began = _now()
+        self._began = loop_time()
         while not self.stopped:
             self._changed.clear()
             try:
@@ -131,7 +128,7 @@ class GpuGroup:
                 await self._pause(max(_LEAST_S, pause))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until something changes, for at most so many seconds."""
+        """Wait until something changes, for at most this many seconds."""
         timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
             await self._changed.wait()
@@ -150,12 +147,12 @@ class GpuGroup:
         if not await self._moves.can_rise(target):
             return None
         for member in (leaving := self._in_the_way(target)):
-            if member.state is TurnState.AWAKE and member.stays_until > _now():
-                return member.stays_until - _now()
+            if member.state is TurnState.AWAKE and member.stays_until > loop_time():
+                return member.stays_until - loop_time()
         for member in leaving:
             if not await self._leave(member, lambda: bool(target.waiting)):
                 return None
-        self._chose[chosen.key] = _now()
+        self._chose[chosen.key] = loop_time()
         await self._bring_up(target, asked=True)
         return None
 
@@ -170,7 +167,7 @@ class GpuGroup:
         """The request whose model comes next: the longest waiting one of the key that chose longest ago. Models that
         have just failed are passed over.
         """
-        now = _now()
+        now = loop_time()
         able = [m for m in self.members.values() if m.state is not TurnState.AWAKE and m.not_before <= now]
         asked = (waiter for member in able for waiter in member.waiting)
         return min(asked, key=lambda each: (self._chose.get(each.key, float("-inf")), each.since), default=None)
@@ -181,7 +178,7 @@ class GpuGroup:
         if target.resident:
             return []
         staying = [m for m in everyone if m.on_the_gpu and m is not target and not m.resident]
-        now, leaving = _now(), []
+        now, leaving = loop_time(), []
         for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_use)):
             if fits([*(m for m in staying if m not in leaving), target], everyone, self._limits.memory):
                 break
@@ -211,22 +208,22 @@ class GpuGroup:
         return not member.on_the_gpu
 
     async def _drained(self, member: Member, wanted: Callable[[], bool]) -> bool:
-        until, cut = _now() + self._limits.drain, False
+        until, cut = loop_time() + self._limits.drain, False
         while member.running:
             if self._yielding.asked and not cut:
                 until = self._yielding.cut_at
             if not wanted() and not cut:
                 return False
-            if _now() >= until and cut:
+            if loop_time() >= until and cut:
                 member.running.clear()  # their tasks were cancelled, and do not end
-            elif _now() >= until:
+            elif loop_time() >= until:
                 _LOG.warning("%s: %d requests are broken off: its turn is over", member.name, len(member.running))
                 for seat in tuple(member.running):
                     seat.end()
-                until, cut = _now() + _CUT_S, True
+                until, cut = loop_time() + _CUT_S, True
             self._changed.clear()
             if member.running:
-                await self._pause(max(0.0, until - _now()))
+                await self._pause(max(0.0, until - loop_time()))
         return True
 
     async def _bring_up(self, member: Member, asked: bool = False) -> None:
@@ -234,20 +231,20 @@ class GpuGroup:
         if await self._moves.rise(member, [m for m in asleep if m is not member]):
             self._admit(member)
             if asked:  # a client that gave up waiting has this long to come again
-                member.last_use = _now()
+                member.last_use = loop_time()
 
     def _admit(self, member: Member) -> None:
         """Let the requests go on that wait for this model, which is awake."""
         member.state = TurnState.AWAKE
         if member.waiting:
-            member.stays_until = _now() + self._limits.stay
+            member.stays_until = loop_time() + self._limits.stay
         self._awoke()
 
     # ---- while nobody waits
 
     async def _idle(self) -> "float | None":
         """Make a move while no request waits. Returns as `_step` does."""
-        now = _now()
+        now = loop_time()
         waiting = [m.not_before - now for m in self.members.values() if m.waiting and m.state is not TurnState.AWAKE]
         if waiting:  # for a model that failed just now
             return min(waiting)
@@ -259,7 +256,7 @@ class GpuGroup:
         left = self._until_idle()
         if await (self._keep_one_up() if left > 0 else self._release_one()):
             return None
-        if (now := _now()) - self._watched < _WATCH_S:
+        if (now := loop_time()) - self._watched < _WATCH_S:
             pauses = (m.not_before - now for m in self.members.values())
             ahead = (self._watched + _WATCH_S - now, left, *pauses)
             return min((each for each in ahead if each > 0), default=0.0)  # of the first, rounding may leave nothing
@@ -271,7 +268,7 @@ class GpuGroup:
 
     async def _give_way(self) -> "float | None":
         """Make a move while something else wants the GPUs: all models leave them. Returns as `_step` does."""
-        now = _now()
+        now = loop_time()
         look = now - self._watched >= _WATCH_S  # somebody else may start one
         for member in self.members.values():
             member.doubted = False  # it is checked when it wakes
@@ -285,11 +282,11 @@ class GpuGroup:
             if await self._leave(member, lambda: self._yielding.asked):
                 await self._moves.see_released(member)
             elif self._yielding.asked:
-                member.not_before = _now() + _WATCH_S
+                member.not_before = loop_time() + _WATCH_S
         if able:
             return None
-        pauses = [m.not_before - _now() for m in self.members.values() if m.on_the_gpu]
-        return min([self._watched + _WATCH_S - _now(), self._yielding.left, *pauses])
+        pauses = [m.not_before - loop_time() for m in self.members.values() if m.on_the_gpu]
+        return min([self._watched + _WATCH_S - loop_time(), self._yielding.left, *pauses])
 
     async def _one_too_many(self) -> bool:
         """Take one model off if more are up than fit: somebody else started or woke it, or did before this program
@@ -308,7 +305,7 @@ class GpuGroup:
                 (len(self._taking_turns) == 1 and self._limits.idle is None and not member.turns.image)
                 or member.prepared
                 or not member.sleeps
-                or member.not_before > _now()
+                or member.not_before > loop_time()
             ):
                 continue
             if member.failures and self._until_idle() <= 0:
@@ -337,7 +334,7 @@ class GpuGroup:
     async def _resident_up(self) -> bool:
         """Bring up a model that never leaves its GPUs and is down."""
         gone = (TurnState.DOWN, TurnState.CHECKING)
-        found = [m for m in self.members.values() if m.resident and m.state in gone and m.not_before <= _now()]
+        found = [m for m in self.members.values() if m.resident and m.state in gone and m.not_before <= loop_time()]
         if not found or not await self._moves.can_rise(found[0]):
             return False
         await self._bring_up(found[0])
@@ -345,7 +342,7 @@ class GpuGroup:
 
     async def _keep_one_up(self) -> bool:
         """Bring up the model that was used last if none is on the GPUs; else check one that is up unchecked."""
-        able = [m for m in self._taking_turns if m.not_before <= _now()]
+        able = [m for m in self._taking_turns if m.not_before <= loop_time()]
         if any(m.on_the_gpu for m in self._taking_turns):
             able = [m for m in able if m.state is TurnState.CHECKING]
         able = [m for m in able if m.turns.unit or m.state is not TurnState.DOWN]
@@ -356,11 +353,11 @@ class GpuGroup:
         """Seconds without requests after which the models leave their GPUs."""
         if self._limits.idle is None:
             return math.inf
-        return max(self._began, *(m.last_use for m in self.members.values())) + self._limits.idle - _now()
+        return max(self._began, *(m.last_use for m in self.members.values())) + self._limits.idle - loop_time()
 
     async def _release_one(self) -> bool:
         """Take one model off its GPUs; those that nobody could stop before come last."""
-        able = [m for m in self._taking_turns if m.on_the_gpu and m.not_before <= _now()]
+        able = [m for m in self._taking_turns if m.on_the_gpu and m.not_before <= loop_time()]
         member = min(able, key=lambda each: each.state is TurnState.FAILED, default=None)
         if member is None or not await self._leave(member, lambda: True):
             return False
@@ -375,7 +372,3 @@ class GpuGroup:
             return False
         await self._bring_up(member)
         return True
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

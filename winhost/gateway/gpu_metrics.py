@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from .gateway_metrics import head, line, metric
+from .gateway_metrics import family
 from .keeper_client import KeeperFault
 
 _HOLDS_S = 1.0
@@ -65,25 +65,30 @@ class GpuMetrics:
         async with self._lock:
             if time.monotonic() - self._at >= _HOLDS_S:
                 try:
-                    gpus = await self._look()
-                    self._lines = [*_read(True), *gpu_lines(gpus)]
+                    gpus: list[dict[str, Any]] | None = await self._look()
                 except KeeperFault:
-                    self._lines = [*_read(False)]
+                    gpus = None
+                meaning = "1 where the keeper could ask the driver, 0 where it could not."
+                read = family("gpus_read", "gauge", meaning, [({}, int(gpus is not None))])
+                self._lines = [*read, *(gpu_lines(gpus) if gpus is not None else ())]
                 self._at = time.monotonic()
             return self._lines
 
 
-def _read(worked: bool) -> Iterable[str]:
-    yield from head("gpus_read", "gauge", "1 where the keeper could ask the driver, 0 where it could not.")
-    yield line("gpus_read", {}, int(worked))
-
-
 def gpu_lines(gpus: "list[dict[str, Any]]") -> Iterable[str]:
-    samples = [(name, {**_labels(gpu), **labels}, value) for gpu in gpus for name, labels, value in _samples(gpu)]
-    for family, (kind, meaning) in _FAMILIES.items():
-        yield f"# HELP {family} {meaning}"
-        yield f"# TYPE {family} {kind}"
-        yield from (metric(name, labels, value) for name, labels, value in samples if name == family)
+    samples: list[tuple[str, dict[str, str], float]] = []
+    for gpu in gpus:
+        index = str(gpu.get("index"))
+        texts = {
+            "hw_id": str(gpu.get("uuid") or index),
+            "hw_name": f"GPU {index}",
+            "hw_model": str(gpu.get("name", "")),
+        }
+        own = {name: _TEXT.sub("_", text) for name, text in texts.items() if text}
+        samples += [(name, {**own, **labels}, value) for name, labels, value in _samples(gpu)]
+    for name, (kind, meaning) in _FAMILIES.items():
+        mine = ((labels, value) for family_name, labels, value in samples if family_name == name)
+        yield from family(name, kind, meaning, mine, prefix="")
 
 
 def _samples(gpu: "dict[str, Any]") -> "Iterable[tuple[str, dict[str, str], float]]":
@@ -98,12 +103,6 @@ def _samples(gpu: "dict[str, Any]") -> "Iterable[tuple[str, dict[str, str], floa
     if isinstance(lost := gpu.get("lost"), bool):
         yield "hw_status", {**_GPU, "hw_state": "ok"}, int(not lost)
         yield "hw_status", {**_GPU, "hw_state": "failed"}, int(lost)
-
-
-def _labels(gpu: "dict[str, Any]") -> "dict[str, str]":
-    index = str(gpu.get("index"))
-    found = {"hw_id": str(gpu.get("uuid") or index), "hw_name": f"GPU {index}", "hw_model": str(gpu.get("name", ""))}
-    return {name: _TEXT.sub("_", text) for name, text in found.items() if text}
 
 
 def _errors(gpu: "dict[str, Any]") -> "dict[str, int]":

@@ -18,10 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .gateway_settings import GatewaySettings, parse_settings
+from .gateway_settings import GatewaySettings
 from .gpu_calls import GpuLibrary, NoDriver, is_suspended, resume, suspend
-from .program import CannotStart, log_to_stderr, tell_systemd
-from .settings_values import WrongSettings
+from .program import CannotStart, log_to_stderr, read_settings, tell_systemd
 from .turn_settings import IMAGES
 
 _LOG = logging.getLogger("keeper")
@@ -41,7 +40,7 @@ class NoUnit(CannotDo):
 
 
 class KeeperService:
-    """Answers the gateway. It starts and stops no unit that the settings do not name."""
+    """Answer the gateway's requests. No unit is started or stopped that the settings do not name."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._units = {turns.unit for turns in settings.taking_turns.values() if turns.unit}
@@ -49,28 +48,17 @@ class KeeperService:
         self._nvml: GpuLibrary | None = None
         self._one_at_a_time = asyncio.Lock()
         self._looking = False
-        self._open: set[asyncio.Task[None] | None] = set()
+        self._open: set[asyncio.Task[Any]] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, its answer, and the end of the connection."""
-        task = asyncio.current_task()
+        """Answer one request and close the connection."""
+        task = asyncio.current_task()  # each connection has one
+        assert task
         self._open.add(task)
-        try:
-            await self._handle(reader, writer)
-        finally:
-            self._open.discard(task)
-
-    async def ended(self) -> None:
-        """Wait until all that was asked for is done. A task that is cancelled while it starts a program may never end,
-        and an engine would stay half suspended.
-        """
-        if open_ := {task for task in self._open if task}:
-            await asyncio.wait(open_, timeout=_END_S)
-
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task.add_done_callback(self._open.discard)
         try:
             line = await asyncio.wait_for(reader.readline(), 10)
-            answer = await self._answer(json.loads(line.decode("utf-8")))
+            answer = await self.answer(json.loads(line.decode("utf-8")))
         except CannotDo as error:
             answer = {"error": str(error), **({"missing": True} if isinstance(error, NoUnit) else {})}
         except (ValueError, asyncio.TimeoutError, OSError):
@@ -82,18 +70,29 @@ class KeeperService:
             pass  # the gateway is gone
         writer.close()
 
-    async def _answer(self, request: Any) -> "dict[str, Any]":
+    async def ended(self) -> None:
+        """Wait until all that was asked for is done. A task that is cancelled while it starts a program may never end,
+        and an engine would stay half suspended.
+        """
+        if self._open:
+            await asyncio.wait(self._open, timeout=_END_S)
+
+    async def answer(self, request: Any) -> "dict[str, Any]":
+        """Do what a request asks for. Raises CannotDo."""
         if not isinstance(request, dict):
             raise CannotDo("an object is expected")
         what, unit = request.get("do"), request.get("unit")
         if what == "memory":
-            return {"free_mib": await self._in_a_thread(self._free_mib)}
+            return {"free_mib": await self._in_a_thread(lambda: self._driver().free_mib())}
         if what == "gpus":
             return {"gpus": await self._gpus()}
         if not isinstance(unit, str) or unit not in self._units:
             raise CannotDo("the settings name no such unit")
         if what == "look":
-            return {"runs": await _runs(unit)}
+            told = await _systemctl("show", "--property=ActiveState,Job", unit)
+            found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+            starts = found.get("Job", "") not in ("", "0")  # and may wait for another unit
+            return {"runs": starts or found.get("ActiveState") not in ("inactive", "failed")}
         if what == "image":
             return await _ask_image(unit, "look")
         async with self._one_at_a_time:
@@ -103,9 +102,14 @@ class KeeperService:
 
     async def _do(self, what: Any, unit: str) -> None:
         if what == "start":
-            await _start(unit)
+            with suppress(CannotDo):  # a unit that never ran is not loaded
+                await _systemctl("reset-failed", unit)
+            await _systemctl("start", "--no-block", unit)
         elif what in ("suspend", "resume"):
-            await self._move(suspend if what == "suspend" else resume, unit)
+            how = suspend if what == "suspend" else resume
+            group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()
+            for pid in await self._in_a_thread(lambda: self._to_move(group, how, all_of_them=unit in self._imaged)):
+                await self._in_a_thread(partial(how, pid))
         elif what == "kill":  # `stop` would wait for a unit that hangs
             with suppress(CannotDo):  # it has ended already
                 await _systemctl("kill", "--signal=SIGKILL", unit)
@@ -122,49 +126,31 @@ class KeeperService:
             raise CannotDo("the driver has not answered the last one who asked")
         self._looking = True
         try:
-            return await self._in_a_thread(self._state)  # type: ignore[no-any-return]
+            return await self._in_a_thread(lambda: self._driver().state())  # type: ignore[no-any-return]
         finally:
             self._looking = False
 
-    def _state(self) -> "list[dict[str, Any]]":
+    def _driver(self) -> GpuLibrary:
         self._nvml = self._nvml or GpuLibrary()
-        return self._nvml.state()
-
-    def _free_mib(self) -> "dict[str, int]":
-        self._nvml = self._nvml or GpuLibrary()
-        return {str(gpu): free for gpu, free in self._nvml.free_mib().items()}
-
-    async def _move(self, how: "Callable[[int], None]", unit: str) -> None:
-        group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()
-        pids = await self._in_a_thread(lambda: self._to_move(group, how, all_of_them=unit in self._imaged))
-        for pid in pids:
-            await self._in_a_thread(partial(how, pid))
+        return self._nvml
 
     def _to_move(self, group: str, how: "Callable[[int], None]", *, all_of_them: bool) -> "list[int]":
-        """The process that computes. all_of_them: and all others of the unit that have the driver open, as vLLM's
-        server has to read its GPUs: an image of a process cannot contain an open file of the driver.
+        """The unit's process that has GPU memory. Processes of a container do not belong to the unit. all_of_them: also
+        all others that have the driver open, as vLLM's server does to read its GPUs: an image of a process cannot
+        contain an open file of the driver.
         """
-        pids = self._processes(group)
-        computing = self._computing(pids)
-        if not all_of_them:
-            return [computing]
-        with_it = _has_driver_open if how is suspend else is_suspended
-        return sorted({computing, *filter(with_it, pids)})
-
-    def _processes(self, group: str) -> "set[int]":
         try:
             lists = list(Path(_CGROUPS, group.lstrip("/")).rglob("cgroup.procs")) if group else []
-            return {int(line) for each in lists for line in each.read_text().split()}
+            pids = {int(line) for each in lists for line in each.read_text().split()}
         except OSError as error:
             raise CannotDo(f"processes of the unit cannot be read: {error.strerror}") from None
-
-    def _computing(self, pids: "set[int]") -> int:
-        """The unit's process that has GPU memory. Processes of a container do not belong to the unit."""
-        self._nvml = self._nvml or GpuLibrary()
-        found = pids & self._nvml.processes() or {pid for pid in pids if _is_core(pid)}
-        if len(found) != 1:
-            raise CannotDo(f"the unit has {len(found)} processes on GPUs of its own; one can be suspended")
-        return found.pop()
+        computing = pids & self._driver().processes() or {pid for pid in pids if _is_core(pid)}
+        if len(computing) != 1:
+            raise CannotDo(f"the unit has {len(computing)} processes on GPUs of its own; one can be suspended")
+        if not all_of_them:
+            return [*computing]
+        with_it = _has_driver_open if how is suspend else is_suspended
+        return sorted({*computing, *filter(with_it, pids)})
 
     async def _in_a_thread(self, work: "Callable[[], Any]") -> Any:
         try:
@@ -187,19 +173,6 @@ def _is_core(pid: int) -> bool:
         return Path(f"/proc/{pid}/comm").read_text().startswith("VLLM::EngineCor")
     except OSError:
         return False
-
-
-async def _start(unit: str) -> None:
-    with suppress(CannotDo):  # a unit that never ran is not loaded
-        await _systemctl("reset-failed", unit)
-    await _systemctl("start", "--no-block", unit)
-
-
-async def _runs(unit: str) -> bool:
-    """Tell whether a unit runs or is about to: its start may wait for another unit."""
-    told = await _systemctl("show", "--property=ActiveState,Job", unit)
-    found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-    return found.get("ActiveState") not in ("inactive", "failed") or found.get("Job", "") not in ("", "0")
 
 
 async def _ask_image(unit: str, what: str) -> "dict[str, Any]":
@@ -241,7 +214,7 @@ async def _systemctl(*words: str) -> str:
 
 
 async def keep(settings: GatewaySettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises CannotStart."""
+    """Answer the gateway until SIGTERM or SIGINT. Raises CannotStart."""
     if settings.turns.keeper is None:
         raise CannotStart("the settings name no socket for it (turns.keeper)")
     socket = Path(settings.turns.keeper)
@@ -263,13 +236,13 @@ async def keep(settings: GatewaySettings) -> None:
 
 
 def main(words: "list[str]") -> int:
-    """Runs until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     log_to_stderr()
     try:
         if len(words) != 1:
             raise CannotStart("give the file of settings")
-        asyncio.run(keep(parse_settings(Path(words[0]).read_text("utf-8"))))
-    except (CannotStart, WrongSettings, OSError, UnicodeError) as error:
+        asyncio.run(keep(read_settings(Path(words[0]))))
+    except (CannotStart, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0

@@ -36,15 +36,15 @@ class KeeperClient:
         self._socket, self._limits = socket, limits
 
     async def start(self, unit: str) -> None:
-        """Returns once the unit is being started."""
+        """Start the unit, without waiting until it is up."""
         await self._ask({"do": "start", "unit": unit}, _SHORT_S)
 
     async def stop(self, unit: str) -> None:
-        """Returns once the unit has ended."""
+        """Stop the unit, and wait until it has ended."""
         await self._ask({"do": "stop", "unit": unit}, self._limits.swap)
 
     async def kill(self, unit: str) -> None:
-        """Returns once the unit was killed."""
+        """Kill the unit's processes, and wait until it has ended."""
         await self._ask({"do": "kill", "unit": unit}, self._limits.swap)
 
     async def runs(self, unit: str) -> bool:
@@ -66,7 +66,7 @@ class KeeperClient:
         await self._ask({"do": "take", "unit": unit}, self._limits.start)
 
     async def confirm_image(self, unit: str) -> None:
-        """Say that the engine that was started from the image answers as it should."""
+        """Tell the keeper that the engine that was started from the image answers as it should."""
         await self._ask({"do": "confirm", "unit": unit}, _SHORT_S)
 
     async def free_mib(self) -> "dict[int, int]":

@@ -4,10 +4,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .key_lines import KEY_NAME, MOST_OF_A_LIMIT
+from .key_lines import KEY_LIMITS, KEY_NAME, MOST_OF_A_LIMIT
 from .settings_values import WrongSettings, number, table
 
 _NAME = re.compile(KEY_NAME)
@@ -23,7 +23,6 @@ class KeyLimit:
 
 
 _NO_LIMIT = KeyLimit()
-LIMITS = tuple(each.name for each in fields(KeyLimit))
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,15 @@ class PerKey:
     each: KeyLimit = KeyLimit()
     keys: Mapping[str, KeyLimit] = field(default_factory=dict)
 
-    def of(self, key: str) -> KeyLimit:
-        return self.keys.get(key, self.each)
-
 
 def parse_per_key(value: Any) -> PerKey:
-    """Raises WrongSettings."""
-    given = table(value, "per_key", (), [*LIMITS, "keys"])
+    """Parse the limits of keys. Raises WrongSettings."""
+    given = table(value, "per_key", (), [*KEY_LIMITS, "keys"])
     each = _changed(KeyLimit(), {name: given[name] for name in given if name != "keys"}, "per_key")
     keys = given.get("keys", {})
     if not isinstance(keys, dict) or not all(_NAME.fullmatch(name) for name in keys):
         raise WrongSettings("per_key.keys: an object with names of API keys is expected")
-    own = {name: table(limits, f"per_key.keys.{name}", (), [*LIMITS]) for name, limits in keys.items()}
+    own = {name: table(limits, f"per_key.keys.{name}", (), [*KEY_LIMITS]) for name, limits in keys.items()}
     return PerKey(each, {name: _changed(each, limits, f"per_key.keys.{name}") for name, limits in own.items()})
 
 
@@ -61,7 +57,7 @@ class OverLimit(Exception):
 
 
 class _Allowance:
-    """An allowance per minute, refilled all the time. It can be overdrawn, because a request's tokens are known only at
+    """An allowance per minute, refilled continuously. It can be overdrawn, because a request's tokens are known only at
     its end.
     """
 
@@ -98,9 +94,9 @@ class TokenCount:
     """Count the tokens of one answer by the usage that its engine reports, or else by the events of its stream.
 
     hides_usage: the client did not ask for the usage, so the event with it is left out; answered: the engine has begun
-    to answer; events: the number of events that have ended; between: nothing of the next event has come. While that is
-    so, chunks that end with END_OF_EVENT and contain no USAGE may go to the client as they are, once their events are
-    counted.
+    to answer; events: the number of events that have ended; between: no part of the next event has come. Between
+    events, chunks that end with END_OF_EVENT and contain no USAGE may go to the client as they are, once their events
+    are counted.
     """
 
     __slots__ = ("_reported", "_rest", "answered", "between", "events", "hides_usage")
@@ -147,9 +143,12 @@ class TokenCount:
             return part
         end = max(whole.rfind(b"\n\n") + 2, whole.rfind(b"\n\r\n") + 3)
         end = end if end > 2 else 0 if len(whole) < _LARGEST_EVENT else len(whole)
-        self._rest = whole[end:]
+        events, self._rest = whole[:end], whole[end:]
         self.between = not self._rest
-        return _without_usage(whole[:end])
+        if USAGE in events:
+            each = _AFTER_AN_EVENT.split(events)
+            return b"".join(event for event in each if not (USAGE in event and _NO_CHOICES.search(event)))
+        return events
 
     def report(self, taken_in: int, taken_out: int) -> None:
         """Take over a count that was made elsewhere."""
@@ -158,13 +157,6 @@ class TokenCount:
     def end(self) -> bytes:
         """Return the remaining bytes for the client at the end of the answer."""
         return self._rest if self.hides_usage else b""
-
-
-def _without_usage(events: bytes) -> bytes:
-    if b'"usage"' not in events:
-        return events
-    each = _AFTER_AN_EVENT.split(events)
-    return b"".join(event for event in each if not (b'"usage"' in event and _NO_CHOICES.search(event)))
 
 
 class KeyLimits:
@@ -181,15 +173,11 @@ class KeyLimits:
         self._own = own
 
     def of(self, key: str) -> KeyLimit:
-        limit, own = self._per_key.of(key), self._own.get(key)
+        limit, own = self._per_key.keys.get(key, self._per_key.each), self._own.get(key)
         return replace(limit, **own) if own else limit
 
-    def request(self, key: str) -> "_Counted":
-        """Admit one request to an engine and return its token count. Raises OverLimit."""
-        return _Counted(self, key)
-
-    def begin(self, key: str) -> "TokenCount":
-        """Raises OverLimit."""
+    def begin(self, key: str) -> TokenCount:
+        """Admit one request to an engine. Raises OverLimit."""
         limit = self.of(key)
         if limit == _NO_LIMIT and not self._allowances:
             self._open[key] += 1
@@ -206,13 +194,13 @@ class KeyLimits:
         self._open[key] += 1
         return TokenCount()
 
-    def end(self, key: str, count: "TokenCount") -> None:
+    def end(self, key: str, count: TokenCount) -> None:
         self._open[key] -= 1
         if tokens := self._allowances.get((key, "tokens")):
             tokens.take(count.tokens)
 
     def _allowance(self, key: str, what: str, per_minute: "int | None") -> "_Allowance | None":
-        """An allowance that was lifted is forgotten; it begins full when it is set again."""
+        """Return the key's allowance; None if it has none. One that was lifted begins full when it is set again."""
         if per_minute is None:
             self._allowances.pop((key, what), None)
             return None
@@ -224,12 +212,14 @@ class KeyLimits:
         return found
 
 
-class _Counted:
+class Counted:
+    """A request of this key, from its admission to its end. Entering raises OverLimit."""
+
     def __init__(self, limits: KeyLimits, key: str) -> None:
         self._limits, self._key = limits, key
         self._count: TokenCount
 
-    def __enter__(self) -> "TokenCount":
+    def __enter__(self) -> TokenCount:
         self._count = self._limits.begin(self._key)
         return self._count
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from .api_keys import NO_CHANGES, KeyFiles
-from .gateway_metrics import head, line
+from .gateway_metrics import family
 from .key_limits import TokenCount
 from .key_lines import KeyLine, time_text
 
@@ -97,12 +97,15 @@ class KeyUse:
             ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),
             ("key_tokens_total", "Tokens of prompts (in) and answers (out), by key.", _TOKENS),
         ):
-            yield from head(name, "counter", meaning)
-            for key, used in sorted(self._used.items()):
-                for label, value in values.items():
-                    yield line(name, {"key": key, **({"direction": label} if label else {})}, getattr(used, value))
-        yield from head("keys_unread", "gauge", "1 where a changed file of keys cannot be read.")
-        yield line("keys_unread", {}, int(problem))
+            samples = [
+                ({"key": key, **({"direction": label} if label else {})}, getattr(used, value))
+                for key, used in sorted(self._used.items())
+                for label, value in values.items()
+            ]
+            yield from family(name, "counter", meaning, samples)
+        yield from family(
+            "keys_unread", "gauge", "1 where a changed file of keys cannot be read.", [({}, int(problem))]
+        )
 
 
 _TOKENS: Mapping[str, str] = {"in": "tokens_in", "out": "tokens_out"}
@@ -110,7 +113,7 @@ _COUNTS = [each.name for each in fields(Used) if each.name != "of"]
 
 
 def _read(file: Path) -> "tuple[dict[str, Used], bool]":
-    """Raises OSError, ValueError, TypeError, RecursionError."""
+    """The counts, and whether keys had been changed. Raises OSError, ValueError, TypeError, RecursionError."""
     with file.open("rb") as opened:
         top = json.loads(opened.read(_LARGEST))
     if not isinstance(top, dict) or top.get("format") != 1 or not isinstance(top.get("used"), dict):

@@ -11,13 +11,14 @@ from typing import Any
 from .fair_selector import WITHOUT_KEY, FairSelector
 
 READ_BYTES = 65_536  # at a time: asyncio's own 256 KiB would come from the kernel and go back to it each time
-_FIRST_BYTES = 16_384
+# Read first. More would pause reading, which asyncio has not begun yet, and Python 3.10 would begin all the same.
+FIRST_BYTES = 16_384
 _HIGH, _LOW = 65_536, 16_384  # bytes not yet taken by the client at which the protocol pauses and resumes, as asyncio's
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class PlainTransport(asyncio.Transport):
-    """Calls its protocol as asyncio does, and never from within a call by the protocol except `send` and `write`."""
+    """It calls its protocol as asyncio does, and from within a call by the protocol only in `send` and `write`."""
 
     __slots__ = (
         *("_loop", "_socket", "_protocol", "_selector", "_number", "_buffer"),
@@ -38,7 +39,7 @@ class PlainTransport(asyncio.Transport):
     def begin(self) -> None:
         """Read what has come, as most requests have by now, and wait for more."""
         try:
-            self._read(_FIRST_BYTES)
+            self._read(FIRST_BYTES)
             self._look()
         except Exception as error:  # noqa: BLE001 - other connections must still be accepted
             self._end(error)
@@ -155,8 +156,9 @@ class PlainTransport(asyncio.Transport):
         self._closing = self._ended = True
         self._buffer.clear()
         self._selector.forget(self._number)
-        self._loop.call_soon(self._lost, error)
 
-    def _lost(self, error: "Exception | None") -> None:
-        self._protocol.connection_lost(error)
-        self._socket.close()
+        def lost() -> None:
+            self._protocol.connection_lost(error)
+            self._socket.close()
+
+        self._loop.call_soon(lost)

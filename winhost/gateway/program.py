@@ -55,7 +55,7 @@ class CannotStart(Exception):
 
 
 def main(words: list[str]) -> int:
-    """Runs until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     log_to_stderr()
     # Log lines name no thread, process or source line, so `logging` need not look for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -85,11 +85,20 @@ class _Prepared:
     context: ssl.SSLContext | None
 
 
-def _prepared(file: Path) -> _Prepared:
+def read_settings(file: Path) -> GatewaySettings:
+    """Read and check the file of settings. Raises CannotStart."""
     try:
-        settings = parse_settings(_text(file))
+        return parse_settings(file.read_text("utf-8"))
+    except OSError as error:
+        raise CannotStart(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CannotStart(f"{file} is no text in UTF-8") from None
     except WrongSettings as error:
         raise CannotStart(f"{file}: {error}") from None
+
+
+def _prepared(file: Path) -> _Prepared:
+    settings = read_settings(file)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if folder is None:
         raise CannotStart("CREDENTIALS_DIRECTORY is not set: systemd sets it to the folder with the file of API keys")
@@ -115,15 +124,6 @@ def _keys(files: KeyFiles, had_changes: bool) -> ApiKeys:
         raise CannotStart("API keys: a file of them is no text in UTF-8") from None
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except OSError as error:
-        raise CannotStart(f"cannot read {file}: {error.strerror}") from None
-    except ValueError:
-        raise CannotStart(f"{file} is no text in UTF-8") from None
-
-
 def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -136,7 +136,9 @@ def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
 
 
 def _run(prepared: _Prepared) -> None:
-    """Run the gateway. asyncio.run takes no event loop before Python 3.12. Raises CannotStart."""
+    """Run the gateway in an event loop with our selector. Before Python 3.12, asyncio.run takes no such loop. Raises
+    CannotStart.
+    """
     selector = FairSelector()
     loop = asyncio.SelectorEventLoop(selector)
     asyncio.set_event_loop(loop)
@@ -152,7 +154,7 @@ def _run(prepared: _Prepared) -> None:
 
 
 async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
-    """Raises CannotStart."""
+    """Answer requests until SIGTERM or SIGINT, and then end those that are open. Raises CannotStart."""
     settings, context = prepared.settings, prepared.context
     limits = settings.limits
     engines = Engines(limits, selector.read_by)
@@ -181,7 +183,7 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
         begins.add(task)
         task.add_done_callback(begins.discard)
 
-    listening = _Listening(await _server(settings), selector, take)
+    listening = Listening(await server_of(settings), selector, take)
     turns.start()
     prepared.use.write(prepared.files)  # says which keys are in force, and since when they are counted
     keeping = loop.create_task(_keep_keys(prepared, door))
@@ -219,8 +221,8 @@ async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
         prepared.use.write(prepared.files)
 
 
-async def _server(settings: GatewaySettings) -> asyncio.Server:
-    """A server that does not accept connections itself. Raises CannotStart."""
+async def server_of(settings: GatewaySettings) -> asyncio.Server:
+    """A server with listening sockets that does not accept connections itself. Raises CannotStart."""
     listen, loop = settings.listen, asyncio.get_running_loop()
     try:
         if listen.socket is None:
@@ -232,7 +234,7 @@ async def _server(settings: GatewaySettings) -> asyncio.Server:
     return server
 
 
-class _Listening:
+class Listening:
     """Accept one connection in each turn of the event loop. asyncio's own server accepts hundreds in a turn and makes a
     task for each.
     """
@@ -279,7 +281,7 @@ class _Listening:
 
 
 def tell_systemd(state: str) -> None:
-    """Tell systemd, if it started the gateway: `systemctl start` says whether it runs, or failed with the settings."""
+    """Tell systemd the state of this program, if systemd started it, so that `systemctl start` waits for READY=1."""
     to = os.environ.get("NOTIFY_SOCKET", "")
     if to:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:

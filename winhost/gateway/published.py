@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-COMPLETIONS = frozenset(
-    f"/v1/{name}" for name in ("chat/completions", "completions", "embeddings", "responses", "rerank", "score")
-)
+from .request_rules import FIELDS, ErrorAnswer
+
+COMPLETIONS = frozenset(FIELDS)
 MODELS, HEALTH, READY = "/v1/models", "/health", "/ready"
 METRICS, ENGINE_METRICS = "/metrics", "/metrics/engines"
 FOR_METRICS = frozenset((METRICS, ENGINE_METRICS))
-_OPEN = frozenset((HEALTH, READY))
 
 
 def _refuse(word: str) -> None:
@@ -23,10 +22,6 @@ def _refuse(word: str) -> None:
 # With these options, json's own functions would make a new object for each request.
 _READ = json.JSONDecoder(parse_constant=_refuse)
 _WRITE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-class NotUnderstood(Exception):
-    """The message says what is wrong with the body, without quoting it."""
 
 
 def route_of(target: str, models: Mapping[str, object]) -> str | None:
@@ -50,30 +45,31 @@ def method_of(route: str) -> str:
 
 def needs_key(route: str | None) -> bool:
     """Tell whether a route needs a key. Without one, nobody learns which routes exist."""
-    return route not in _OPEN
+    return route not in (HEALTH, READY)
 
 
 def understood(body: bytearray) -> dict[str, Any]:
-    """The object in a body. Raises NotUnderstood."""
+    """The object in a body. Raises ErrorAnswer, which does not quote the body."""
     try:
         found = _READ.decode(body.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise NotUnderstood("The body is not JSON in UTF-8.") from None
+        raise ErrorAnswer(400, "body", "The body is not JSON in UTF-8.") from None
     if not isinstance(found, dict) or not isinstance(found.get("model"), str):
-        raise NotUnderstood("The body is no JSON object with the name of a model in `model`.")
+        raise ErrorAnswer(400, "body", "The body is no JSON object with the name of a model in `model`.")
     return found
 
 
 def for_engine(request: dict[str, Any], served_as: str) -> bytes:
     """Write the body again, so that the engine reads what was read here: of two `model`, one is left. Raises
-    NotUnderstood.
+    ErrorAnswer.
     """
     return encoded({**request, "model": served_as})
 
 
 def encoded(found: dict[str, Any]) -> bytes:
-    """Raises NotUnderstood."""
+    """Write JSON in UTF-8. Raises ErrorAnswer."""
     try:
         return _WRITE.encode(found).encode("utf-8")
     except (ValueError, RecursionError):
-        raise NotUnderstood("The body has a number or a text that JSON in UTF-8 cannot hold.") from None
+        message = "The body has a number or a text that JSON in UTF-8 cannot hold."
+        raise ErrorAnswer(400, "body", message) from None

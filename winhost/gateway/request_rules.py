@@ -162,12 +162,14 @@ _DOMAIN = re.compile(rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0
 _FIELD = re.compile(r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
-class NotAllowed(Exception):
-    """A field is not allowed. code: OpenAI's name for such an error; param: the field."""
+class ErrorAnswer(Exception):
+    """A request is answered with an error. code: the error's name, by OpenAI where that has one; param: the field that
+    is wrong, if it is one; headers: of the answer, with `_` for `-`.
+    """
 
-    def __init__(self, code: str, param: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.param, self.message = code, param, message
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, **headers: str) -> None:
+        super().__init__(code)
+        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class BodyRules:
 
 
 def parse_rules(value: Any, where: str) -> BodyRules:
-    """Raises WrongSettings."""
+    """Parse the rules of one model. Raises WrongSettings."""
     given = table(value, where, (), ["fields", "media", "most"])
     bounds = [*BOUNDS, *COUNTS]
     most = table(given.get("most", {}), f"{where}.most", (), bounds)
@@ -207,12 +209,12 @@ def _words(given: Mapping[str, Any], where: str, name: str, form: re.Pattern[str
 
 
 def check(body: Mapping[str, Any], route: str, rules: BodyRules) -> None:
-    """Raises NotAllowed. A field that is null counts as absent, as in vLLM."""
+    """Check the fields of a body. One that is null counts as absent, as in vLLM. Raises ErrorAnswer."""
     given = {name: value for name, value in body.items() if value is not None}
     for name, value in given.items():
         usual = name in _SAME_AS_NONE and _SAME_AS_NONE[name] == value
         if not (usual or name in FIELDS[route] or name in rules.fields):
-            raise _refused(name, route)
+            raise _unknown(name, route)
         if name in _BOUNDED and (route != RESPONSES or name != "input"):  # there it is a conversation, and one input
             _check_bound(name, value, rules)
         if type(value) in _HOLD_MORE and name not in _NO_MEDIA:
@@ -222,13 +224,17 @@ def check(body: Mapping[str, Any], route: str, rules: BodyRules) -> None:
     # vLLM then computes the logprobs of the prompt: for a chat always, for a completion if it asks for logprobs.
     if given.get("echo") and (route == CHAT or "logprobs" in given) and "prompt_logprobs" not in rules.fields:
         why = f"`echo` takes logprobs of the prompt here: {RESERVED['prompt_logprobs']}"
-        raise NotAllowed("unsupported_value", "echo", f"{why}. {_allows('prompt_logprobs')}")
+        raise _unsupported("echo", f"{why}. {_allows('prompt_logprobs')}")
 
 
-def _refused(name: str, route: str, whole: str = "") -> NotAllowed:
+def _unknown(name: str, route: str, whole: str = "") -> ErrorAnswer:
     shown = (whole or name)[:80]
     why = RESERVED.get(name, f"it is not on the list of {route}")
-    return NotAllowed("unknown_parameter", shown, f"The field `{shown}` is refused: {why}. {_allows(shown)}")
+    return ErrorAnswer(400, "unknown_parameter", f"The field `{shown}` is refused: {why}. {_allows(shown)}", shown)
+
+
+def _unsupported(name: str, message: str, code: str = "unsupported_value") -> ErrorAnswer:
+    return ErrorAnswer(400, code, message, name)
 
 
 def _allows(name: str) -> str:
@@ -246,18 +252,12 @@ def _check_bound(name: str, value: Any, rules: BodyRules) -> None:
             return
         # Engines also take a number that is written as a text.
         if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
-            raise NotAllowed("unsupported_value", name, f"`{name}` has to be a whole number.")
+            raise _unsupported(name, f"`{name}` has to be a whole number.")
     else:
         return
     if not least <= found <= rules.bound(by):
-        raise _beyond(name, least, rules.bound(by), by)
-
-
-def _beyond(name: str, least: int, most: int, by: str) -> NotAllowed:
-    what = f"`{name}` may be {least} to {most} here."
-    return NotAllowed(
-        "unsupported_value", name, f"{what} The operator of this endpoint can change it: `body.most.{by}`."
-    )
+        what = f"`{name}` may be {least} to {rules.bound(by)} here."
+        raise _unsupported(name, f"{what} The operator of this endpoint can change it: `body.most.{by}`.")
 
 
 def _is_tokens(name: str, value: Any) -> bool:
@@ -273,8 +273,7 @@ def _check_sequences(given: Mapping[str, Any], route: str, rules: BodyRules) -> 
     each = max(int(given.get("n", 1)), int(given.get("best_of", 1)))
     if prompts * each > rules.bound("sequences"):
         name = "prompt" if prompts > each else "n"
-        raise NotAllowed(
-            "unsupported_value",
+        raise _unsupported(
             name,
             f"{prompts} prompts times {each} answers are more than {rules.bound('sequences')} in one request. "
             "The operator of this endpoint can change it: `body.most.sequences`.",
@@ -285,15 +284,15 @@ def _check_template(value: Any, rules: BodyRules, route: str) -> None:
     if value is None or "chat_template_kwargs" in rules.fields:
         return
     if not isinstance(value, dict):
-        raise NotAllowed("unsupported_value", "chat_template_kwargs", "`chat_template_kwargs` has to be an object.")
+        raise _unsupported("chat_template_kwargs", "`chat_template_kwargs` has to be an object.")
     for name, each in value.items():
         whole = f"chat_template_kwargs.{name}"
         if name not in TEMPLATE_FIELDS and whole not in rules.fields:
-            raise _refused(name, route, whole)
+            raise _unknown(name, route, whole)
         large = isinstance(each, list | dict) or (isinstance(each, str) and len(each) > _LONGEST_TEMPLATE_VALUE)
         if large and whole not in rules.fields:
             why = f"`{whole}` has to be a number, true, false or a text of up to {_LONGEST_TEMPLATE_VALUE} characters"
-            raise NotAllowed("unsupported_value", whole, f"{why}. {_allows(whole)}")
+            raise _unsupported(whole, f"{why}. {_allows(whole)}")
 
 
 def _check_media(value: Any, rules: BodyRules, route: str) -> None:
@@ -304,10 +303,10 @@ def _check_media(value: Any, rules: BodyRules, route: str) -> None:
             continue  # nearly all of them
         for key in _EMBEDDED:
             if (part.get(key) is not None or kind == key) and key not in rules.fields:
-                raise _refused(key, route)
+                raise _unknown(key, route)
         # By its uuid, even a part without media refers to media that came before.
         if part.get("uuid") is not None and not _NAMED.isdisjoint(part) and "uuid" not in rules.fields:
-            raise _refused("uuid", route)
+            raise _unknown("uuid", route)
         for key in _MEDIA & part.keys():
             url = part[key]
             _check_url(key, url.get("url") if isinstance(url, dict) else url, rules)
@@ -330,17 +329,14 @@ def _check_url(name: str, url: Any, rules: BodyRules) -> None:
         return
     found = _WEB_URL.fullmatch(url) if isinstance(url, str) and len(url) <= 8192 else None
     if found is None:
-        raise NotAllowed(
-            "invalid_media_url",
-            name,
-            f"`{name}` has to be data:TYPE;base64,… or an http(s) URL of a host that is allowed.",
-        )
+        message = f"`{name}` has to be data:TYPE;base64,… or an http(s) URL of a host that is allowed."
+        raise _unsupported(name, message, "invalid_media_url")
     scheme, host, port = found[1], found[2].lower(), found[3]
     usual = port is None or port == ("443" if scheme == "https" else "80")
     if (host if usual else f"{host}:{port}") not in rules.media:
-        raise NotAllowed(
-            "invalid_media_url",
+        raise _unsupported(
             name,
             f"The engine fetches nothing from the host of `{name}`: send the media in the request, as "
             "data:TYPE;base64,…. The operator of this endpoint can allow a host for this model: `body.media`.",
+            "invalid_media_url",
         )

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")
@@ -45,6 +45,17 @@ def table(value: Any, where: str, needed: tuple[str, ...], known: list[str] | No
         raise WrongSettings(f"{where}: {', '.join(missing)} is missing")
     if foreign := [name for name in value if name not in (known or needed)]:
         raise WrongSettings(f"{where}: {foreign[0]!r} is no setting; there are {', '.join(known or needed)}")
+    return value
+
+
+def names_of(settings: type) -> list[str]:
+    """The names of the settings in a dataclass."""
+    return [each.name for each in fields(settings)]
+
+
+def one_of(value: Any, where: str, known: tuple[Any, ...]) -> Any:
+    if value not in known or isinstance(value, bool):
+        raise WrongSettings(f"{where}: one of {', '.join(map(str, known))} is expected, not {value!r}")
     return value
 
 

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from .answer_framing import LAST_CHUNK, AnswerFraming, in_chunk
 from .connections import ClientConnection
@@ -21,7 +20,7 @@ from .continuing import Again, Continued, EngineSays, NotContinued
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
 from .engine_side import Answer, Engines
-from .gateway_metrics import head, line
+from .gateway_metrics import family
 from .gateway_settings import FIRST, SECOND, GatewaySettings, PublishedModel
 from .key_limits import TokenCount
 from .turn_state import TurnEnded
@@ -45,7 +44,7 @@ class Room:
         self._left = most
 
     def take(self, size: int) -> bool:
-        """Take so many bytes; False if there are not as many."""
+        """Take this many bytes; False if fewer are left."""
         if size > self._left:
             return False
         self._left -= size
@@ -61,7 +60,7 @@ class _Side:
     def __init__(
         self, name: str, model: PublishedModel, engines: Engines, within: float, turns: "Turns | None" = None
     ) -> None:
-        """within: seconds until it is noticed that it hangs; turns: they then start it again."""
+        """within: seconds in which a hang is noticed; turns: start the engine again then."""
         self.name, self.model, self.failures, self._turns = name, model, 0, turns
         self.open: set[EngineConnection] = set()
         self.waited_for: set[EngineConnection] = set()  # their streams have begun, and their next token is due
@@ -162,36 +161,29 @@ class Pair:
     def __init__(self, model: PublishedModel, engines: Engines, turns: Turns, room: Room, hold: float) -> None:
         standby = model.standby
         assert standby
-        self._turns = None if standby.engine else turns
-        first = _Side(FIRST, model, engines, standby.within, self._turns)
+        own_turns = None if standby.engine else turns
+        first = _Side(FIRST, model, engines, standby.within, own_turns)
         if standby.engine:
             second = replace(model, name=f"{model.name}-standby", engine=standby.engine)
             self.sides: tuple[_Side, ...] = (first, _Side(SECOND, second, engines, standby.within))
         else:
             self.sides = (first,)
-        self.name, self.engines, self.room, self.hold = model.name, engines, room, hold
+        self.name, self.engines, self.turns, self.room, self.hold = model.name, engines, own_turns, room, hold
         self.side = self.sides[0]
         self.counts: Counter[str] = Counter()
 
-    def answer(
-        self, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float, turn: Turn
-    ) -> "Relayed":
-        """The answer as a context manager, which raises NotUp, EngineFault, Busy, TurnEnded. until: the time of the
-        event loop until which its first byte may come.
-        """
-        return Relayed(self, path, body, request_id, again, until, turn if self._turns else None)
-
     def refused(self, side: _Side) -> None:
         """Switch to the other engine, because this one refused a connection."""
-        if self._turns:
-            self._turns.not_up(self.name)
+        if self.turns:
+            self.turns.not_up(self.name)
         elif self.side is side:
             self.side = self.sides[1] if side is self.sides[0] else self.sides[0]
 
     def failed(self, side: _Side) -> None:
+        """Switch to the other engine, because this one failed a request."""
         side.failures += 1
-        if self._turns:
-            self._turns.doubt(self.name)
+        if self.turns:
+            self.turns.doubt(self.name)
         else:
             self.refused(side)
 
@@ -206,7 +198,8 @@ class Pair:
 
 class Relayed:
     """The answer to one request, which one engine begins and another one may continue. It can be passed on as an
-    EngineConnection can. answer: the first engine's; passed: bytes that went to the client.
+    EngineConnection can. Entering raises NotUp, EngineFault, Busy, TurnEnded. answer: the first engine's; passed: bytes
+    that went to the client.
     """
 
     def __init__(
@@ -217,10 +210,12 @@ class Relayed:
         request_id: str,
         again: "Again | None",
         until: float,
-        turn: "Turn | None",
+        turn: Turn,
     ) -> None:
-        """turn: the turn with the only engine, which is taken again if that fails; None if there are two."""
-        self._turn = turn
+        """until: the time of the event loop until which the first byte may come; turn: with the only engine, and taken
+        again if that fails.
+        """
+        self._turn = turn if pair.turns else None
         self._pair, self._path, self._id, self._until = pair, path, request_id, until
         self._body: Sequence[bytes] = list(body)
         self._story = Continued(again or Again("it is no stream of a chat or a completion"))
@@ -275,10 +270,10 @@ class Relayed:
                 await self._turn.anew(until)
 
     async def _ask_one(self, side: _Side, body: "Sequence[bytes]") -> EngineConnection:
-        """Raises NotUp, EngineFault."""
+        """Ask this engine once. Raises NotUp, EngineFault."""
         self._asked += 1  # an engine that lives after all may still have the id
         name = self._id if self._asked == 1 else f"{self._id}-{self._asked}"
-        answer = self._pair.engines.answer(side.model, self._path, body, name, hold=0, begun=self._begun)
+        answer = Answer(self._pair.engines, side.model, self._path, body, name, hold=0, begun=self._begun)
         self._side, self._connection = side, None
         side.enter()
         try:
@@ -364,7 +359,7 @@ class Relayed:
                 yield told
 
     async def _next_part(self, connection: EngineConnection) -> bytes:
-        """Raises EngineFault."""
+        """Wait for the next part. An engine whose streams all wait for too long counts as stuck. Raises EngineFault."""
         assert self._side
         waited_for = self._side.waited_for
         if self._story.runs:
@@ -442,15 +437,14 @@ def lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
     """The metrics for Prometheus; none where no model has two engines."""
     if not pairs:
         return
-    each: list[tuple[Any, ...]] = [(name, pair, side) for name, pair in pairs.items() for side in pair.sides]
-    yield from head("standby_state", "gauge", "1 for the engine that answers now, first or second.")
-    for name, pair in pairs.items():
-        if len(pair.sides) > 1:
-            yield line("standby_state", {"model": name, "state": pair.side.name}, 1)
-    yield from head("standby_failures_total", "counter", "How often an engine let requests down.")
-    for name, _, side in each:
-        yield line("standby_failures_total", {"model": name, "engine": side.name}, side.failures)
-    yield from head("standby_taken_over_total", "counter", "; ".join(f"{a}: {b}" for a, b in _RESULTS.items()) + ".")
-    for name, pair in pairs.items():
-        for result in _RESULTS:
-            yield line("standby_taken_over_total", {"model": name, "result": result}, pair.counts[result])
+    states = [({"model": name, "state": pair.side.name}, 1) for name, pair in pairs.items() if len(pair.sides) > 1]
+    yield from family("standby_state", "gauge", "1 for the engine that answers now, first or second.", states)
+    failures = [
+        ({"model": name, "engine": side.name}, side.failures) for name, pair in pairs.items() for side in pair.sides
+    ]
+    yield from family("standby_failures_total", "counter", "How often an engine let requests down.", failures)
+    results = [
+        ({"model": name, "result": result}, pair.counts[result]) for name, pair in pairs.items() for result in _RESULTS
+    ]
+    meaning = "; ".join(f"{result}: {what}" for result, what in _RESULTS.items()) + "."
+    yield from family("standby_taken_over_total", "counter", meaning, results)

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from .settings_values import SOCKET, WrongSettings, flag, number, table, word
+from .settings_values import SOCKET, WrongSettings, flag, names_of, number, one_of, table, word
 
 _UNIT = re.compile(r"winhost-engine-[a-z0-9-]{1,100}\.service")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?[0-9a-z.+]{0,30}")
@@ -58,13 +58,15 @@ class TurnLimits:
 
 
 def parse_model_turns(value: Any, where: str) -> ModelTurns:
-    """Raises WrongSettings."""
-    names = [each.name for each in fields(ModelTurns)]
-    given = table(value, where, ("gpus",), [*names, "version", "reloads"])
+    """Parse how a model shares its GPUs. Raises WrongSettings."""
+    given = table(value, where, ("gpus",), [*names_of(ModelTurns), "version", "reloads"])
+    gpus = given["gpus"]
+    if not isinstance(gpus, list) or not gpus or any(type(each) is not int or not 0 <= each < 64 for each in gpus):
+        raise WrongSettings(f"{where}.gpus: a list of numbers of GPUs is expected, not {gpus!r}")
     found = ModelTurns(
-        gpus=_gpus(given["gpus"], f"{where}.gpus"),
-        between=_one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
-        level=_one_of(given.get("level", 1), f"{where}.level", (1, 2)),
+        gpus=tuple(sorted(set(gpus))),
+        between=one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
+        level=one_of(given.get("level", 1), f"{where}.level", (1, 2)),
         suspend=flag(given, where, "suspend"),
         image=flag(given, where, "image"),
         unit=word(given, where, "unit", _UNIT) if "unit" in given else None,
@@ -106,9 +108,8 @@ def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
 
 
 def parse_turn_limits(value: Any) -> TurnLimits:
-    """Raises WrongSettings."""
-    names = [each.name for each in fields(TurnLimits)]
-    given = table(value, "turns", (), names)
+    """Parse the limits of turns. Raises WrongSettings."""
+    given = table(value, "turns", (), names_of(TurnLimits))
     times = {name: number(given, "turns", name, _MOST_S, 0 if name == "stay" else 1)
              for name in given if name not in ("keeper", "memory")}  # fmt: skip
     memory = table(given.get("memory", {}), "turns.memory", (), [str(gpu) for gpu in range(64)])
@@ -141,15 +142,3 @@ def gpu_groups(models: Mapping[str, ModelTurns]) -> list[list[str]]:
         names = [each for group in touching for each in group[1]]
         groups = [group for group in groups if group not in touching] + [(gpus, [*names, name])]
     return [names for _, names in groups]
-
-
-def _gpus(value: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or any(type(each) is not int or not 0 <= each < 64 for each in value):
-        raise WrongSettings(f"{where}: a list of numbers of GPUs is expected, not {value!r}")
-    return tuple(sorted(set(value)))
-
-
-def _one_of(value: Any, where: str, known: tuple[Any, ...]) -> Any:
-    if value not in known or isinstance(value, bool):
-        raise WrongSettings(f"{where}: one of {', '.join(map(str, known))} is expected, not {value!r}")
-    return value

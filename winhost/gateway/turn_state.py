@@ -41,7 +41,7 @@ class Seat:
     """A request of an API key, from its head to the end of its answer.
 
     running: it is with an engine; begun: its client has a part of the answer; ended: its model's turn is over; put_out:
-    another key's request took its seat. In the last two cases its task was cancelled.
+    another key's request took its seat. Whoever sets one of the last two cancels its task.
     """
 
     key: str
@@ -55,15 +55,11 @@ class Seat:
         self.ended = True
         self.task.cancel()
 
-    def put_out_of_line(self) -> None:
-        self.put_out = True
-        self.task.cancel()
-
 
 @dataclass(eq=False)
 class Waiter(Waiting):
-    """A request that waits until its model is awake and engines take another request. asleep: its model was not awake
-    when it came.
+    """A request that waits until its model is awake and the engines may have one more. asleep: its model was not awake
+    when the request came.
     """
 
     seat: Seat
@@ -76,11 +72,12 @@ class Waiter(Waiting):
 class Member:
     """A model of a group. Times are those of the event loop.
 
-    stays_until: its turn lasts until then; not_before: it failed, and is not brought up before then; prepared: it was
-    up and slept once since this program began; doubted: it failed a request and has to show that it still answers;
-    dead: it ended or hangs; freed_mib: what its sleep frees of each GPU; gave_back: it freed that much when it slept
-    last; left_mib: what sleep and suspending free together; imaged: an image of its process is on disk, None: not
-    known; baseline: its answer to the canary since it started, or since the start that its image was taken of.
+    stays_until: when its turn may end; not_before: it failed, and is not brought up earlier; prepared: it was up and
+    slept once since this program began; doubted: it failed a request and has to show that it still answers; dead: it
+    ended or hangs; freed_mib: the memory that its sleep frees on each GPU; gave_back: it freed that much when it slept
+    last; left_mib: the memory that sleep and suspending free together; imaged: an image of its process is on disk,
+    None: not known; baseline: its answer to the canary since it started, or since the start that its image was taken
+    of.
     """
 
     name: str
@@ -115,7 +112,7 @@ class Member:
         return self.turns.resident
 
     def needs_mib(self) -> "dict[int, int]":
-        """The free memory that it needs to be brought up, by GPU: what is stated, and what it freed before."""
+        """The free memory that it needs to be brought up, by GPU: as stated, and no less than it freed before."""
         known = {TurnState.ASLEEP: self.freed_mib, TurnState.SUSPENDED: self.left_mib}
         found = dict(known.get(self.state, {}))
         if self.turns.awake_mib is None:
@@ -131,7 +128,7 @@ class Member:
 
 
 def fits(awake: Collection[Member], group: Collection[Member], memory: Mapping[int, int]) -> bool:
-    """Tell whether these may be awake at the same time. If it is not known what they take, only one may."""
+    """Tell whether these may be awake at the same time. On a GPU where their memory is not known, only one may."""
     for gpu in {gpu for member in awake for gpu in member.turns.gpus}:
         here = [member for member in group if gpu in member.turns.gpus]
         up = [member.turns.awake_mib for member in here if member in awake]

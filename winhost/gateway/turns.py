@@ -52,11 +52,11 @@ class Turns:
     ) -> None:
         self._limits = settings.limits
         self._seats: dict[Seat, None] = {}  # in the order in which they came
-        self._line: FairLine[Waiter] = FairLine(self._may_begin, self._begin)
+        self._line: FairLine[Waiter] = FairLine(self._begin)
         self.running = 0
         self._metrics = TurnMetrics()
         self.yielding = Yielding(settings.yields)
-        self.yielding.wanted, self.yielding.changed = self._wanted_elsewhere, self._look_again
+        self.yielding.changed = self._yielding_changed
         moves = EngineMoves(settings.turns, keeper, self._metrics, self.yielding)
         self._groups: dict[str, GpuGroup] = {}
         for names in gpu_groups(settings.taking_turns):
@@ -88,22 +88,14 @@ class Turns:
         """The time of the event loop until which a request that comes now may wait."""
         return asyncio.get_running_loop().time() + self._limits.hold
 
-    def _wanted_elsewhere(self) -> None:
+    def _yielding_changed(self, begins: bool) -> None:
         for group in self._all_groups:
-            group.wanted_elsewhere()
-
-    def _look_again(self) -> None:
-        for group in self._all_groups:
-            group.look_again()
+            group.yielding_changed(begins)
 
     # ---- requests
 
-    def seat(self, key: str) -> "_Seated":
-        """A seat for one request of this key, before its body is read. Raises Busy."""
-        return _Seated(self, key)
-
     def take_seat(self, key: str) -> Seat:
-        """Raises Busy."""
+        """Take a seat for one request of this key, before its body is read. Raises Busy."""
         task = asyncio.current_task()
         assert task
         if len(self._seats) >= self._limits.requests + self._limits.waiting:
@@ -125,14 +117,11 @@ class Turns:
             raise Busy
         newest = next(seat for seat in reversed(self._seats) if seat.key == most and not (seat.running or seat.begun))
         del self._seats[newest]
-        newest.put_out_of_line()
-
-    def turn(self, seat: Seat, model: str, until: float) -> "Turn":
-        """A turn with this model's engine. Raises Busy, TurnEnded."""
-        return Turn(self, seat, model, until)
+        newest.put_out = True
+        newest.task.cancel()
 
     async def take_turn(self, seat: Seat, model: str, until: float) -> Waiter:
-        """Raises Busy, TurnEnded."""
+        """Wait for a turn with this model's engine. Raises Busy, TurnEnded."""
         group = self._groups.get(model)
         if self.yielding.asked:
             raise TurnEnded(model)
@@ -162,17 +151,17 @@ class Turns:
             group.left(waiter)
         self._line.go_on()
 
-    def _may_begin(self, waiter: Waiter) -> "bool | None":
+    def _begin(self, waiter: Waiter) -> "bool | None":
         if self.running >= self._limits.requests:
             return None
         group = self._groups.get(waiter.model)
-        return group is None or group.awake(waiter.model)
-
-    def _begin(self, waiter: Waiter) -> None:
+        if group:
+            if not group.awake(waiter.model):
+                return False
+            group.began(waiter)
         waiter.seat.running = True
         self.running += 1
-        if group := self._groups.get(waiter.model):
-            group.began(waiter)
+        return True
 
     def not_up(self, model: str) -> bool:
         """Note that no engine listened. Returns whether the request may ask for a turn again."""
@@ -222,7 +211,9 @@ class Turns:
 
 
 # These are classes because a generator as a context manager costs as much as reading the head of a request.
-class _Seated:
+class Seated:
+    """A seat for one request of this key. Entering raises Busy; leaving does so if another key's request took it."""
+
     def __init__(self, turns: Turns, key: str) -> None:
         self._turns, self._key = turns, key
         self._seat: Seat
@@ -238,7 +229,7 @@ class _Seated:
 
 
 class Turn:
-    """A request's turn with an engine."""
+    """A request's turn with the engine of its model. Entering raises Busy, TurnEnded; leaving raises TurnEnded."""
 
     def __init__(self, turns: Turns, seat: Seat, model: str, until: float) -> None:
         self._turns, self._seat, self._model, self._until = turns, seat, model, until

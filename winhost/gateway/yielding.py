@@ -9,11 +9,12 @@ import json
 import logging
 import math
 from collections.abc import Callable, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .settings_values import SOCKET, number, table, word
+from .request_rules import ErrorAnswer
+from .settings_values import SOCKET, names_of, number, table, word
 
 _LOG = logging.getLogger("gateway")
 ROUTE = "/winhost/yield"
@@ -25,8 +26,9 @@ _LOOK_S = 1.0
 _LATER_S = 60
 
 
-class NotAsked(ValueError):
-    """The message says what is wrong with a request to ROUTE."""
+def loop_time() -> float:
+    """The time of the event loop."""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True)
@@ -41,23 +43,22 @@ class YieldSettings:
 
 
 def parse_yields(value: Any) -> YieldSettings:
-    """Raises WrongSettings."""
-    given = table(value, "yields", (), [each.name for each in fields(YieldSettings)])
+    """Parse how models yield their GPUs. Raises WrongSettings."""
+    given = table(value, "yields", (), names_of(YieldSettings))
     times = {name: number(given, "yields", name, _LONGEST_S) for name in given if name != "mode"}
     return YieldSettings(mode=word(given, "yields", "mode", SOCKET) if "mode" in given else None, **times)
 
 
 class Yielding:
-    """The requests of others for the GPUs. settings: None if no key may ask; wanted: called when somebody begins to
-    want them; changed: called whenever that may have changed.
+    """The requests of others for the GPUs. settings: None if no key may ask; changed: called when somebody may have
+    begun or ceased to want the GPUs, with True if somebody begins.
     """
 
     def __init__(self, settings: "YieldSettings | None") -> None:
         self.settings = settings or YieldSettings()
         self.may_be_asked = settings is not None
         self.mode = AUTO
-        self.wanted: Callable[[], None] = lambda: None
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[bool], None] = lambda begins: None
         self._until: dict[str, float] = {}  # by the hash of a key, because another key may get its name
         self._since = float("-inf")
 
@@ -72,7 +73,7 @@ class Yielding:
             return math.inf if self.mode == NOW else 0.0
         if not self._until:
             return 0.0
-        return max([0.0, *(until - _now() for until in self._until.values())])
+        return max([0.0, *(until - loop_time() for until in self._until.values())])
 
     @property
     def cut_at(self) -> float:
@@ -85,8 +86,8 @@ class Yielding:
         return max(1, math.ceil(min(_LATER_S, self.left)))
 
     def ask(self, key: str, seconds: float) -> None:
-        """Ask for the GPUs for so long from now. Keys do so independently of each other."""
-        self._change(lambda: self._until.update({key: _now() + min(seconds, self.settings.longest)}))
+        """Ask for the GPUs for this many seconds from now. Keys do so independently of each other."""
+        self._change(lambda: self._until.update({key: loop_time() + min(seconds, self.settings.longest)}))
 
     def resume(self, key: str) -> None:
         self._change(lambda: self._until.pop(key, None))
@@ -104,13 +105,13 @@ class Yielding:
     def _change(self, change: Callable[[], object]) -> None:
         before = self.asked
         change()
-        if self.asked and not before:
-            self._since = _now()
-            self.wanted()
-        self.changed()
+        begins = self.asked and not before
+        if begins:
+            self._since = loop_time()
+        self.changed(begins)
 
     async def follow_file(self) -> None:
-        """Follow the file of modes for as long as the gateway runs."""
+        """Apply the mode in the administrator's file, and each change of it, for as long as the gateway runs."""
         told = ""
         while self.settings.mode is not None:
             try:
@@ -127,22 +128,19 @@ class Yielding:
             await asyncio.sleep(_LOOK_S)
 
     def take(self, key: str, body: bytes) -> None:
-        """Do what a request of this key says. Raises NotAsked."""
+        """Do what a request of this key says. Raises ErrorAnswer."""
         try:
             given = json.loads(body)
         except (ValueError, RecursionError):
-            raise NotAsked("The body is not JSON.") from None
-        state = given.get("state") if isinstance(given, dict) else None
-        seconds = given.get("seconds", self.settings.longest) if isinstance(given, dict) else None
+            raise ErrorAnswer(400, "body", "The body is not JSON.") from None
+        given = given if isinstance(given, dict) else {}
+        state, seconds = given.get("state"), given.get("seconds", self.settings.longest)
         if state not in ("yield", "resume") or not given.keys() <= {"state", "seconds"}:
-            raise NotAsked('The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.')
+            message = 'The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.'
+            raise ErrorAnswer(400, "body", message)
         if type(seconds) is not int or seconds < 1:
-            raise NotAsked("`seconds` has to be a whole number from 1 on.")
+            raise ErrorAnswer(400, "body", "`seconds` has to be a whole number from 1 on.")
         if state == "yield":
             self.ask(key, seconds)
         else:
             self.resume(key)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

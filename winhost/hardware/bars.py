@@ -7,7 +7,7 @@ from typing import Protocol
 
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import known
+from winhost.hardware.gpus import known as catalogued
 from winhost.hardware.host_gpus import gpu_name
 from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size
@@ -75,7 +75,8 @@ def of_gpu(name: str, *, ranges: Sequence[Range] = (), device: str | None = None
     """
     known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
     if not known:
-        return _derived(name, vram or _memory_of(device))
+        model = catalogued(device or "")
+        return _derived(name, vram or (model.memory if model else None))
     first = known[0]
     largest = max(known, key=lambda found: found.aperture)
     if largest is not first:
@@ -119,7 +120,7 @@ def _surveyed(name: str, ranges: Sequence[Range]) -> GpuBars | None:
 
 
 def _listed(name: str, device: str | None) -> GpuBars | None:
-    found = known(device or "")
+    found = catalogued(device or "")
     if found is None or found.bars is None:
         return None
     source = found.bars.source
@@ -135,11 +136,6 @@ def _listed(name: str, device: str | None) -> GpuBars | None:
         why=f"{name}: BARs of a {found.name} by table ({source.text}).",
         doubts=(inferred,) if source.kind == "inferred" else (),
     )
-
-
-def _memory_of(device: str | None) -> Bytes | None:
-    found = known(device or "")
-    return found.memory if found else None
 
 
 def _derived(name: str, vram: Bytes | None) -> GpuBars:

@@ -177,7 +177,7 @@ def _gpu(device: str, subsystem: str | None) -> GpuModel | None:
     for layer in _layers(gpu, subsystem):
         facts |= {name: value for name, value in layer.items() if name not in NO_FACTS}
         said_by |= {name: book["said_by"][name] for name in layer if name in book["said_by"]} | layer.get("said_by", {})
-    facts = {name: READ.get(name, _as_is)(value) for name, value in facts.items() if value is not None}
+    facts = {name: READ[name](value) if name in READ else value for name, value in facts.items() if value is not None}
     sources = {name: FactSource(**book["sources"][said_by[name]]) for name in facts if name in said_by}
     return GpuModel(device=device, sources=_by_field(sources), **_by_field(facts))
 
@@ -201,10 +201,6 @@ def _bars(row: Row) -> Bars:
 
 def _by_field(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"memory" if name == "memory_mib" else name: value for name, value in facts.items()}
-
-
-def _as_is(value: Any) -> Any:
-    return value
 
 
 NO_FACTS = ("said_by", "variants")

@@ -5,7 +5,7 @@ two that is not above the sum, first fit; likewise all 32-bit BARs in the low wi
 In which order it meets the devices is not established, so the order that needs most counts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -37,7 +37,7 @@ CONFIG_WINDOW = 8 * KiB  # one per device at the start of the low window, in new
 class HighWindow:
     """The window above 4 GiB. Nothing below `floor` works, `size` is what to set; both multiples of 2 MiB.
 
-    `placed` is the layout in the order that needs most; `least` is what the luckiest of the `orders` would need.
+    `pieces` is the layout in the order that needs most; `least` is what the luckiest of the `orders` would need.
     """
 
     gpus: tuple[GpuBars, ...]
@@ -67,7 +67,7 @@ class HighWindow:
 class LowWindow:
     """The window below 4 GiB. Nothing below `floor` works, `size` is what to set; both multiples of 2 MiB.
 
-    `placed` is the layout at `size`, in the order that needs most.
+    `pieces` is the layout at `size`, in the order that needs most.
     """
 
     gpus: tuple[GpuBars, ...]
@@ -127,8 +127,16 @@ def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None
     pieces = layout(asking, claims, found.order, base)
     orders = count_orders(claims)
     newer = extremes(claims, base + len(gpus) * CONFIG_WINDOW).most - base
-    chosen, because = _high_size(gpus, max(floor, newer), _reach(floor, base, address_width, cap))
+    ends = [] if cap is None or floor > cap else [cap]
+    if address_width is not None:
+        ends.append((1 << address_width) - base)
+    chosen, because = _high_size(gpus, max(floor, newer), min(ends, default=None))
     sources = dict.fromkeys(gpu.why for gpu in gpus if gpu.why)
+    doubts = [*dict.fromkeys(doubt for gpu in gpus for doubt in gpu.doubts)]
+    if newer > chosen:
+        doubts.append(
+            f"Newer Linux guests, which put config windows before the BARs, would need {mib(newer)} of high window."
+        )
     return HighWindow(
         gpus=tuple(gpus),
         base=base,
@@ -139,15 +147,9 @@ def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None
         pieces=tuple(pieces),
         address_width=address_width,
         cap=cap,
-        why="\n".join([*sources, *_why_pieces(pieces, base), *_why_floor(floor, least, orders, base), because]),
-        doubts=(*dict.fromkeys(doubt for gpu in gpus for doubt in gpu.doubts), *_newer(newer, chosen)),
+        why="\n".join([*sources, *_why_high(pieces, floor, least, orders, base), because]),
+        doubts=tuple(doubts),
     )
-
-
-def _newer(need: Bytes, chosen: Bytes) -> list[str]:
-    if need <= chosen:
-        return []
-    return [f"Newer Linux guests, which put config windows before the BARs, would need {mib(need)} of high window."]
 
 
 def check_high(asked: Bytes, window: HighWindow, *, allow_unverified: bool = False) -> Bytes:
@@ -183,13 +185,6 @@ def _high_size(gpus: Sequence[GpuBars], need: Bytes, reach: Bytes | None) -> tup
     if reach is not None and wanted > reach:
         wanted, because = reach // STEP * STEP, f"all that is within reach; {size(wanted)} would leave slack"
     return wanted, f"Set is {size(wanted)}: {because}."
-
-
-def _reach(floor: Bytes, base: Bytes, address_width: int | None, cap: Bytes | None) -> Bytes | None:
-    ends = [] if cap is None or floor > cap else [cap]
-    if address_width is not None:
-        ends.append((1 << address_width) - base)
-    return min(ends, default=None)
 
 
 def _beyond_width(need: Bytes, base: Bytes, address_width: int | None) -> tuple[str, Bytes] | None:
@@ -234,29 +229,19 @@ def _check_step(asked: Bytes) -> None:
         )
 
 
-def _why_pieces(pieces: Sequence[WindowPiece], base: Bytes) -> list[str]:
-    return [
-        f"{it.gpu.name}: its 64-bit BARs ({_sizes(it.gpu.bars64)}) are one piece of {mib(it.length)} that must start "
-        f"on a {size(claim(it.gpu.bars64)[1])} boundary; the first free one from {size(base)} up is "
-        f"{size(it.start)}."
-        for it in pieces
-    ]
-
-
-def _why_floor(floor: Bytes, least: Bytes, orders: int, base: Bytes) -> list[str]:
-    reasons = [
-        f"So the window reaches from {size(base)} to {size(base + floor)}: {mib(floor)}, and nothing smaller works."
-    ]
+def _why_high(pieces: Sequence[WindowPiece], floor: Bytes, least: Bytes, orders: int, base: Bytes) -> Iterator[str]:
+    for it in pieces:
+        bars = " + ".join(size(bar) for bar in it.gpu.bars64)
+        yield (
+            f"{it.gpu.name}: its 64-bit BARs ({bars}) are one piece of {mib(it.length)} that must start on a "
+            f"{size(claim(it.gpu.bars64)[1])} boundary; the first free one from {size(base)} up is {size(it.start)}."
+        )
+    yield f"So the window reaches from {size(base)} to {size(base + floor)}: {mib(floor)}, and nothing smaller works."
     if orders > 1 and least < floor:
-        reasons.append(
+        yield (
             f"The order in which the guest meets the GPUs is not established: of {orders:,} orders the best needs "
             f"{mib(least)}, the worst {mib(floor)}, and that counts."
         )
-    return reasons
-
-
-def _sizes(bars: Sequence[Bytes]) -> str:
-    return " + ".join(size(bar) for bar in bars)
 
 
 # --- The low window ------------------------------------------------------------------------------------------------

@@ -80,8 +80,4 @@ def generations() -> Sequence[ProcessorGeneration]:
 def _rows() -> tuple[tuple[str, ProcessorGeneration], ...]:
     """Each with its regular expression, which is compiled when a name is compared with it."""
     read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("processors.yaml"))
-    return tuple((row.pop("name"), _row(row)) for row in read)
-
-
-def _row(row: dict[str, Any]) -> ProcessorGeneration:
-    return ProcessorGeneration(hardware=row.pop("class"), **row)
+    return tuple((row.pop("name"), ProcessorGeneration(hardware=row.pop("class"), **row)) for row in read)

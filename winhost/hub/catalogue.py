@@ -116,21 +116,17 @@ def catalogue() -> Catalogue:
     file = refreshed_file()
     if not file.is_file():
         return catalogue_of(shipped_document())
+    from yaml import YAMLError  # only for a file of the user's
+
     try:
         document = load_catalogue(file)
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise ValueError(f"it is no {SCHEMA}")
         return replace(catalogue_of(document), file=file)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, _yaml_error()) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, YAMLError) as error:
         what = f"{visible(str(file))} cannot be used as a catalogue of models: {visible(str(error)[:200])}"
         hint = "Delete it to have the one that comes with winhost, then: winhost models refresh"
         raise UsageError("CatalogueUnusable", what=what, hint=hint) from error
-
-
-def _yaml_error() -> type[Exception]:
-    from yaml import YAMLError  # only where the file cannot be used
-
-    return YAMLError
 
 
 def catalogue_of(document: Mapping[str, Any]) -> Catalogue:
@@ -146,6 +142,7 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
     """Values of the repository itself come before those that all repositories of the model share."""
     said = {**model, **repository}
     shape = said["shape"]
+    sizes = {name: shape[name] for name in ("layers", "kv_heads", "head_dim", "hidden", "vocabulary", "heads")}
     return Entry(
         id=id_,
         name=name,
@@ -155,15 +152,7 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
         quantization=Quantization(said["quantization"]) if said.get("quantization") else None,
         weights=said.get("weights"),
         download=said.get("download"),
-        shape=Shape(
-            layers=shape["layers"],
-            kv_heads=shape["kv_heads"],
-            head_dim=shape["head_dim"],
-            hidden=shape["hidden"],
-            vocabulary=shape["vocabulary"],
-            tied_embeddings=bool(shape.get("tied_embeddings")),
-            heads=shape["heads"],
-        ),
+        shape=Shape(**sizes, tied_embeddings=bool(shape.get("tied_embeddings"))),
         heads=int(shape["heads"]),
         intermediate=int(shape["intermediate"]),
         longest=int(said["longest"]),

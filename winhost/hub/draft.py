@@ -1,4 +1,6 @@
-"""Drafts a workload file from the files of a model: what is known, what is assumed, and what to look at first."""
+"""A model by its own files: the draft of a workload file, with what is known, assumed and to be looked at first; and
+an entry like those of the catalogue, so that it is fitted to a host in the same way.
+"""
 
 import json
 import re
@@ -6,16 +8,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.catalogue import Entry
 from winhost.hub.model_config import ModelConfig, model_config
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import ModelFolder, ModelRepository, not_listed
 from winhost.hub.weights import Tell, Weights, weights_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB
-from winhost.model.workload import SCHEMA, DType, is_model_name
+from winhost.model.workload import SCHEMA, DType, Shape, is_model_name
 
 CONTEXT = 16_384
 SEQUENCES = 4
+SHORT = 8192  # tokens: the least usual context, for a model that does not say how long
 _CONFIG = "config.json"
 _LARGEST_CONFIG: Bytes = 2 * MiB
 _PICKLES = re.compile(r"(pytorch_model|model)[^/]*\.(bin|pt|pth)|consolidated[^/]*\.pth")
@@ -98,9 +101,7 @@ def _why(line: Line) -> str:
     return f"assumed: {line.why}" if line.assumed else line.why
 
 
-def draft(
-    repository: HubRepository | ModelFolder, token: SecretRef | None, tell: Tell, planned: Planned | None = None
-) -> Draft:
+def draft(repository: ModelRepository, token: SecretRef | None, tell: Tell, planned: Planned | None = None) -> Draft:
     """Raises WinhostError (NotListed)."""
     now, about = repository.current()
     files = now.sizes()
@@ -108,10 +109,21 @@ def draft(
     weights = weights_of(now, files, tell)
     pickles = sum(size for path, size in files.items() if _PICKLES.fullmatch(path))
     if weights is None and not pickles:
-        raise not_listed(now.model, _no_weights(files), f"Name the model that it was made from; see {now.page}")
+        gguf = any(path.endswith(".gguf") for path in files)
+        why = (
+            "has its weights as GGUF alone, and winhost plans for safetensors"
+            if gguf
+            else "has no weights that vLLM loads: no safetensors"
+        )
+        raise not_listed(now.model, why, f"Name the model that it was made from; see {now.page}")
     closed = bool(about.get("gated")) or bool(about.get("private"))
+    if isinstance(now, ModelFolder):
+        identity = [Line("id", now.model, "a folder: a plan pins the hash of each of its files")]
+    else:
+        was = "" if repository.revision == now.revision else f"{repository.revision}, now"
+        identity = [Line("id", now.model), Line("revision", now.revision, was)]
     lines = (
-        *_identity(repository, now),
+        *identity,
         *([Line("token", token.written)] if closed and token else []),
         *_size(config, weights, pickles),
         *_numbers(config),
@@ -123,15 +135,7 @@ def draft(
     return Draft(served_name(now.model), now.model, now.revision, now.page, lines, shape, look, gpus)
 
 
-def _identity(asked: HubRepository | ModelFolder, now: HubRepository | ModelFolder) -> Iterator[Line]:
-    if isinstance(now, ModelFolder):
-        yield Line("id", now.model, "a folder: a plan pins the hash of each of its files")
-        return
-    yield Line("id", now.model)
-    yield Line("revision", now.revision, "" if asked.revision == now.revision else f"{asked.revision}, now")
-
-
-def config_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> ModelConfig:
+def config_of(repository: ModelRepository, files: Mapping[str, Bytes]) -> ModelConfig:
     """files: sizes by path. Raises WinhostError (NotListed)."""
     if _CONFIG not in files:
         adapter = "adapter_config.json" in files
@@ -143,12 +147,6 @@ def config_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes
         if isinstance(quantized, dict):
             document["quantization_config"] = {"quant_method": "modelopt", **quantized}
     return model_config(document)
-
-
-def _no_weights(files: Mapping[str, Bytes]) -> str:
-    if any(path.endswith(".gguf") for path in files):
-        return "has its weights as GGUF alone, and winhost plans for safetensors"
-    return "has no weights that vLLM loads: no safetensors"
 
 
 def served_name(model: str) -> str:
@@ -168,11 +166,8 @@ def _size(config: ModelConfig, weights: Weights | None, pickles: Bytes) -> Itera
     if config.quantized:
         yield Line("weights", weights.bytes, f"bytes, by {headers}")
     else:
-        yield Line("parameters", weights.total, f"by {headers}: {_kinds(weights)}")
-
-
-def _kinds(weights: Weights) -> str:
-    return ", ".join(sorted(kind for kind in weights.parameters if re.fullmatch(r"[A-Z0-9_]{1,16}", kind)))
+        kinds = sorted(kind for kind in weights.parameters if re.fullmatch(r"[A-Z0-9_]{1,16}", kind))
+        yield Line("parameters", weights.total, f"by {headers}: {', '.join(kinds)}")
 
 
 def _numbers(config: ModelConfig) -> Iterator[Line]:
@@ -207,7 +202,10 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
             yield Line("kv_heads", config.kv_heads, "as many as attention heads; config.json names none", assumed=True)
         yield Line("head_dim", config.head_dim)
     tied = config.tied is True or (not weights.head if weights else bool(config.tied))
-    if config.hidden and config.vocabulary and _is_smaller(config, weights, tied):
+    if not config.hidden or not config.vocabulary:
+        return
+    tables = config.hidden * config.vocabulary * (1 if tied else 2)
+    if weights is None or config.quantized or tables < weights.total:  # else one of them is not what it says
         yield Line("hidden", config.hidden)
         yield Line("vocabulary", config.vocabulary)
         if weights or config.tied is not None:
@@ -216,18 +214,12 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
             yield Line("tied_embeddings", False, "config.json does not say", assumed=True)
 
 
-def _is_smaller(config: ModelConfig, weights: Weights | None, tied: bool) -> bool:
-    """A value that is larger than the whole model is not believed."""
-    tables = (config.hidden or 0) * (config.vocabulary or 0) * (1 if tied else 2)
-    return weights is None or config.quantized is not None or tables < weights.total
-
-
 # ---- what to look at
 
 
 def _looks_of_hub(
-    asked: HubRepository | ModelFolder,
-    now: HubRepository | ModelFolder,
+    asked: ModelRepository,
+    now: ModelRepository,
     about: Mapping[str, Any],
     closed: bool,
     token: SecretRef | None,
@@ -270,3 +262,42 @@ def _looks_at_cache(config: ModelConfig) -> Iterator[str]:
         yield "Some of its layers see only a part of a sequence: its KV cache is at most what is computed."
     if config.other_layers and not config.latent:
         yield f"{config.other_layers} of its layers have no KV cache but a state of their own, which is not counted."
+
+
+# ---- an entry
+
+
+def entry_of(repository: ModelRepository, tell: Tell = lambda done, of: None) -> Entry:
+    """Make the entry of a model at its current commit. Raises WinhostError (NotListed), also for a model whose
+    config.json does not tell its shape: `winhost workload init` drafts a file for such a one.
+    """
+    now, about = repository.current()
+    sizes = now.sizes()
+    config = config_of(now, sizes)
+    weights = weights_of(now, sizes, tell)
+    tied = config.tied is True or (weights is not None and not weights.head)
+    shape = Shape(config.layers, config.kv_heads, config.head_dim, config.hidden, config.vocabulary, tied)
+    tables = shape.embedding
+    if weights is None or config.latent or shape.attention is None or tables is None or not config.heads:
+        hint = f"Draft a file and complete it: winhost workload init {now.model} -o workload.yaml"
+        raise not_listed(now.model, "its files do not tell what a KV cache or its weights take", hint)
+    exact = config.quantized is None and tables.parameters < weights.total
+    return Entry(
+        id=now.model,
+        name=served_name(now.model),
+        released="",
+        parameters=weights.total,
+        dtype=config.served_dtype,
+        quantization=config.quantization,
+        weights=None if exact else weights.bytes,
+        download=sum(sizes.values()),
+        shape=shape,
+        heads=config.heads,
+        intermediate=config.intermediate or tables.hidden,
+        longest=config.longest or SHORT,
+        experts=config.experts,
+        takes=config.more,
+        gated=bool(about.get("gated")),
+        revision=now.revision or None,
+        sources={"all": now.page},
+    )

@@ -60,9 +60,15 @@ class ModelConfig:
 def model_config(document: Mapping[str, Any]) -> ModelConfig:
     text = _text_part(document)
     heads, hidden = _count(text, _HEADS, 65_536), _count(text, _HIDDEN, 65_536)
-    kv_heads = _kv_heads(text)
+    one = text.get("multi_query") is True and text.get("new_decoder_architecture") is not True
+    kv_heads = 1 if one else _count(text, _KV_HEADS, 65_536)
+    head_dim = _count(text, ("head_dim", "kv_channels"), 65_536)
+    if head_dim is None and heads and hidden and hidden % heads == 0:
+        head_dim = hidden // heads
     layers, others, partial = _layers(text)
-    quantized = _first_mapping(document, text, "quantization_config", "compression_config")
+    named = (part.get(name) for part in (document, text) for name in ("quantization_config", "compression_config"))
+    quantized = next((each for each in named if isinstance(each, dict)), {})
+    tied = (part.get("tie_word_embeddings") for part in (text, document))
     architectures = document.get("architectures")
     return ModelConfig(
         architecture=_word(architectures[0]) if isinstance(architectures, list) and architectures else None,
@@ -70,10 +76,10 @@ def model_config(document: Mapping[str, Any]) -> ModelConfig:
         heads=heads,
         kv_heads=kv_heads if kv_heads is not None or _says(text, _KV_HEADS) else heads,
         kv_heads_stated=kv_heads is not None,
-        head_dim=_head_dim(text, heads, hidden),
+        head_dim=head_dim,
         hidden=hidden,
         vocabulary=_count(text, _VOCABULARY, _MOST) or _count(document, _VOCABULARY, _MOST),
-        tied=_flag(document, text, "tie_word_embeddings"),
+        tied=next((each for each in tied if type(each) is bool), None),
         dtype=_dtype(document, text),
         longest=_count(text, _CONTEXT, 100_000_000) or _count(document, _CONTEXT, 100_000_000),
         intermediate=_count(text, _INTERMEDIATE, 10_000_000),
@@ -118,19 +124,6 @@ def _count(text: Mapping[str, Any], names: tuple[str, ...], most: int) -> int | 
     return None
 
 
-def _kv_heads(text: Mapping[str, Any]) -> int | None:
-    if text.get("multi_query") is True and text.get("new_decoder_architecture") is not True:
-        return 1
-    return _count(text, _KV_HEADS, 65_536)
-
-
-def _head_dim(text: Mapping[str, Any], heads: int | None, hidden: int | None) -> int | None:
-    stated = _count(text, ("head_dim", "kv_channels"), 65_536)
-    if stated is None and heads and hidden and hidden % heads == 0:
-        return hidden // heads
-    return stated
-
-
 def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:
     """Count the layers with and without a KV cache, and tell whether some of the first see only a window."""
     layers = _count(text, _LAYERS, 65_536)
@@ -144,26 +137,14 @@ def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:
     return (None if mixed else layers, layers or 0 if mixed else 0, window)
 
 
-def _flag(document: Mapping[str, Any], text: Mapping[str, Any], name: str) -> bool | None:
-    found = [part[name] for part in (text, document) if type(part.get(name)) is bool]
-    return found[0] if found else None
-
-
 def _dtype(document: Mapping[str, Any], text: Mapping[str, Any]) -> str | None:
-    for part in (text, document):
-        for name in ("dtype", "torch_dtype"):
-            found = _word(part.get(name))
-            if found:
-                return found.removeprefix("torch.")
-    return None
+    named = (_word(part.get(name)) for part in (text, document) for name in ("dtype", "torch_dtype"))
+    found = next(filter(None, named), None)
+    return found.removeprefix("torch.") if found else None
 
 
 def _word(value: Any) -> str | None:
     return value if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 100 else None
-
-
-def _first_mapping(document: Mapping[str, Any], text: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return next((part[name] for part in (document, text) for name in names if isinstance(part.get(name), dict)), {})
 
 
 def _quantized_as(said: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
 """The catalogue of models asked anew: what the hub has of each repository now, as another catalogue file."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -8,8 +8,8 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import shipped_document
 from winhost.hub.draft import config_of
-from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig
+from winhost.hub.repositories import HubRepository, not_listed
 from winhost.hub.weights import weight_files
 from winhost.model.errors import WinhostError
 from winhost.model.secrets import Secret
@@ -42,7 +42,9 @@ def refreshed(
     (NotListed) where none of the first few can be asked.
     """
     shipped = shipped_document()
-    earlier = _repositories(before) if before else {}
+    earlier: dict[str, Row] = {}
+    for model in (before or {}).get("models", {}).values():
+        earlier |= model.get("repositories", {})
     asked = [
         (name, id_, {**row, **earlier.get(id_, {})}, {**model, "repositories": None})
         for name, model in shipped["models"].items()
@@ -56,18 +58,20 @@ def refreshed(
             for (name, id_, row, model), (new, outcome) in zip(some, answers, strict=True):
                 told(id_)
                 models[name]["repositories"][id_] = new or row
-                done.append(_compared(outcome, {**model, **row}, {**model, **(new or row)}))
+                was, now = {**model, **row}, {**model, **(new or row)}
+                changed = (
+                    ()
+                    if outcome.kept
+                    else tuple(each for each in _COMPARED if each in was and was[each] != now.get(each))
+                )
+                done.append(replace(outcome, changed=changed))
             if len(done) == len(some) and all(each.kept for each in done):
                 raise not_listed(hub, f"none of {len(done)} models could be asked; the first: {done[0].kept}", _HINT)
     return {**shipped, "read": today, "models": models}, tuple(done)
 
 
+_COMPARED = ("revision", "weights", "download", "gated", "shape", "longest", "dtype", "quantization")
 _HINT = "Is the hub reachable from here, perhaps with HTTPS_PROXY? The catalogue stays as it was"
-
-
-def _repositories(document: Mapping[str, Any]) -> Mapping[str, Row]:
-    models = document.get("models", {}).values()
-    return {id_: row for model in models for id_, row in model.get("repositories", {}).items()}
 
 
 def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None, Refreshed]:
@@ -113,14 +117,3 @@ def _of_config(config: ModelConfig) -> Row:
         "dtype": str(config.served_dtype) if config.dtype else None,
         "quantization": str(config.quantization) if config.quantization else None,
     }
-
-
-def _compared(outcome: Refreshed, before: Mapping[str, Any], after: Mapping[str, Any]) -> Refreshed:
-    names = tuple(_changes(before, after)) if not outcome.kept else ()
-    return replace(outcome, changed=names)
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("revision", "weights", "download", "gated", "shape", "longest", "dtype", "quantization"):
-        if name in before and before[name] != after.get(name):
-            yield name

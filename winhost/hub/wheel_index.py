@@ -98,7 +98,7 @@ _ACCEPT = {"Accept": "application/vnd.pypi.simple.v1+json"}
 
 
 @dataclass(frozen=True)
-class PythonPlace:
+class TargetPython:
     """version: of Python, as 3.12; glibc: 39 of 2.39; machine: as uname -m."""
 
     version: str
@@ -107,7 +107,7 @@ class PythonPlace:
 
     @property
     def tags(self) -> tuple[Tag, ...]:
-        """The best first."""
+        """The tags of wheels that it takes, the best first."""
         platforms = [f"manylinux_2_{minor}_{self.machine}" for minor in range(self.glibc, 4, -1)]
         for minor, old in ((17, "manylinux2014"), (12, "manylinux2010"), (5, "manylinux1")):
             platforms.insert(platforms.index(f"manylinux_2_{minor}_{self.machine}") + 1, f"{old}_{self.machine}")
@@ -135,25 +135,23 @@ class Wheel:
         return f"sha256:{self.sha256} {self.bytes} {self.path}"
 
 
-def wheels_of(packages: Sequence[LockedPackage], place: PythonPlace, index: str = PYPI) -> tuple[Wheel, ...]:
-    """One for each. Raises WinhostError: NoWheel."""
-    ranks = {tag: rank for rank, tag in reversed([*enumerate(place.tags)])}
-    found = tuple(_wheel(package, ranks, place, index.rstrip("/")) for package in packages)
+def wheels_of(packages: Sequence[LockedPackage], target: TargetPython, index: str = PYPI) -> tuple[Wheel, ...]:
+    """Find the best wheel of each package. Raises WinhostError: NoWheel."""
+    ranks = {tag: rank for rank, tag in reversed([*enumerate(target.tags)])}
+    found = tuple(_wheel(package, ranks, target, index.rstrip("/")) for package in packages)
     servers = {each.server for each in found}
     if len(servers) > 1:
         raise _no_wheel(index, f"has its files on {len(servers)} servers: {', '.join(sorted(servers))}")
     return found
 
 
-def _wheel(package: LockedPackage, ranks: dict[Tag, int], place: PythonPlace, index: str) -> Wheel:
+def _wheel(package: LockedPackage, ranks: dict[Tag, int], target: TargetPython, index: str) -> Wheel:
     offered = [
         (rank, each) for each in _files(package.name, index) if (rank := _rank(each, package, ranks)) is not None
     ]
     if not offered:
-        why = (
-            f"has no wheel of {package.name} {package.version} for Python {place.version} and glibc 2.{place.glibc} on "
-        )
-        raise _no_wheel(index, f"{why}{place.machine} that is in the lock")
+        wanted = f"{package.name} {package.version} for Python {target.version} and glibc 2.{target.glibc}"
+        raise _no_wheel(index, f"has no wheel of {wanted} on {target.machine} that is in the lock")
     _, best = min(offered, key=lambda each: each[0])
     return _as_wheel(best, index, package.name)
 
@@ -185,13 +183,13 @@ def _files(name: str, index: str) -> Iterator[dict[str, Any]]:
 
 
 def _as_wheel(file: dict[str, Any], index: str, name: str) -> Wheel:
-    """Its path becomes one on the Linux that serves."""
-    place, size = urlsplit(str(file["url"])), file.get("size")
-    path = place.path.lstrip("/")
+    """Refuse a file whose path is not safe: it becomes one on the Linux that serves."""
+    url, size = urlsplit(str(file["url"])), file.get("size")
+    path = url.path.lstrip("/")
     plain = re.fullmatch(r"[A-Za-z0-9._+/-]{1,400}\.whl", path) and not {"", ".", ".."} & {*path.split("/")}
-    if not plain or place.query or place.scheme not in ("https", "http") or type(size) is not int or size < 1:
-        raise _no_wheel(index, f"names a file of {name} that winhost does not take: {place.geturl()[:200]}")
-    return Wheel(f"{place.scheme}://{place.netloc}", path, str(file["hashes"]["sha256"]), size)
+    if not plain or url.query or url.scheme not in ("https", "http") or type(size) is not int or size < 1:
+        raise _no_wheel(index, f"names a file of {name} that winhost does not take: {url.geturl()[:200]}")
+    return Wheel(f"{url.scheme}://{url.netloc}", path, str(file["hashes"]["sha256"]), size)
 
 
 def _no_wheel(index: str, why: str) -> WinhostError:

@@ -75,9 +75,7 @@ _LARGEST_L1: Bytes = 32 * MiB
 _LARGEST_REFCOUNT_TABLE: Bytes = 8 * MiB
 
 _OFFSET = 0x00FF_FFFF_FFFF_FE00  # bits 9 to 55
-_COPIED = 1 << 63
-_COMPRESSED = 1 << 62
-_ZERO = 1
+_COPIED, _COMPRESSED, _ZERO = 1 << 63, 1 << 62, 1
 
 _CONVERT = "qemu-img can make a plain one of it: qemu-img convert -O qcow2 OLD NEW"
 _REPAIR = "Get it again; or qemu-img can tell more: qemu-img check -r all FILE"
@@ -144,18 +142,14 @@ class Qcow2Image:
         self._left = self._length
         per_table = self._cluster // 8
         for index, entry in enumerate(self._table(self._header.l1_at, 8 * self._l1_needed())):
-            if entry:
-                first = index * per_table
-                entries = self._table(self._place(entry), self._cluster)
-                needed = -(-self.size // self._cluster) - first
-                yield from self._clusters(first * self._cluster, islice(entries, needed))
-
-    def _clusters(self, at: Bytes, entries: Iterator[int]) -> Iterator[Extent]:
-        for at_cluster, entry in enumerate(entries):
-            if entry & ~_COPIED:
-                begin = at + at_cluster * self._cluster
-                wanted = min(self._cluster, self.size - begin)
-                if data := self._data(entry, wanted):
+            if not entry:
+                continue
+            first = index * per_table
+            entries = self._table(self._offset(entry), self._cluster)
+            needed = -(-self.size // self._cluster) - first
+            for number, cluster in enumerate(islice(entries, needed), first):
+                begin = number * self._cluster
+                if cluster & ~_COPIED and (data := self._data(cluster, min(self._cluster, self.size - begin))):
                     yield Extent(begin, data)
 
     def _data(self, entry: int, wanted: Bytes) -> bytes:
@@ -164,12 +158,12 @@ class Qcow2Image:
             return self._compressed(entry)[:wanted]
         if entry & _ZERO and self._header.version == 3:
             return b""
-        at = self._place(entry)
+        at = self._offset(entry)
         self._spend(wanted)
         return self._read(at, wanted)
 
     def _compressed(self, entry: int) -> bytes:
-        """Its length is counted in sectors, from the one that it begins in: up to 511 bytes more than there are."""
+        """A whole cluster. The entry counts sectors, from the one in which the data begins: up to 511 bytes more."""
         offset_bits = 62 - (self._header.cluster_bits - 8)
         at = entry & ((1 << offset_bits) - 1)
         sectors = ((entry & (_COMPRESSED - 1)) >> offset_bits) + 1
@@ -188,7 +182,7 @@ class Qcow2Image:
         self._spend(length)
         return (entry for (entry,) in struct.iter_unpack(">Q", self._read(at, length)))
 
-    def _place(self, entry: int) -> Bytes:
+    def _offset(self, entry: int) -> Bytes:
         """The offset that an entry of a table leads to."""
         at = entry & _OFFSET
         if entry & ~(_OFFSET | _COPIED) or at % self._cluster or at == 0:
@@ -336,18 +330,14 @@ def open_image(path: Path) -> Iterator[DiskImage]:
     except OSError as error:
         raise unusable(str(path), f"cannot be opened: {error.strerror}") from error
     with file:
-        yield _image(file, str(path))
-
-
-def _image(file: IO[bytes], name: str) -> DiskImage:
-    begin = file.read(SECTOR)
-    if begin.startswith(MAGIC):
-        return Qcow2Image(file, name)
-    for magic, kind in _OTHERS.items():
-        if begin.startswith(magic):
-            raise unusable(
-                name, f"is a file of the kind {kind}", "qcow2 and raw disk images are read; a VHDX is given with --vhdx"
-            )
-    if not begin.endswith(_BOOT_SIGNATURE):
-        raise unusable(name, "has no partition table", "qcow2 images are read, and raw ones of whole disks")
-    return RawImage(file, name)
+        begin, name = file.read(SECTOR), str(path)
+        other = next((kind for magic, kind in _OTHERS.items() if begin.startswith(magic)), None)
+        if other:
+            hint = "qcow2 and raw disk images are read; a VHDX is given with --vhdx"
+            raise unusable(name, f"is a file of the kind {other}", hint)
+        if begin.startswith(MAGIC):
+            yield Qcow2Image(file, name)
+        elif begin.endswith(_BOOT_SIGNATURE):
+            yield RawImage(file, name)
+        else:
+            raise unusable(name, "has no partition table", "qcow2 images are read, and raw ones of whole disks")

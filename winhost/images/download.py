@@ -104,8 +104,12 @@ def _opened(image: RemoteImage, begin: Bytes) -> Iterator[OpenAnswer]:
             raise _failed(image.url, f"answers with HTTP {answer.status}", _GONE)
         if answer.status not in BUSY:
             total = told_length(answer)
-            if image.bytes is not None and total != image.bytes:
-                raise _not_it(f"{visible(image.url)} has {total or 0:,} bytes, and {image.bytes:,} are wanted")
-            if not total or total > _LARGEST:
-                raise _failed(image.url, "does not say how long it is, or is no image", _GONE)
+            if total is None:
+                expected = "" if image.bytes is None else f" ({image.bytes:,} bytes are expected)"
+                hint = "Use another mirror, or give a file and its SHA-256"
+                raise _failed(image.url, f"does not state its length{expected}", hint)
+            if image.bytes not in (None, total):
+                raise _not_it(f"{visible(image.url)} has {total:,} bytes, and {image.bytes:,} are wanted")
+            if not 0 < total <= _LARGEST:
+                raise _failed(image.url, f"has {total:,} bytes, and no image has that many", _GONE)
         yield answer

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from winhost.core.dataclass import dataclass
-from winhost.images.cloud_images import is_address
 from winhost.images.disk_image import open_image
 from winhost.images.download import RemoteImage, check_file, download
+from winhost.images.ubuntu_releases import is_address
 from winhost.images.vhdx import write_vhdx
 from winhost.model.catalogue_file import cache_folder
 from winhost.model.errors import UsageError
@@ -26,7 +26,7 @@ Tell = Callable[[str, Bytes, Bytes], None]
 class SourceImage:
     """A qcow2 or raw image: its address, or a path on this computer. bytes: its size, where it is known before."""
 
-    place: str
+    source: str
     sha256: str
     bytes: Bytes | None = None
 
@@ -56,7 +56,12 @@ def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     disk = folder / f"{image.sha256}.vhdx"
     with FileLock(folder / f"{image.sha256}.making"):  # another host's run may want the same at this moment
-        source = _source(image, folder, tell)
+        if is_address(image.source):
+            remote = RemoteImage(image.source, image.sha256, image.bytes)
+            source = download(remote, folder, partial(tell, "downloading the image"))
+        else:
+            source = Path(image.source)
+            check_file(source, image.sha256)
         made = sha256_of(disk) if disk.is_file() else None
         if made is None or sha256 not in (None, made):
             with open_image(source) as opened:
@@ -70,13 +75,3 @@ def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache:
             hint="Make the plan again with this one: winhost plan HOST",
         )
     return GuestDisk(disk, made, disk.stat().st_size, source.stat().st_size)
-
-
-def _source(image: SourceImage, cache: Path, tell: Tell) -> Path:
-    """The source, checked each time, because the disk is made of it."""
-    if is_address(image.place):
-        remote = RemoteImage(image.place, image.sha256, image.bytes)
-        return download(remote, cache, partial(tell, "downloading the image"))
-    path = Path(image.place)
-    check_file(path, image.sha256)
-    return path

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -33,13 +32,10 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.files import sha256_of
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import NotAnswered
-from winhost.web.large_files import bring
+from winhost.web.large_files import Tell, bring
 
 _PIECE: Bytes = MiB
 _RECORD = tarfile.RECORDSIZE
-
-Tell = Callable[[Bytes, Bytes], None]
-"""Told how many bytes of how many there are."""
 
 
 @dataclass(frozen=True)
@@ -83,30 +79,27 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell
             if entry.data is not None:
                 file.write(entry.data)
             elif entry.blob is not None:
-                _layer(registry, resolved, file, entry, entry.blob, kept, lambda done: tell(done, size), entry.at)
+                _write_layer(registry, resolved, file, entry, kept, lambda done, _: tell(done, size))
             file.seek(entry.at + entry.size)
             file.write(bytes(_padded(entry.size) - entry.size))
         file.write(bytes(size - file.tell()))
         file.truncate(size)
 
 
-def _layer(
-    registry: Registry,
-    resolved: Resolved,
-    file: IO[bytes],
-    entry: _Entry,
-    blob: Blob,
-    kept: Bytes,
-    tell: Callable[[Bytes], None],
-    base: Bytes,
+def _write_layer(
+    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, kept: Bytes, tell: Tell
 ) -> None:
-    have = max(0, min(blob.bytes, kept - entry.at))
-    if have == blob.bytes and _digest(file, entry) == blob.digest:
-        tell(base + have)
-        return
-    have = 0 if have == blob.bytes else have  # whole, and not what it should be
+    """kept: the length of what an earlier attempt left of the whole archive."""
+    blob, at = entry.blob, entry.at
+    assert blob is not None
+    have = max(0, min(blob.bytes, kept - at))
+    if have == blob.bytes:
+        if _digest(file, entry) == blob.digest:
+            tell(at + have, at + have)
+            return
+        have = 0
     try:
-        bring(file, entry.at, have, blob.bytes, lambda at: registry.blob(blob.digest, at), lambda n, _: tell(base + n))
+        bring(file, at, have, blob.bytes, lambda begin: registry.blob(blob.digest, begin), lambda n, _: tell(at + n, n))
     except NotAnswered as error:
         why = f"{registry.name.registry} {error}, for the layer {blob.digest[:19]}"
         raise not_resolved(resolved.name, why, "Run the command again: it goes on where this ended") from None
@@ -130,37 +123,36 @@ def _padded(size: Bytes) -> Bytes:
 
 
 def _entries(resolved: Resolved) -> tuple[_Entry, ...]:
+    manifest, name = resolved.manifest, archive_name(resolved)
+    described = {"mediaType": manifest.kind, "digest": manifest.digest, "size": len(manifest.data)}
+    named = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
+    index = {"schemaVersion": 2, "manifests": [described | {"annotations": named}]}
+    docker = {
+        "Config": _path(manifest.config.digest),
+        "RepoTags": [name],
+        "Layers": [_path(layer.digest) for layer in manifest.layers],
+    }
+    contents: list[tuple[str, bytes | None, Blob | None]] = [
+        ("oci-layout", b'{"imageLayoutVersion": "1.0.0"}', None),
+        ("index.json", _json(index), None),
+        ("manifest.json", _json([docker]), None),
+        (_path(manifest.digest), manifest.data, None),
+        *((_path(blob.digest), None, blob) for blob in manifest.blobs),
+    ]
     made: list[_Entry] = []
     at = 0
-    for name, data, blob in _contents(resolved):
+    for name, data, blob in contents:
         entry = _Entry(name, at + tarfile.BLOCKSIZE, data, blob)
         made.append(entry)
         at = entry.at + _padded(entry.size)
     return tuple(made)
 
 
-def _contents(resolved: Resolved) -> Iterator[tuple[str, bytes | None, Blob | None]]:
-    manifest, name = resolved.manifest, archive_name(resolved)
-    described = {"mediaType": manifest.kind, "digest": manifest.digest, "size": len(manifest.data)}
-    named = {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
-    index = {"schemaVersion": 2, "manifests": [described | {"annotations": named}]}
-    docker = [
-        {
-            "Config": _place(manifest.config.digest),
-            "RepoTags": [name],
-            "Layers": [_place(layer.digest) for layer in manifest.layers],
-        }
-    ]
-    yield "oci-layout", b'{"imageLayoutVersion": "1.0.0"}', None
-    yield "index.json", _json(index), None
-    yield "manifest.json", _json(docker), None
-    yield _place(manifest.digest), manifest.data, None
-    for blob in manifest.blobs:
-        yield _place(blob.digest), None, blob
+_BLOBS = "blobs/sha256/"
 
 
-def _place(digest: str) -> str:
-    return f"blobs/sha256/{digest[7:]}"
+def _path(digest: str) -> str:
+    return _BLOBS + digest.removeprefix("sha256:")
 
 
 def _json(document: object) -> bytes:
@@ -168,7 +160,6 @@ def _json(document: object) -> bytes:
 
 
 _MOST_FILES = 10_000
-_BLOBS = "blobs/sha256/"
 
 
 @dataclass(frozen=True)
@@ -218,15 +209,15 @@ class _Files:
         return file.read()
 
     def blob(self, digest: str) -> bytes:
-        data = self.read(_BLOBS + digest.removeprefix("sha256:"))
+        data = self.read(_path(digest))
         if digest_of(data) != digest:
             raise Unusable(f"holds something else than {digest[:19]}")
         return data
 
 
 def _read(files: _Files, platform: str) -> tuple[ImageName, Bytes, str | None]:
-    name, place, layers = _listed(files.read("manifest.json"))
-    data = files.read(place)
+    name, config_path, layers = _listed(files.read("manifest.json"))
+    data = files.read(config_path)
     config = manifest_document(data)
     made_for = f"{config.get('os')}/{config.get('architecture')}"
     if made_for != platform:
@@ -237,7 +228,7 @@ def _read(files: _Files, platform: str) -> tuple[ImageName, Bytes, str | None]:
     if "index.json" not in files.members:
         return name, size, None
     manifest = _manifest(files, platform)
-    blobs = {_BLOBS + layer.digest.removeprefix("sha256:") for layer in manifest.layers}
+    blobs = {_path(layer.digest) for layer in manifest.layers}
     if manifest.config.digest != digest_of(data) or blobs != layers:
         raise Unusable("says two things about its image")
     return name, size, manifest.digest

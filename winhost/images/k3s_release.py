@@ -44,18 +44,12 @@ def k3s_release(version: str, *, images: bool, mirror: str | None = None) -> tup
         hint = f"Write it as the release is called, for example {K3S}"
         raise UsageError("NoRelease", what=f"{visible(version)} is no version of k3s", hint=hint)
     base = f"{(mirror or RELEASES).rstrip('/')}/{quote(version, safe='')}"
-    sums = _sums(_answer(version, f"{base}/{SUMS}", MiB).body)
-    names = (PROGRAM, IMAGES) if images else (PROGRAM,)
-    found = tuple(_asset(version, base, name, sums) for name in names)
+    text = _answer(version, f"{base}/{SUMS}", MiB).body.decode("ascii", "replace")
+    sums = {Path(line[2]).name: line[1] for line in map(_LINE.fullmatch, text.splitlines()) if line}
+    found = tuple(_asset(version, base, name, sums) for name in ((PROGRAM, IMAGES) if images else (PROGRAM,)))
     if version in KNOWN and found[0].sha256 != KNOWN[version]:
         raise _refused(version, "has another hash than this release had when winhost was made")
     return found
-
-
-def _sums(text: bytes) -> Mapping[str, str]:
-    """Hashes by the names of files."""
-    lines = map(_LINE.fullmatch, text.decode("ascii", "replace").splitlines())
-    return {Path(found[2]).name: found[1] for found in lines if found}
 
 
 def _asset(version: str, base: str, name: str, sums: Mapping[str, str]) -> ReleaseAsset:

@@ -78,13 +78,9 @@ class GuestSeed:
         for key in self.admin_keys:
             _check(_PUBLIC, key, "public key", "one line of a .pub file, as ssh-ed25519 AAAA…")
         if self.address is not None:
-            _check_gateway(self.address)
-
-
-def _check_gateway(address: GuestAddress) -> None:
-    gateway, network = address.gateway, address.interface.network
-    if gateway not in network and not (gateway.version == network.version == 6 and gateway.is_link_local):
-        raise _unusable(f"the gateway {gateway} is not in the network {network}")
+            gateway, network = self.address.gateway, self.address.interface.network
+            if gateway not in network and not (gateway.version == network.version == 6 and gateway.is_link_local):
+                raise _unusable(f"the gateway {gateway} is not in the network {network}")
 
 
 def _check(pattern: re.Pattern[str], text: str, what: str, should: str) -> None:
@@ -100,9 +96,14 @@ def _unusable(why: str) -> UsageError:
 
 def seed_template(seed: GuestSeed) -> bytes:
     """The CD without the id of the VM and without keys: the same bytes each time."""
+    files = {
+        "user-data": b"#cloud-config\n" + _yaml(user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
+        "meta-data": _yaml({"instance-id": INSTANCE.decode("ascii"), "local-hostname": seed.hostname}),
+        "network-config": _yaml(network_config(seed)),
+    }
     iso = _pycdlib().PyCdlib()
     iso.new(interchange_level=3, sys_ident="LINUX", vol_ident="CIDATA", joliet=3, rock_ridge="1.09")
-    for name, content in _files(seed).items():
+    for name, content in files.items():
         iso_path = f"/{name.replace('-', '').upper()}.;1"
         iso.add_fp(io.BytesIO(content), len(content), iso_path, rr_name=name, joliet_path=f"/{name}")
     image = io.BytesIO()
@@ -112,7 +113,7 @@ def seed_template(seed: GuestSeed) -> bytes:
 
 
 def filled(template: bytes, instance: str, private: str, public: str) -> bytes:
-    """The CD as the guest gets it; secret. The host's script does the same."""
+    """Fill in what makes the CD that of one guest, and secret. The host's script does the same."""
     keys = json.dumps({"ed25519_private": private, "ed25519_public": public}).encode("ascii")
     return template.replace(INSTANCE, instance.encode("ascii")).replace(HOST_KEYS, keys.ljust(len(HOST_KEYS)))
 
@@ -133,14 +134,6 @@ def _pycdlib() -> Any:
     for module in stamping:
         module.time = _Epoch
     return pycdlib
-
-
-def _files(seed: GuestSeed) -> dict[str, bytes]:
-    return {
-        "user-data": b"#cloud-config\n" + _yaml(user_data(seed)) + b"ssh_keys: " + HOST_KEYS + b"\n",
-        "meta-data": _yaml({"instance-id": INSTANCE.decode("ascii"), "local-hostname": seed.hostname}),
-        "network-config": _yaml(network_config(seed)),
-    }
 
 
 def _yaml(document: dict[str, Any]) -> bytes:

@@ -117,10 +117,13 @@ def _put(file: IO[bytes], at: Bytes, pieces: Iterable[bytes]) -> None:
 
 def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes) -> None:
     _put(file, 0, [b"vhdxfile", _CREATOR])
-    writes = (_derived(content, b"file"), _derived(content, b"data"))
-    for sequence, at in enumerate(_HEADERS_AT):
-        _put(file, at, [_header(sequence, *writes)])
-    regions = _regions(bat_length)
+    ids = b"".join(each.bytes_le for each in (_derived(content, b"file"), _derived(content, b"data"), _NO_LOG))
+    for sequence, at in enumerate(_HEADERS_AT):  # the one with the higher number counts
+        fields = struct.pack("<Q48sHHIQ", sequence, ids, 0, 1, MiB, _LOG_AT)
+        _put(file, at, [_summed(b"head", fields, 4 * KiB)])
+    entries = ((_BAT, _BAT_AT, bat_length), (_METADATA, _METADATA_AT, MiB))
+    rows = [struct.pack("<16sQII", region.bytes_le, at, length, 1) for region, at, length in entries]
+    regions = _summed(b"regi", struct.pack("<II", len(rows), 0) + b"".join(rows), 64 * KiB)
     for at in _REGIONS_AT:
         _put(file, at, [regions])
     table, items = _metadata(virtual, _derived(content, b"disk"))
@@ -130,19 +133,6 @@ def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes
 
 def _derived(content: bytes, what: bytes) -> UUID:
     return UUID(bytes=sha256(content + what).digest()[:16], version=4)
-
-
-def _header(sequence: int, file_write: UUID, data_write: UUID) -> bytes:
-    """One of two; the one with the higher number counts."""
-    ids = b"".join(each.bytes_le for each in (file_write, data_write, _NO_LOG))
-    fields = struct.pack("<Q48sHHIQ", sequence, ids, 0, 1, MiB, _LOG_AT)
-    return _summed(b"head", fields, 4 * KiB)
-
-
-def _regions(bat_length: Bytes) -> bytes:
-    entries = ((_BAT, _BAT_AT, bat_length), (_METADATA, _METADATA_AT, MiB))
-    rows = [struct.pack("<16sQII", region.bytes_le, at, length, 1) for region, at, length in entries]
-    return _summed(b"regi", struct.pack("<II", len(rows), 0) + b"".join(rows), 64 * KiB)
 
 
 def _metadata(virtual: Bytes, disk_id: UUID) -> tuple[bytes, bytes]:

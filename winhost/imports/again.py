@@ -4,11 +4,11 @@ What the newer files tell replaces what the older ones told; what they do not te
 nothing goes without a word.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from itertools import count
 
-from winhost.core.answers import Json, Record, Unknown
+from winhost.core.answers import Json, Record, Unknown, identity
 from winhost.core.dataclass import dataclass
 from winhost.imports.merge import IDENTITY, NOT_THERE, ORIGIN, UNPLACED, unknown, unplaced
 from winhost.model.errors import UsageError, visible
@@ -17,7 +17,7 @@ from winhost.resources.windows.pci_device import PciDevice
 
 _SYSTEM = "OperatingSystem"
 _GPUS = PciDevice.resource_type.name
-_WORSE_PLACES = f"PCIBUS {UNPLACED}"  # than location paths, from better to worse
+_WORSE_LOCATIONS = f"PCIBUS {UNPLACED}"  # than location paths, from better to worse
 _NOT_TOLD = asdict(unknown(NOT_THERE))
 _REPLACE = "Name another file with -o, or replace this one with --force."
 
@@ -71,8 +71,7 @@ def joined(older: Facts, newer: Facts) -> Joined:
             if isinstance(after, Unknown) and after.unknown.message == NOT_THERE:
                 resources[resource] = before  # it has the better reason
         elif isinstance(after, tuple):
-            records = _records(resource, before, after, result)
-            resources[resource] = tuple(_numbered(records) if resource == _GPUS else records)
+            resources[resource] = _records(resource, before, after, result)
         else:
             resources[resource] = before
             result.kept.append(resource)
@@ -87,27 +86,37 @@ def joined(older: Facts, newer: Facts) -> Joined:
     return result
 
 
-def _records(resource: str, before: Sequence[Record], after: Sequence[Record], result: Joined) -> Iterable[Record]:
-    olds = _gpus_before(before, after) if resource == _GPUS else [_first(before, each, _same_key) for each in after]
+def _records(resource: str, before: Sequence[Record], after: Sequence[Record], result: Joined) -> tuple[Record, ...]:
+    if resource == _GPUS:
+        olds = _gpus_before(before, after)
+    else:
+        by_key = {identity(resource, each.key): each for each in reversed(before)}
+        olds = [by_key.get(identity(resource, each.key)) for each in after]
     met = [old for old in olds if old]
     gone = [old for old in before if not any(old is each for each in met)]
     # GPUs that nothing ties to those of before may be the same ones: both lists together would count them twice.
     if resource == _GPUS and gone and len(met) < len(after):
         names = ", ".join(_called(resource, each) for each in before)
         result.replaced.append(f"the GPUs of the earlier import ({names}), as nothing ties these files' GPUs to them")
-        yield from after
-        return
-    for record, old in zip(after, olds, strict=True):
-        yield _record(resource, old, record, result) if old else record
-    result.kept += [_called(resource, each) for each in gone]
-    yield from gone
+        joined = [*after]
+    else:
+        pairs = zip(after, olds, strict=True)
+        joined = [_record(resource, old, record, result) if old else record for record, old in pairs] + gone
+        result.kept += [_called(resource, each) for each in gone]
+    if resource != _GPUS:
+        return tuple(joined)
+    numbers = count(1)  # those of two listings have the same numbers
+    return tuple(
+        replace(each, key={**each.key, "location": unplaced(next(numbers))}) if _unplaced(each) else each
+        for each in joined
+    )
 
 
 def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Record | None]:
-    """Find each GPU among those of before: by its place, or if their places cannot be compared, by its ids or name, as
-    long as it does not matter which of several alike it is.
+    """Find each GPU among those of before: by its location, or if their locations cannot be compared, by its ids or
+    name, as long as it does not matter which of several alike it is.
     """
-    olds = [_first(before, each, _same_place) for each in after]
+    olds = [next((old for old in before if _same_location(old, each)), None) for each in after]
     free = [each for each in before if not any(each is old for old in olds)]
     left = [number for number, old in enumerate(olds) if old is None]
     for number in left:
@@ -118,46 +127,31 @@ def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Reco
     return olds
 
 
-def _numbered(gpus: Iterable[Record]) -> Iterator[Record]:
-    """Number GPUs without places anew: those of two listings have the same numbers."""
-    numbers = count(1)
-    for each in gpus:
-        yield replace(each, key={**each.key, "location": unplaced(next(numbers))}) if _unplaced(each) else each
-
-
-def _first(records: Sequence[Record], record: Record, same: Callable[[Record, Record], bool]) -> Record | None:
-    return next((each for each in records if same(each, record)), None)
-
-
-def _same_key(one: Record, other: Record) -> bool:
-    return one.key == other.key
-
-
-def _same_place(one: Record, other: Record) -> bool:
-    """At one location, or one instance of Windows. The numbers of GPUs without places are no locations."""
+def _same_location(one: Record, other: Record) -> bool:
+    """At one location, or one instance of Windows. The numbers of GPUs without locations are no locations."""
     instances = [each.state.get("instance") for each in (one, other)]
     at_one = not _unplaced(one) and one.key["location"] == other.key["location"]
     return _same_ids(one, other) and (at_one or (isinstance(instances[0], str) and instances[0] == instances[1]))
 
 
 def _alike(one: Record, other: Record) -> bool:
-    if (_kind_of_place(one) == _kind_of_place(other) and not _unplaced(one)) or not _same_ids(one, other):
+    if (_kind_of_location(one) == _kind_of_location(other) and not _unplaced(one)) or not _same_ids(one, other):
         return False
     named = [each.state.get("name") for each in (one, other)]
     return bool(one.key["device"] and other.key["device"]) or named[0] == named[1]
 
 
 def _same_ids(one: Record, other: Record) -> bool:
-    """One listing may have less of the ids than the other, or none."""
+    """Compare ids as far as both listings have them."""
     ids = one.key["device"], other.key["device"]
     return ids[0].startswith(ids[1]) or ids[1].startswith(ids[0])
 
 
 def _unplaced(gpu: Record) -> bool:
-    return _kind_of_place(gpu) == UNPLACED
+    return _kind_of_location(gpu) == UNPLACED
 
 
-def _kind_of_place(gpu: Record) -> str:
+def _kind_of_location(gpu: Record) -> str:
     return gpu.key["location"].partition("(")[0]
 
 
@@ -177,7 +171,7 @@ def _record(resource: str, old: Record, new: Record, result: Joined) -> Record:
             result.replaced.append(f"{fact}: {_short(value)} is now {_short(state[name])}")
     if resource != _GPUS:
         return Record(state, new.key)
-    placed = min(new, old, key=lambda each: _WORSE_PLACES.find(_kind_of_place(each)))
+    placed = min(new, old, key=lambda each: _WORSE_LOCATIONS.find(_kind_of_location(each)))
     return Record(
         state, {"location": placed.key["location"], "device": max(old.key["device"], new.key["device"], key=len)}
     )
@@ -188,10 +182,10 @@ def _missing(value: Json) -> bool:
 
 
 def _called(resource: str, record: Record) -> str:
-    place, name = record.key.get("location") or " ".join(record.key.values()), record.state.get("name")
+    called, name = record.key.get("location") or " ".join(record.key.values()), record.state.get("name")
     if resource == _GPUS and _unplaced(record) and isinstance(name, str):
-        place = name
-    return visible(f"{resource} {place}".strip())
+        called = name
+    return visible(f"{resource} {called}".strip())
 
 
 def _short(value: Json) -> str:

@@ -1,18 +1,26 @@
 """`Get-ComputerInfo`, as JSON or as its own list: the system, its firmware, processors and memory, but no GPUs."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.imports.observation import MOST_ELEMENTS, FileObservations, Misread, Observation, State, Unreported, Value
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    State,
+    Unreported,
+    Value,
+    format_list,
+    json_value,
+    told,
+)
 from winhost.imports.systeminfo import edition_of_sku
 from winhost.model.units import KiB
 
 LIST = re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory) {1,40}: \S", re.MULTILINE)
 """The list that Get-ComputerInfo shows by itself."""
-_ITEM = re.compile(r"^([A-Z]\w{1,80}) {1,60}: ?(.*)$")
 _LISTS = ("OsMuiLanguages", "DeviceGuardAvailableSecurityProperties", "CsProcessors")
 _WORDS: Mapping[str, Json] = {"True": True, "False": False, "": None}
 _TOO_LARGE = 1 << 63  # Windows counts in 64 bits at most
@@ -36,32 +44,42 @@ _PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    info = _listed(text) if LIST.search(text) else _document(text)
+    if LIST.search(text):
+        info = _listed(text)
+    else:
+        document = json_value(text)
+        only = document[0] if isinstance(document, list) and len(document) == 1 else document
+        if not isinstance(only, dict):
+            raise Misread("is not the JSON of one computer: not one object")
+        info = only
     host = _text(info, "CsName")
+    free = _number(info, "OsFreePhysicalMemory")
+    memory = {"total": _number(info, "CsTotalPhysicalMemory"), "free": _changed(free, lambda kib: kib * KiB)}
+    listed = info.get("CsProcessors")
+    sockets = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    processors: dict[str, State] = {
+        f"CPU{number}": {  # in the order of Win32_Processor, which numbers its device ids
+            "name": _text(each, "Name"),
+            "manufacturer": _text(each, "Manufacturer"),
+            "cores": _number(each, "NumberOfCores"),
+            "threads": _number(each, "NumberOfLogicalProcessors"),
+        }
+        for number, each in enumerate(sockets)
+    }
     return FileObservations(
         host=host.value if isinstance(host, Observation) else None,
         resources={
             "OperatingSystem": {"": _system(info)},
             "Firmware": {"": _firmware(info)},
-            "Memory": {"": _memory(info)},
-            **_processors(info),
+            "Memory": {"": memory},
+            **({"Processor": processors} if processors else {}),
         },
     )
 
 
 def _listed(text: str) -> Mapping[str, Json]:
-    """The list as the JSON has it. A long value goes on in indented lines; of processors it has only the names."""
-    written: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        found = _ITEM.match(line)
-        if found:
-            name = found[1]
-            written[name] = found[2].strip()
-        elif name and line.startswith("    "):
-            written[name] += " " + line.strip()
-        else:
-            name = ""
+    """The list as the JSON has it, but of processors it has only the names."""
+    written = dict(format_list(text, " "))
     info: dict[str, Json] = {name: _WORDS.get(value, value) for name, value in written.items()}
     for name in _LISTS:
         # PowerShell shows the first four of a list, and dots for the others.
@@ -74,23 +92,8 @@ def _listed(text: str) -> Mapping[str, Json]:
     return info
 
 
-def _document(text: str) -> Mapping[str, Json]:
-    if sum(map(text.count, "[{,")) > MOST_ELEMENTS:
-        raise Misread(f"holds more than {MOST_ELEMENTS:,} values, which Get-ComputerInfo does not write")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        fault = str(error) if isinstance(error, json.JSONDecodeError) else "nested too deeply, or a number too long"
-    else:
-        only = document[0] if isinstance(document, list) and len(document) == 1 else document
-        if isinstance(only, dict):
-            return only
-        fault = "not one object"
-    raise Misread(f"is not the JSON of one computer: {fault}")
-
-
 def _system(info: Mapping[str, Json]) -> State:
-    product_type = _number(info, "OsProductType", _PRODUCT_TYPES)
+    product_type, languages = _number(info, "OsProductType", _PRODUCT_TYPES), info.get("OsMuiLanguages")
     sku, edition = _number(info, "OsOperatingSystemSKU", _SKUS), _text(info, "WindowsEditionId")
     if isinstance(sku, Observation) and not isinstance(edition, Observation):  # somebody pasted a part of it
         edition = edition_of_sku(sku.value)
@@ -105,7 +108,7 @@ def _system(info: Mapping[str, Json]) -> State:
         "build": _number(info, "OsBuildNumber"),
         "revision": _number(info, "WindowsUBR"),
         "display_version": _text(info, "OSDisplayVersion"),
-        "language": _first(info, "OsMuiLanguages"),
+        "language": _text({"first": languages[0] if isinstance(languages, list) and languages else languages}, "first"),
         "architecture": _changed(_text(info, "OsArchitecture"), _architecture),
     }
 
@@ -119,6 +122,12 @@ def _architecture(written: str) -> str | None:
 
 def _firmware(info: Mapping[str, Json]) -> State:
     present = _flag(info, "HyperVisorPresent")
+    listed = info.get("DeviceGuardAvailableSecurityProperties")
+    security: Value = _EMPTY
+    if isinstance(listed, list):
+        numbers = [_whole(item, _SECURITY) for item in listed]
+        unknown = Unreported("Get-ComputerInfo has a word there that is not known")
+        security = told(None if None in numbers else numbers, unknown)
     return {
         "manufacturer": _text(info, "CsManufacturer"),
         "model": _text(info, "CsModel"),
@@ -127,40 +136,7 @@ def _firmware(info: Mapping[str, Json]) -> State:
         "hypervisor_present": present if isinstance(present, Observation) else _flag(info, "CsHypervisorPresent"),
         "virtualization_enabled": _flag(info, "HyperVRequirementVirtualizationFirmwareEnabled"),
         "second_level_translation": _flag(info, "HyperVRequirementSecondLevelAddressTranslation"),
-        "security_properties": _security(info),
-    }
-
-
-def _security(info: Mapping[str, Json]) -> Value:
-    listed = info.get("DeviceGuardAvailableSecurityProperties")
-    if not isinstance(listed, list):
-        return _EMPTY
-    numbers = [_whole(item, _SECURITY) for item in listed]
-    return (
-        Observation(numbers)
-        if None not in numbers
-        else Unreported("Get-ComputerInfo has a word there that is not known")
-    )
-
-
-def _memory(info: Mapping[str, Json]) -> State:
-    free = _number(info, "OsFreePhysicalMemory")
-    return {"total": _number(info, "CsTotalPhysicalMemory"), "free": _changed(free, lambda kib: kib * KiB)}
-
-
-def _processors(info: Mapping[str, Json]) -> dict[str, Mapping[str, State]]:
-    listed = info.get("CsProcessors")
-    sockets = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    # In the order of Win32_Processor, which numbers its device ids.
-    return {"Processor": {f"CPU{n}": _processor(each) for n, each in enumerate(sockets)}} if sockets else {}
-
-
-def _processor(socket: Mapping[str, Json]) -> State:
-    return {
-        "name": _text(socket, "Name"),
-        "manufacturer": _text(socket, "Manufacturer"),
-        "cores": _number(socket, "NumberOfCores"),
-        "threads": _number(socket, "NumberOfLogicalProcessors"),
+        "security_properties": security,
     }
 
 
@@ -169,17 +145,16 @@ def _processor(socket: Mapping[str, Json]) -> State:
 
 def _text(info: Mapping[str, Json], name: str) -> Value:
     value = info.get(name)
-    return Observation(value.strip()) if isinstance(value, str) and value.strip() else _EMPTY
+    return told(value.strip() if isinstance(value, str) else None, _EMPTY)
 
 
 def _flag(info: Mapping[str, Json], name: str) -> Value:
     value = info.get(name)
-    return Observation(value) if isinstance(value, bool) else _EMPTY
+    return told(value if isinstance(value, bool) else None, _EMPTY)
 
 
 def _number(info: Mapping[str, Json], name: str, words: Mapping[str, int] | None = None) -> Value:
-    value = _whole(info.get(name), words or {})
-    return _EMPTY if value is None else Observation(value)
+    return told(_whole(info.get(name), words or {}), _EMPTY)
 
 
 def _whole(value: Json, words: Mapping[str, int]) -> int | None:
@@ -188,19 +163,9 @@ def _whole(value: Json, words: Mapping[str, int]) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _TOO_LARGE else None
 
 
-def _first(info: Mapping[str, Json], name: str) -> Value:
-    value = info.get(name)
-    first = value[0] if isinstance(value, list) and value else value
-    return _text({name: first}, name)
-
-
 def _changed(value: Value, change: Callable[[Any], Json]) -> Value:
     """The value in the shape that facts have, or silence where it has none."""
     if isinstance(value, Unreported):
         return value
-    changed = change(value.value)
-    return (
-        Unreported(f"Get-ComputerInfo says {value.value!r}, which is not known")
-        if changed is None
-        else Observation(changed)
-    )
+    unknown = Unreported(f"Get-ComputerInfo says {value.value!r}, which is not known")
+    return told(change(value.value), unknown)

@@ -19,6 +19,7 @@ from winhost.imports.observation import (
     Worth,
     document,
     text_at,
+    told,
     tree,
 )
 from winhost.imports.systeminfo import system_by_name
@@ -52,6 +53,7 @@ _MEMORY = re.compile(r"(\d{1,9})\s?MB")
 _MODEL = re.compile(r"(WDDM)\b")
 _LONGEST = 200  # characters of what is searched for its parts
 _POST = "(POST)"
+_NOT_TOLD = Unreported("dxdiag does not tell it")
 
 
 def read(text: str) -> FileObservations:
@@ -60,12 +62,20 @@ def read(text: str) -> FileObservations:
     system = root.find("SystemInformation")
     if root.tag != "DxDiag" or system is None:
         raise Misread("is XML, but not of dxdiag /x")
+    firmware = {
+        "manufacturer": _text(text_at(system, "SystemManufacturer")),
+        "model": _text(text_at(system, "SystemModel")),
+        "bios_version": _text(text_at(system, "BIOS")),
+    }
+    # What Windows can use is smaller than what is built in, and is what facts mean.
+    amount = _MEMORY.match(text_at(system, "OSMemory") or text_at(system, "Memory") or "")
+    memory = {"total": Observation(int(amount[1]) * MiB, Worth.ROUGH)} if amount else {}
     return FileObservations(
         host=text_at(system, "MachineName"),
         resources={
             "OperatingSystem": {"": _system(system)},
-            "Firmware": {"": _firmware(system)},
-            "Memory": {"": _memory(system)},
+            "Firmware": {"": firmware},
+            "Memory": {"": memory},
         },
         functions=_functions(root),
     )
@@ -109,23 +119,9 @@ def _system(system: Element) -> State:
     }
 
 
-def _firmware(system: Element) -> State:
-    return {
-        "manufacturer": _text(text_at(system, "SystemManufacturer")),
-        "model": _text(text_at(system, "SystemModel")),
-        "bios_version": _text(text_at(system, "BIOS")),
-    }
-
-
-def _memory(system: Element) -> State:
-    # What Windows can use is smaller than what is built in, and is what facts mean.
-    found = _MEMORY.match(text_at(system, "OSMemory") or text_at(system, "Memory") or "")
-    return {"total": Observation(int(found[1]) * MiB, Worth.ROUGH)} if found else {}
-
-
 def _text(written: str | None) -> Value:
     """A text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
-    return Observation(written, Worth.ROUGH) if written else Unreported("dxdiag does not tell it")
+    return told(written, _NOT_TOLD, Worth.ROUGH)
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
@@ -138,10 +134,13 @@ def _functions(root: Element) -> tuple[SeenFunction, ...]:
     gpus.pop("", None)
     booted = any(_booted(output) for outputs in gpus.values() for output in outputs)
     functions: list[SeenFunction] = []
+    devices = [text_at(device, "DeviceKey") or "" for device in root.findall("SystemDevices/SystemDevice")]
     for key, outputs in gpus.items():
-        instances = _instances(root, key)
+        instances = dict.fromkeys(each for each in devices if each.upper().startswith(f"PCI\\{key}\\"))
         shared = _state(outputs, booted, alone=len(instances) < 2)
-        functions += [SeenFunction(_ids(key), {**shared, **own}) for own in instances or [{}]]
+        ids = key.partition("&REV_")[0] if _KEY.fullmatch(key) else ""
+        own = [{"instance": Observation(each)} for each in instances]
+        functions += [SeenFunction(ids, {**shared, **each}) for each in own or [{}]]
     return tuple(functions)
 
 
@@ -155,27 +154,17 @@ def _booted(output: Element) -> bool:
     return _POST in (text_at(output, "DeviceType") or "")
 
 
-def _ids(key: str) -> str:
-    return key.partition("&REV_")[0] if _KEY.fullmatch(key) else ""
-
-
-def _instances(root: Element, key: str) -> list[State]:
-    """The device instances with these ids, each once."""
-    written = (text_at(device, "DeviceKey") or "" for device in root.findall("SystemDevices/SystemDevice"))
-    found = dict.fromkeys(each for each in written if each.upper().startswith(f"PCI\\{key}\\"))
-    return [{"instance": Observation(each)} for each in found]
-
-
 def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
     first = outputs[0]
     model = _MODEL.match(text_at(first, "DriverModel") or "")
+    vram = _MEMORY.match(text_at(first, "DedicatedMemory") or "")
     state: dict[str, Value] = {
         "name": Observation(text_at(first, "CardName") or "display adapter"),
         "kind": Observation("display"),
         "device_class": Observation("Display"),
-        "driver_version": _exact(text_at(first, "DriverVersion")),
-        "driver_model": Observation(model[1]) if model else Unreported("dxdiag does not tell it"),
-        "vram": _vram(first),
+        "driver_version": told(text_at(first, "DriverVersion"), _NOT_TOLD),
+        "driver_model": told(model and model[1], _NOT_TOLD),
+        "vram": told(int(vram[1]) * MiB if vram else None, _NOT_TOLD, Worth.ROUGH),
     }
     if text_at(first, "DeviceProblemCode") == "No Problem":
         state["problem"] = Observation(0)
@@ -184,12 +173,3 @@ def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
         if booted:  # older versions mark no device
             state["post_path"] = Observation(any(map(_booted, outputs)))
     return state
-
-
-def _exact(written: str | None) -> Value:
-    return Observation(written) if written else Unreported("dxdiag does not tell it")
-
-
-def _vram(output: Element) -> Value:
-    found = _MEMORY.match(text_at(output, "DedicatedMemory") or "")
-    return Observation(int(found[1]) * MiB, Worth.ROUGH) if found else Unreported("dxdiag does not tell it")

@@ -7,7 +7,7 @@ memory. In a VM these are the VM's, and stay unread.
 import re
 from collections.abc import Mapping
 
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Worth, told
 from winhost.model.units import GiB, KiB, MiB
 
 _KERNEL = r"(?P<major>\d{1,2})\.(?P<minor>\d{1,3})\.[\w.]{1,20}-microsoft-standard"
@@ -81,14 +81,11 @@ def _of_machine(text: str, name: str) -> dict[str, Mapping[str, State]]:
     count = min(sockets or 1, _MOST_SOCKETS)
     resources: dict[str, Mapping[str, State]] = {"Processor": {f"CPU{n}": state for n in range(count)}}
     if memory := _MEMORY.search(text):
-        resources["Memory"] = {"": {"total": _total(float(memory[1].replace(",", ".")), memory[2])}}
+        number, unit = float(memory[1].replace(",", ".")), memory[2]
+        known = unit or int(number) in _IN_KIB
+        total = round(number * (_UNITS[unit] if unit else KiB)) if known else None
+        resources["Memory"] = {"": {"total": told(total, Unreported(_NO_UNIT), Worth.ROUNDED)}}
     return resources
-
-
-def _total(number: float, unit: str | None) -> Value:
-    if unit is None and int(number) not in _IN_KIB:
-        return Unreported(_NO_UNIT)
-    return Observation(round(number * (_UNITS[unit] if unit else KiB)), Worth.ROUNDED)
 
 
 def _number(text: str, label: str) -> int | None:

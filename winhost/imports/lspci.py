@@ -1,7 +1,6 @@
 """`lspci -vv -nn` of a live Linux on the same machine: the devices on the bus, whatever uses them on Windows."""
 
 import re
-from collections.abc import Iterator
 
 from winhost.core.answers import Json
 from winhost.imports.observation import (
@@ -13,6 +12,8 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    sections,
+    told,
 )
 
 _BEFORE = r"^[ \t]*(?:IOMMU [Gg]roups? \d+:? +)?"  # as scripts list the groups of an IOMMU
@@ -44,6 +45,7 @@ _EXPRESS = re.compile(
 _ENDPOINTS = {"Endpoint": 2, "Legacy Endpoint": 3, "Root Complex Integrated Endpoint": 4}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _DISPLAY = "03"
+_KINDS = {_DISPLAY: "display", "04": "audio"}
 # What lspci calls a class where nobody asked for numbers (-nn).
 _CLASSES = {
     "VGA compatible controller": "0300",
@@ -58,15 +60,20 @@ _WITHOUT_NUMBERS = "this listing names GPUs without their ids: lspci -vv -nn tel
 
 def read(text: str) -> FileObservations:
     """The functions of all GPUs: display ones, and what shares their slot. Raises Misread."""
-    heads = [(head, block) for head, block in _blocks(text)]
+    # The lines behind the head of a device are about it until the next head, indented or not.
+    heads = [(head, head[0] + behind) for head, behind in sections(HEAD, text)]
     if not heads:
         raise Misread("lists no device")
     # People paste what grep left over: a listing of GPUs alone may lack some.
     whole = any(not _class(head).startswith((_DISPLAY, "04", "0c")) for head, _ in heads)
     slots = {_slot(head) for head, _ in heads if _class(head).startswith(_DISPLAY)}
-    gpus = tuple((head, _function(head, block)) for head, block in heads if _slot(head) in slots)
+    gpus = [(head, block) for head, block in heads if _slot(head) in slots]
+    functions = []
+    for head, block in gpus:
+        numbers = (int(head[part] or "0", 16) for part in ("domain", "bus", "device", "function"))
+        functions.append(SeenFunction(_ids(head, block), _state(head, block), address=PciAddress(*numbers)))
     return FileObservations(
-        functions=tuple(function for _, function in gpus),
+        functions=tuple(functions),
         every_function=whole,
         advice=_WITHOUT_NUMBERS if any(head["words"] for head, _ in gpus) else None,
     )
@@ -76,24 +83,8 @@ def _class(head: re.Match[str]) -> str:
     return head["class"] or head["only_class"] or _CLASSES.get(head["words"], "ffff")
 
 
-def _blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """The lines behind the head of a device are about it until the next head, indented or not."""
-    heads = list(HEAD.finditer(text))
-    for head, after in zip(heads, [*heads[1:], None], strict=False):
-        yield head, text[head.start() : after.start() if after else len(text)]
-
-
 def _slot(head: re.Match[str]) -> tuple[str, str, str]:
     return head["domain"] or "0000", head["bus"], head["device"]
-
-
-def _function(head: re.Match[str], block: str) -> SeenFunction:
-    domain = int(head["domain"] or "0", 16)
-    return SeenFunction(
-        ids=_ids(head, block),
-        state=_state(head, block),
-        address=PciAddress(domain, int(head["bus"], 16), int(head["device"], 16), int(head["function"], 16)),
-    )
 
 
 def _ids(head: re.Match[str], block: str) -> str:
@@ -116,24 +107,18 @@ def _state(head: re.Match[str], block: str) -> dict[str, Value]:
     return {
         # The database's name, and Windows shows the driver's.
         "name": Observation(name, Worth.ROUGH) if name else Unreported("lspci -n tells ids alone: lspci -vv -nn"),
-        "kind": Observation(_kind(_class(head))),
+        "kind": Observation("usb" if _class(head) == "0c03" else _KINDS.get(_class(head)[:2], "other")),
         "base_class": Observation(int(_class(head)[:2], 16)),
         "device_type": _device_type(block),
         "ranges": _ranges(block),
     }
 
 
-def _kind(pci_class: str) -> str:
-    known = {_DISPLAY: "display", "04": "audio"}
-    return "usb" if pci_class == "0c03" else known.get(pci_class[:2], "other")
-
-
 def _device_type(block: str) -> Value:
     express = _EXPRESS.search(block)
     if express is None:
         return Unreported("this listing has no capabilities: make it as root, with lspci -vv -nn")
-    known = _ENDPOINTS.get(express[1])
-    return Unreported(f"lspci calls it '{express[1]}'") if known is None else Observation(known)
+    return told(_ENDPOINTS.get(express[1]), Unreported(f"lspci calls it '{express[1]}'"))
 
 
 def _ranges(block: str) -> Value:

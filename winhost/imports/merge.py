@@ -26,7 +26,7 @@ from winhost.imports.observation import (
     contradiction,
     unreadable,
 )
-from winhost.imports.storage_json import DISK_NUMBER
+from winhost.imports.storage import DISK_NUMBER
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType
@@ -46,7 +46,9 @@ class Met:
     def location(self) -> str | None:
         """The location path where a file has one, else the bus address."""
         paths = [function.location for _, function in self.seen if function.location]
-        return next(iter(paths), None) or next((function.place for _, function in self.seen if function.place), None)
+        return next(iter(paths), None) or next(
+            (function.position for _, function in self.seen if function.position), None
+        )
 
     @property
     def ids(self) -> str:
@@ -60,41 +62,31 @@ def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
     complete: str | None = None
     for file, observations in sorted(files, key=lambda each: _order(each[1])):
         functions = observations.functions or ()
-        _refuse_same_places(file, functions)
+        for position, times in Counter(function.position for function in functions).items():
+            if position is not None and times > 1:
+                raise unreadable(file, f"lists {position} {times} times", "Import one listing of one machine.")
         _join(found, file, functions, complete)
         complete = complete or (file if observations.every_function else None)
-    _refuse_two_in_one_place(found)
+    there: dict[str, Met] = {}
+    for each in found:
+        other = there.setdefault(each.location, each) if each.location else each
+        if other is not each:
+            (one, first), (two, second) = other.seen[0], each.seen[0]
+            raise contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
     return found
 
 
 def _order(observations: FileObservations) -> tuple[bool, int]:
-    """A complete list first, so that what others know and it does not is noticed; then what knows places best."""
+    """A complete list first, so that what others know and it does not is noticed; then what knows most positions."""
     functions = observations.functions or ()
     placed = 2 * any(each.location for each in functions) + any(each.address for each in functions)
     return not observations.every_function, -placed
 
 
-def _refuse_same_places(file: str, functions: Iterable[SeenFunction]) -> None:
-    for place, times in Counter(function.place for function in functions).items():
-        if place is not None and times > 1:
-            raise unreadable(file, f"lists {place} {times} times", "Import one listing of one machine.")
-
-
-def _refuse_two_in_one_place(found: Iterable[Met]) -> None:
-    there: dict[str, Met] = {}
-    for each in found:
-        if each.location is None:
-            continue
-        other = there.setdefault(each.location, each)
-        if other is not each:
-            (one, first), (two, second) = other.seen[0], each.seen[0]
-            raise contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
-
-
 def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], complete: str | None) -> None:
     left, free = [], list(found)
     for function in functions:
-        same = next((each for each in free if _same_place(each, function)), None)
+        same = next((each for each in free if _same_position(each, function)), None)
         if same is None:
             left.append(function)
         else:
@@ -106,9 +98,9 @@ def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], comple
         free = [each for each in free if each not in fitting]
 
 
-def _same_place(one: Met, other: SeenFunction) -> bool:
-    places = {each.place for _, each in one.seen} | {_instance(each) for _, each in one.seen}
-    shared = places & {other.place, _instance(other)} - {None}
+def _same_position(one: Met, other: SeenFunction) -> bool:
+    positions = {each.position for _, each in one.seen} | {_instance(each) for _, each in one.seen}
+    shared = positions & {other.position, _instance(other)} - {None}
     return bool(shared) and (_fits(one, other) or not any(_differ(function, other) for _, function in one.seen))
 
 
@@ -171,17 +163,12 @@ def _interchangeable(alike: list[SeenFunction]) -> list[SeenFunction]:
     """Give functions that cannot be told apart only their common properties, and no location."""
     if len(alike) == 1:
         return alike
-    names = dict.fromkeys(name for function in alike for name in function.state)
-    common: State = {name: _common(name, alike) for name in names}
+    common: dict[str, Value] = {}
+    differ = Unreported(f"{len(alike)} GPUs alike differ in it, and nothing says which is which")
+    for name in dict.fromkeys(name for function in alike for name in function.state):
+        first, *others = (function.state.get(name) for function in alike)
+        common[name] = first if first is not None and all(each == first for each in others) else differ
     return [replace(function, state=common, location=None, address=None) for function in alike]
-
-
-def _common(name: str, alike: list[SeenFunction]) -> Value:
-    values = [function.state.get(name) for function in alike]
-    first = values[0]
-    if first is not None and all(value == first for value in values):
-        return first
-    return Unreported(f"{len(alike)} GPUs alike differ in it, and nothing says which is which")
 
 
 Warn = Callable[[str], None]
@@ -284,10 +271,15 @@ def _host(observations: Sequence[tuple[str, FileObservations]], asked: str | Non
 def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
     heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
     for file, each in observations:
-        for resource, instances in each.resources.items():
-            for key, state in instances.items():
+        for resource, states in each.resources.items():
+            for key, state in states.items():
                 heard[resource].setdefault(key, _Instance(f"{resource} {key}".strip())).hear(file, state)
-    return {resource: _records(WINDOWS[resource], instances, warn) for resource, instances in heard.items()}
+    found: dict[str, Answer] = {}
+    for resource, instances in heard.items():
+        kind = WINDOWS[resource]
+        keyed = ((instance, dict(zip(kind.key, (key,), strict=False))) for key, instance in instances.items())
+        found[resource] = tuple(Record(instance.state(kind, warn), key) for instance, key in keyed)
+    return found
 
 
 def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
@@ -298,24 +290,17 @@ def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
     known = disks if isinstance(disks, tuple) else ()
     guids = {f"{DISK_NUMBER}{each.state['number']}": each.state["guid"] for each in known}
     missing = asdict(unknown("Get-Disk | ConvertTo-Json says it, imported together with this"))
-    placed = (replace(each, state={**each.state, "disk": _of(each, guids, missing)}) for each in partitions)
+    placed = []
+    for each in partitions:
+        disk = each.state["disk"]
+        placed.append(
+            replace(each, state={**each.state, "disk": guids.get(disk, missing)}) if isinstance(disk, str) else each
+        )
     return {**resources, "Partition": tuple(placed)}
 
 
-def _of(partition: Record, guids: Mapping[str, Json], missing: Json) -> Json:
-    told = partition.state["disk"]
-    return guids.get(told, missing) if isinstance(told, str) else told
-
-
-def _records(resource: ResourceType, instances: Mapping[str, _Instance], warn: Warn) -> Answer:
-    return tuple(
-        Record(each.state(resource, warn), dict(zip(resource.key, (key,), strict=False)))
-        for key, each in instances.items()
-    )
-
-
 def unplaced(number: int) -> str:
-    """Instead of the location of a GPU, by its number in a list."""
+    """Make the key that a GPU has in place of a location, by its number in a list."""
     return f"{UNPLACED}({number})#PCI(0000)"
 
 

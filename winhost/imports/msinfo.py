@@ -1,18 +1,37 @@
-"""msinfo32, as a file (.nfo) or as text: which Windows, its machine, processors and GPUs, and how firmware starts it.
+"""msinfo32, as a file (.nfo) or as text: which Windows, its machine, processors and GPUs, and how firmware starts it;
+and `bcdedit`, which tells that alone.
 
 Names, and in a file even the elements, are in the language of Windows, in the same order in each. So values are found
-by forms that no language changes: a version, a type of the system, an amount, the id of a device.
+by forms that no language changes: a version, a type of the system, an amount, the id of a device. bcdedit words its
+headings in that language, too, but not the names of what it lists (path, device) and the files. What it shows of the
+firmware has no numbers of Boot####: only the firmware's variables have them.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from winhost.imports import boot_texts
-from winhost.imports.observation import FileObservations, Misread, Observation, SeenFunction, State, Value, Worth
-from winhost.imports.survey_dda import is_gpu
+from winhost.imports.devices import is_gpu
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    SeenFunction,
+    State,
+    Unreported,
+    Value,
+    Worth,
+)
 from winhost.imports.systeminfo import architecture, system_by_name
 from winhost.model.units import GiB
 
+BCD = re.compile(r"^path\s+\\\S.*\.(?:efi|exe)\s*$", re.MULTILINE | re.IGNORECASE)
+_BY_UEFI = re.compile(r"^path\s+\\\S.*\.efi\s*$", re.MULTILINE | re.IGNORECASE)
+INFO = re.compile(r"<MsInfo>|^BIOS Mode\t", re.MULTILINE)
+_MODE = re.compile(r"BIOS Mode(?:\]\]></Item>\s*<Value><!\[CDATA\[|\t)(UEFI|Legacy)\b")
+_MODE_ANYWHERE = re.compile(r"<!\[CDATA\[UEFI\]\]>")  # no other value of the summary is that word
+_SECURE = re.compile(r"Secure Boot State(?:\]\]></Item>\s*<Value><!\[CDATA\[|\t)(On|Off|Unsupported)\b")
+_NUMBERS = Unreported("the firmware's variables alone say it: winhost detect HOST")
+_OTHERS = ("current", "next", "order", "entries")
 TEXT = re.compile(r"^\S[^\t\n]*\t+10\.0\.(\d{5})\b[^\n]*\b\1\b", re.MULTILINE)
 _DATA = re.compile(
     r"<Data>\s*<[^<>]+><!\[CDATA\[(.*?)\]\]></[^<>]+>\s*<[^<>]+><!\[CDATA\[(.*?)\]\]></[^<>]+>\s*</Data>", re.DOTALL
@@ -30,7 +49,8 @@ _DRIVER_WITHIN = 8  # pairs behind the id of the device
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    pairs = _pairs(text)
+    listed = _DATA.findall(text) if "<MsInfo>" in text else _LINE.findall(text)
+    pairs = [(name.strip(), value.strip()) for name, value in listed[:_MOST_PAIRS]]
     values = [value for _, value in pairs]
     version = next((at for at, value in enumerate(values) if at and _VERSION.match(value)), None)
     firmware = _firmware(text, told=version is not None)
@@ -58,19 +78,27 @@ def read(text: str) -> FileObservations:
     )
 
 
-def _pairs(text: str) -> Sequence[tuple[str, str]]:
-    found = _DATA.findall(text) if "<MsInfo>" in text else _LINE.findall(text)
-    return [(name.strip(), value.strip()) for name, value in found[:_MOST_PAIRS]]
-
-
 def _firmware(text: str, *, told: bool) -> Mapping[str, Mapping[str, State]]:
-    """told: the text has other facts, so this one may be missing."""
-    try:
-        return boot_texts.read_info(text).resources
-    except Misread:
+    """told: the text has other facts, so this one may be missing. Raises Misread."""
+    mode, secure = _MODE.search(text), _SECURE.search(text)
+    if mode is None and not _MODE_ANYWHERE.search(text):
         if told:
             return {}
-        raise
+        raise Misread("says nothing of the firmware's mode in English, and is not of a UEFI")
+    why = Unreported("msinfo32 does not say it")
+    state = {"state": Observation(secure[1].lower()) if secure else why, "authorities": why, "revoked": why}
+    return {**_boot("bios" if mode and mode[1] == "Legacy" else "uefi"), "SecureBoot": {"": state}}
+
+
+def _boot(kind: str) -> Mapping[str, Mapping[str, State]]:
+    return {"FirmwareBoot": {"": {"kind": Observation(kind), **dict.fromkeys(_OTHERS, _NUMBERS)}}}
+
+
+def read_bcd(text: str) -> FileObservations:
+    """Raises Misread."""
+    if not BCD.search(text):
+        raise Misread("names no loader")
+    return FileObservations(resources=_boot("uefi" if _BY_UEFI.search(text) else "bios"))
 
 
 def _processors(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
@@ -96,7 +124,7 @@ def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
 
 
 def _gpus(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
-    """The name of a device stands before its id, its driver's version behind it."""
+    """Find the GPUs: the name of a device stands before its id, its driver's version behind it."""
     seen: set[str] = set()
     named: set[str] = set()
     for at, (_, value) in enumerate(pairs):

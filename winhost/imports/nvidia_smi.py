@@ -19,7 +19,9 @@ from winhost.imports.observation import (
     Value,
     Worth,
     document,
+    sections,
     text_at,
+    told,
     tree,
 )
 from winhost.model.units import MiB, size
@@ -60,6 +62,7 @@ _GPU_HEAD = re.compile(rf"^GPU ({_BUS_ID})[ \t\r]*$", re.MULTILINE | re.IGNORECA
 _LINE = re.compile(r"^( *)(\S[^:\n]*?)(?: +: (.*?))?\s*$")
 _CUT = "..."  # behind a name that was too long for the table
 _MOST_GPUS = 1024
+_NO_VRAM = Unreported("nvidia-smi does not tell it of this GPU")
 # Where the XML has what the text and the CSV (in small letters) call so.
 _PATHS = {
     "Product Name": "product_name",
@@ -86,9 +89,18 @@ _PATHS = {
 def read(text: str) -> FileObservations:
     """Raises Misread."""
     if "<nvidia_smi_log" in text:
-        found = _of_log(text)
+        log = tree(document(text, "nvidia_smi_log"))
+        if log.tag != "nvidia_smi_log":
+            raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
+        version = text_at(log, "driver_version")
+        found = FileObservations(functions=tuple(_gpu(gpu, version) for gpu in log.findall("gpu")))
     elif table := TABLE.search(text):
-        found = _of_table(text, table["driver"], wsl=table["own"] != table["driver"])
+        wsl = table["own"] != table["driver"]  # nvidia-smi of another version than the driver, which only Windows has
+        found = FileObservations(
+            resources={"Wsl": {"": {"present": Observation(True)}}} if wsl else {},
+            functions=tuple(_gpu_of_row(row, table["driver"], wsl=wsl) for row in _ROW.finditer(text)),
+            advice="the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more",
+        )
     else:
         found = _of_text(text)
     listed = {function.address for function in found.functions or ()}
@@ -107,16 +119,6 @@ def _lost(found: re.Match[str]) -> SeenFunction:
     return SeenFunction(ids="", state=state, address=_address(found["address"]))
 
 
-def _of_table(text: str, driver: str, *, wsl: bool) -> FileObservations:
-    """wsl: nvidia-smi is of another version than the driver, which only Windows has."""
-    advice = "the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more"
-    return FileObservations(
-        resources={"Wsl": {"": {"present": Observation(True)}}} if wsl else {},
-        functions=tuple(_gpu_of_row(row, driver, wsl=wsl) for row in _ROW.finditer(text)),
-        advice=advice,
-    )
-
-
 def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
     windows = row["mode"] in WINDOWS_MODELS
     cut = row["name"].endswith(_CUT)
@@ -126,9 +128,7 @@ def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
         "driver_model": Observation(row["mode"]) if windows else _not_told(wsl=wsl),
         "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
         "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
-        "vram": Observation(int(row["memory"]) * MiB, Worth.ROUGH)
-        if row["memory"]
-        else Unreported("nvidia-smi does not tell it of this GPU"),
+        "vram": told(int(row["memory"]) * MiB if row["memory"] else None, _NO_VRAM, Worth.ROUGH),
     }
     return SeenFunction(ids="", state=state, address=_address(row["address"]))
 
@@ -153,13 +153,12 @@ def _of_sections(text: str) -> tuple[list[Element], str | None]:
     """The GPUs of nvidia-smi -q, whose sections are indented, and the driver."""
     begin = LOG.search(text)
     text = textwrap.dedent(text[begin.start() :]) if begin else text
-    heads = list(_GPU_HEAD.finditer(text))
     version = re.search(r"^(?:Driver|KMD) Version +: ([\d.]+)", text, re.MULTILINE)
     gpus = []
-    for head, after in zip(heads, [*heads[1:], None], strict=False):
-        told = {"pci/pci_bus_id": head[1]}
+    for head, behind in sections(_GPU_HEAD, text):
+        values = {"pci/pci_bus_id": head[1]}
         section: list[tuple[int, str]] = []
-        for line in text[head.end() : after.start() if after else len(text)].splitlines():
+        for line in behind.splitlines():
             found = _LINE.match(line)
             if found is None:
                 continue
@@ -169,8 +168,8 @@ def _of_sections(text: str) -> tuple[list[Element], str | None]:
             if found[3] is None:
                 section.append((depth, found[2]))
             elif path:
-                told.setdefault(path, found[3])
-        gpus.append(_element(told))
+                values.setdefault(path, found[3])
+        gpus.append(_element(values))
     return gpus, version[1] if version else None
 
 
@@ -181,31 +180,23 @@ def _of_csv(header: str, text: str) -> tuple[list[Element], str | None]:
         values = [value.strip() for value in line.split(",")]
         if len(values) != len(columns):
             break
-        told = {path: value for path, value in zip(columns, values, strict=True) if path}
-        version = told.pop("driver_version", version)
-        memory = told.get("fb_memory_usage/total", "")
+        asked = {path: value for path, value in zip(columns, values, strict=True) if path}
+        version = asked.pop("driver_version", version)
+        memory = asked.get("fb_memory_usage/total", "")
         if memory.isdecimal():  # --format=csv,nounits
-            told["fb_memory_usage/total"] = f"{memory} MiB"
-        gpus.append(_element(told))
+            asked["fb_memory_usage/total"] = f"{memory} MiB"
+        gpus.append(_element(asked))
     return gpus, version
 
 
-def _element(told: Mapping[str, str]) -> Element:
+def _element(values: Mapping[str, str]) -> Element:
     """A GPU as the XML of nvidia-smi has it, of values by their path there."""
     gpu = Element("gpu")
-    for path, value in told.items():
+    for path, value in values.items():
         parent, _, name = path.rpartition("/")
         inside = gpu if not parent else gpu.find(parent)
         SubElement(SubElement(gpu, parent) if inside is None else inside, name).text = value
     return gpu
-
-
-def _of_log(text: str) -> FileObservations:
-    log = tree(document(text, "nvidia_smi_log"))
-    if log.tag != "nvidia_smi_log":
-        raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
-    driver = text_at(log, "driver_version")
-    return FileObservations(functions=tuple(_gpu(gpu, driver) for gpu in log.findall("gpu")))
 
 
 def _gpu(gpu: Element, driver: str | None) -> SeenFunction:
@@ -240,14 +231,20 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     model = text_at(gpu, "driver_model/current_dm") or text_at(gpu, "driver_model/driver_model_current")
     windows = model in WINDOWS_MODELS
     wsl = not windows and _of_windows_alone(driver)
+    base_class = text_at(gpu, "pci/pci_base_class") or ""
+    known_class = re.fullmatch("(?:0x)?[0-9A-Fa-f]{1,2}", base_class)
+    bar1, memory = (_bytes(text_at(gpu, f"{name}_memory_usage/total")) for name in ("bar1", "fb"))
+    bar1_told = f" ({size(bar1)})" if bar1 else ""
     state: dict[str, Value] = {
         "name": Observation(name, Worth.DRIVER),
         "kind": Observation("display"),  # it lists nothing else
-        "base_class": _base_class(gpu),
+        "base_class": told(int(base_class, 16) if known_class else None, Unreported("not told by this driver")),
         "driver_model": Observation(model) if windows else _not_told(wsl=wsl),
         "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
-        "ranges": _ranges(gpu),
-        "vram": _vram(gpu, Worth.EXACT if windows else Worth.DRIVER),
+        "ranges": Unreported(
+            f"nvidia-smi names the size of BAR1 alone{bar1_told}; lspci -vv or the host itself tells all"
+        ),
+        "vram": told(memory, _NO_VRAM, Worth.EXACT if windows else Worth.DRIVER),
     }
     # `Yes` does not say how many, and GPUs without outputs say it, too.
     if windows and text_at(gpu, "display_attached") == "No":
@@ -255,14 +252,8 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
     return state
 
 
-def _base_class(gpu: Element) -> Value:
-    written = text_at(gpu, "pci/pci_base_class") or ""
-    known = re.fullmatch("(?:0x)?[0-9A-Fa-f]{1,2}", written)
-    return Observation(int(written, 16)) if known else Unreported("not told by this driver")
-
-
 def _not_told(*, wsl: bool) -> Unreported:
-    """Values of Windows, which an nvidia-smi elsewhere does not know."""
+    """The reason why values of Windows are missing: an nvidia-smi elsewhere does not know them."""
     if wsl:
         return Unreported("nvidia-smi ran in WSL, which does not show it")
     return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")
@@ -282,17 +273,6 @@ def _windows_driver(driver: str | None) -> Value:
     if found is None:
         return Unreported(f"NVIDIA calls it {driver}")
     return Observation(f"1{found[1]}.{found[2]}{found[3]}", Worth.DRIVER)
-
-
-def _ranges(gpu: Element) -> Unreported:
-    bar1 = _bytes(text_at(gpu, "bar1_memory_usage/total"))
-    names = f" ({size(bar1)})" if bar1 else ""
-    return Unreported(f"nvidia-smi names the size of BAR1 alone{names}; lspci -vv or the host itself tells all")
-
-
-def _vram(gpu: Element, worth: Worth) -> Value:
-    total = _bytes(text_at(gpu, "fb_memory_usage/total"))
-    return Unreported("nvidia-smi does not tell it of this GPU") if total is None else Observation(total, worth)
 
 
 def _bytes(written: str | None) -> int | None:

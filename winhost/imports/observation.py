@@ -1,8 +1,9 @@
 """Observations from one file about a machine: its text, values with their worth, and why a value is missing."""
 
+import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import IntEnum
 from typing import NoReturn, TypeAlias
@@ -65,6 +66,11 @@ Value: TypeAlias = Observation | Unreported
 State: TypeAlias = Mapping[str, Value]
 
 
+def told(value: Json, otherwise: Unreported, worth: Worth = Worth.EXACT) -> Value:
+    """The observation of a value, unless it is None or an empty text."""
+    return otherwise if value is None or value == "" else Observation(value, worth)
+
+
 @dataclass(frozen=True)
 class PciAddress:
     """The position of a function on the bus. Firmware and systems number buses, so it is no location path."""
@@ -98,7 +104,8 @@ class SeenFunction:
         return str(value.value) if isinstance(value, Observation) else ""
 
     @property
-    def place(self) -> str | None:
+    def position(self) -> str | None:
+        """The location path, else what stands for it."""
         return self.location or (self.address.location if self.address else None)
 
 
@@ -165,6 +172,44 @@ def unquoted(text: str) -> str:
     return textwrap.dedent(text) if first[:1] in (" ", "\t") else text
 
 
+def sections(heads: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], str]]:
+    """Each head that is found in a text, with what stands behind it until the next one."""
+    found = [*heads.finditer(text)]
+    for head, after in zip(found, [*found[1:], None], strict=False):
+        yield head, text[head.end() : after.start() if after else len(text)]
+
+
+_ITEM = re.compile(r"^([A-Z]\w{1,80}) {1,60}: ?(.*)$")
+
+
+def format_list(text: str, glue: str) -> list[tuple[str, str]]:
+    """Names and values as PowerShell's Format-List writes them. A value that is too long for the console goes on in
+    indented lines, which are joined by the glue.
+    """
+    items: list[tuple[str, str]] = []
+    inside = False
+    for line in text.splitlines():
+        if found := _ITEM.match(line):
+            items.append((found[1], found[2].strip()))
+            inside = True
+        elif inside := inside and line.startswith("    "):
+            name, value = items[-1]
+            items[-1] = name, value + glue + line.strip()
+    return items
+
+
+def json_value(text: str) -> Json:
+    """Raises Misread."""
+    if sum(map(text.count, "[{,")) > MOST_ELEMENTS:
+        raise Misread(f"holds more than {MOST_ELEMENTS:,} values, which none of these tools writes")
+    try:
+        found: Json = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        fault = str(error) if isinstance(error, json.JSONDecodeError) else "nested too deeply, or a number too long"
+        raise Misread(f"is not whole JSON: {fault}") from None
+    return found
+
+
 def document(text: str, root: str) -> str:
     """The XML document with this root, without the words that a paste has around it."""
     begin = min((at for at in map(text.find, ("<?xml", "<!DOCTYPE", f"<{root}")) if at >= 0), default=0)
@@ -197,10 +242,14 @@ def tree(text: str) -> Element:
         depth -= 1
         builder.end(tag)
 
+    def refuse_declarations(name: str, system: str | None, public: str | None, declares: bool) -> None:
+        if declares:
+            raise Misread("declares a document type of its own (DOCTYPE […]), which is not read")
+
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = builder.data
-    parser.StartDoctypeDeclHandler = _doctype
+    parser.StartDoctypeDeclHandler = refuse_declarations
     parser.SkippedEntityHandler = _skipped
     parser.ExternalEntityRefHandler = _skipped
     try:
@@ -209,11 +258,6 @@ def tree(text: str) -> Element:
     except (expat.ExpatError, ValueError) as error:  # ValueError: text that is no Unicode, as half a surrogate pair
         fault = str(error)
     raise Misread(f"is not whole XML: {fault}")
-
-
-def _doctype(name: str, system: str | None, public: str | None, declares: bool) -> None:
-    if declares:
-        raise Misread("declares a document type of its own (DOCTYPE […]), which is not read")
 
 
 def _skipped(*entity: object) -> NoReturn:

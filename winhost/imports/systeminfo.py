@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from io import StringIO
 
 from winhost.core.answers import Json
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth, told
 from winhost.model.units import MiB
 
 LIST = re.compile(r"^OS Name:\s", re.MULTILINE)
@@ -74,7 +74,13 @@ def read(text: str) -> FileObservations:
     """Raises Misread."""
     if not LIST.search(text) and not CSV.search(text):
         return _elsewhere(text)
-    info = _csv(text) if CSV.search(text) else _list(text)
+    if CSV.search(text):
+        rows = _rows(text)
+        if len(rows) != NAMES_AND_VALUES or len(rows[0]) != len(rows[1]):
+            raise Misread("is not the CSV of one computer: a line of names, and one of values")
+        info: Mapping[str, str] = dict(zip(map(str.strip, rows[0]), map(str.strip, rows[1]), strict=True))
+    else:
+        info = _list(text)
     if "OS Name" not in info:
         raise Misread("is no whole output of systeminfo")
     return FileObservations(
@@ -107,8 +113,8 @@ def _elsewhere(text: str) -> FileObservations:
     return FileObservations(
         host=host or None,
         resources={
-            "OperatingSystem": {"": {**system, "architecture": _value_of(architecture(values[kind]))}},
-            "Firmware": {"": {"manufacturer": _text(values[kind - 2]), "model": _text(values[kind - 1])}},
+            "OperatingSystem": {"": {**system, "architecture": _told(architecture(values[kind]))}},
+            "Firmware": {"": {"manufacturer": _told(values[kind - 2]), "model": _told(values[kind - 1])}},
             "Memory": {"": dict(zip(("total", "free"), map(_amount, [*memory, None, None]), strict=False))},
         },
         advice="of other languages systeminfo is read by its order alone: Get-ComputerInfo | ConvertTo-Json tells more",
@@ -121,24 +127,24 @@ def system_by_name(name: str, host: str, build: int | None) -> State:
     sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
     client = 1 if _CLIENT.match(name) else None
     return {
-        "hostname": _text(host),
-        "caption": _text(name),
-        "product_type": _value_of(client),
-        "product_options": _value_of(_PRODUCT_OPTIONS.get(client or 0)),
-        "sku": _value_of(sku, Worth.ROUGH),
-        "edition_id": _value_of(edition_id, Worth.ROUGH),
-        "build": _value_of(build),
+        "hostname": _told(host),
+        "caption": _told(name),
+        "product_type": _told(client),
+        "product_options": _told(_PRODUCT_OPTIONS.get(client or 0)),
+        "sku": _told(sku, Worth.ROUGH),
+        "edition_id": _told(edition_id, Worth.ROUGH),
+        "build": _told(build),
     }
 
 
 def edition_of_sku(sku: Json) -> Value:
     """The edition id that belongs to an SKU, for tools that tell only the number."""
-    return _value_of(next((edition for number, edition in _EDITIONS.values() if number == sku), None), Worth.ROUGH)
+    return _told(next((edition for number, edition in _EDITIONS.values() if number == sku), None), Worth.ROUGH)
 
 
 def _values(text: str) -> list[str]:
     """The values in the order of the list or of the CSV. An indented or numbered line continues the one before."""
-    rows = [row for row in csv.reader(StringIO(text.lstrip())) if row] if text.lstrip().startswith('"') else []
+    rows = _rows(text) if text.lstrip().startswith('"') else []
     if len(rows) == NAMES_AND_VALUES:
         return [value.strip() for value in rows[1]]
     return [(found[1] or "").strip() for line in text.splitlines() if (found := _ITEM.match(line))]
@@ -147,7 +153,7 @@ def _values(text: str) -> list[str]:
 def _amount(found: re.Match[str] | None) -> Value:
     """An amount of memory. systeminfo prints whole MB, which are MiB, with the separators of the country."""
     digits = re.sub(r"\D", "", found[1]) if found else ""
-    return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _UNREPORTED
+    return _told(int(digits) * MiB if 0 < len(digits) <= _MOST_DIGITS else None, Worth.ROUGH)
 
 
 def _list(text: str) -> Mapping[str, str]:
@@ -164,11 +170,8 @@ def _list(text: str) -> Mapping[str, str]:
     return {name: ", ".join(filter(None, lines)) for name, lines in info.items()}
 
 
-def _csv(text: str) -> Mapping[str, str]:
-    rows = [row for row in csv.reader(StringIO(text.lstrip())) if row]
-    if len(rows) != NAMES_AND_VALUES or len(rows[0]) != len(rows[1]):
-        raise Misread("is not the CSV of one computer: a line of names, and one of values")
-    return dict(zip(map(str.strip, rows[0]), map(str.strip, rows[1]), strict=True))
+def _rows(text: str) -> list[list[str]]:
+    return [row for row in csv.reader(StringIO(text.lstrip())) if row]
 
 
 def _system(info: Mapping[str, str]) -> State:
@@ -177,9 +180,9 @@ def _system(info: Mapping[str, str]) -> State:
     version = _VERSION.search(info.get("OS Version", ""))
     return {
         **system_by_name(name, info.get("Host Name", ""), int(version[2]) if version else None),
-        "product_type": _value_of(product_type),  # in English it also says that a server is a domain controller
-        "product_options": _value_of(_PRODUCT_OPTIONS.get(product_type or 0)),
-        "architecture": _value_of(architecture(info.get("System Type", ""))),
+        "product_type": _told(product_type),  # in English it also says that a server is a domain controller
+        "product_options": _told(_PRODUCT_OPTIONS.get(product_type or 0)),
+        "architecture": _told(architecture(info.get("System Type", ""))),
     }
 
 
@@ -191,14 +194,14 @@ def architecture(written: str) -> str | None:
 def _firmware(info: Mapping[str, str]) -> State:
     requirements = info.get("Hyper-V Requirements", "")
     running = requirements.startswith(_HYPERVISOR)
-    told = running or _MONITOR_MODE in requirements  # neither where the text was cut short
+    known = running or _MONITOR_MODE in requirements  # neither where the text was cut short
     state: dict[str, Value] = {
-        "manufacturer": _text(info.get("System Manufacturer")),
-        "model": _text(info.get("System Model")),
+        "manufacturer": _told(info.get("System Manufacturer")),
+        "model": _told(info.get("System Model")),
     }
-    if told:
+    if known:
         state["hypervisor_present"] = Observation(running)
-    if told and not running:
+    if known and not running:
         state["virtualization_enabled"] = _flag(requirements, "Virtualization Enabled In Firmware")
         state["second_level_translation"] = _flag(requirements, "Second Level Address Translation")
     return state
@@ -206,12 +209,8 @@ def _firmware(info: Mapping[str, str]) -> State:
 
 def _flag(requirements: str, name: str) -> Value:
     found = re.search(rf"{name}: (Yes|No)\b", requirements)
-    return Observation(found[1] == "Yes") if found else _UNREPORTED
+    return _told(found[1] == "Yes" if found else None)
 
 
-def _text(written: str | None) -> Value:
-    return Observation(written) if written else _UNREPORTED
-
-
-def _value_of(value: object, worth: Worth = Worth.EXACT) -> Value:
-    return _UNREPORTED if value is None else Observation(value, worth)
+def _told(value: Json, worth: Worth = Worth.EXACT) -> Value:
+    return told(value, _UNREPORTED, worth)

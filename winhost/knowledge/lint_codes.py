@@ -12,12 +12,12 @@ from winhost.model.reason import Category, Explanation, Remedy, Severity
 
 # By the linter, the package that has its rows.
 _PACKAGES = {
-    "wslconfig": "winhost.wslconfig",
-    "wslconf": "winhost.wslconfig",
-    "serve": "winhost.recipes",
-    "docker-daemon": "winhost.recipes",
-    "cdi": "winhost.recipes",
-    "autoinstall": "winhost.autoinstall",
+    "wslconfig": "wslconfig",
+    "wslconf": "wslconfig",
+    "serve": "recipes",
+    "docker-daemon": "recipes",
+    "cdi": "recipes",
+    "autoinstall": "autoinstall",
 }
 _MEANS = {
     Severity.DANGEROUS: "It works, and opens, loses or destroys something.",
@@ -37,8 +37,8 @@ def lint_codes() -> Mapping[str, Row]:
     found: dict[str, Row] = {}
     for linter, package in _PACKAGES.items():
         rest = "serve" if package == _PACKAGES["serve"] else linter
-        named = load_catalogue(files(package) / "findings.yaml").get("_linters", {})
-        for code, row in rows_of(package).items():
+        named = load_catalogue(files("winhost").joinpath(package, "findings.yaml")).get("_linters", {})
+        for code, row in rows_of(f"winhost.{package}").items():
             if linter in ([each for each, codes in named.items() if code in codes.split()] or [rest]):
                 found[f"{linter}.{code}"] = row
     return found

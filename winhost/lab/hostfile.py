@@ -1,15 +1,13 @@
 """Host files: complete machines, and small deltas on them. A recorded facts file is a host file, too.
 
-A base has `resources`, a delta `base` and `change`; both may have `lab`. `change` names resources. Of a resource
-without a key it
-gives properties; of one with a key a list, each entry with `match` (key parts or properties, which must all agree and
-fit at least one instance) and `set` or `remove: true`, or `add` (an instance). What is removed goes from all
-resources with
-the same key. `{unknown: …}` stands for a resource that cannot be read. Sizes and addresses may be written as text:
-`32 GiB`, `0x6000000000`.
+A base has `resources`, a delta has `base` and `change`; both may have `lab`. `change` names resources: it gives the
+properties of one without a key, and a list for one with a key. Each entry has `match` (key parts or properties, which
+must all agree and fit at least one instance) with `set` or `remove: true`, or it has `add` (an instance). What is
+removed goes from all resources with the same key. `{unknown: …}` stands for a resource that cannot be read. Sizes and
+addresses may be written as text: `32 GiB`, `0x6000000000`.
 
-A host file says what is there. What a session sees of it, such as no VMs before the role or no ranges of a dismounted
-GPU, the machine knows.
+A host file says what is there. The machine knows what a session sees of it: no VMs before the role, no ranges of a
+dismounted GPU.
 """
 
 import re
@@ -50,13 +48,6 @@ READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed tim
 
 _STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
-_SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
-_SIZES |= {"offset", "smallest", "largest"}
-# What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
-_DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
-# What is as usual where nobody says otherwise: how Windows lays out its disks, and what a new machine boots.
-_USUAL = {"FirmwareBoot", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
-_USUAL |= {"RunningSystem", "SecureBoot", "StorageController"}
 
 ResourceStates = dict[str, Any]
 """Resource to its instances as JSON, or to `{unknown: …}`."""
@@ -159,35 +150,27 @@ def expand(path: Path) -> tuple[Facts, LabSection]:
     return deepcopy(facts), lab.model_copy(deep=True)
 
 
-@once
-def _expanded_shipped(path: Path) -> tuple[Facts, LabSection]:
-    # Nobody writes to these while we run; a file of the user's may be another one the next time.
-    return _expanded(path)
-
-
 def _expanded(path: Path) -> tuple[Facts, LabSection]:
     if path.suffix == ".json":
         load_json(path, RecordedFacts)
         return read_facts(path), LabSection()
     whole = _Whole(path)
-    facts = Facts(whole.host, "synthetic", READ_AT, __version__, whole.answers())
-    return _as_seen(facts, whole.lab())
-
-
-def _as_seen(written: Facts, lab: LabSection) -> tuple[Facts, LabSection]:
-    facts = Machine(written, lab).facts()
-    shown = facts.resources
-    differ = {resource: answer for resource, answer in written.resources.items() if not _shows(shown[resource], answer)}
+    written, lab = whole.answers(), LabSection.model_validate(whole.lab())
+    facts = Machine(Facts(whole.host, "synthetic", READ_AT, __version__, written), lab).facts()
     hidden = {
         resource: tuple({"key": dict(r.key), "state": dict(r.state)} for r in answer)
-        for resource, answer in differ.items()
-        if isinstance(answer, tuple)
+        for resource, answer in written.items()
+        if isinstance(answer, tuple) and not _shows(facts.resources[resource], answer)
     }
     return facts, lab.model_copy(update={"hidden": hidden})
 
 
+# Nobody writes to the shipped ones while we run; a file of the user's may be another one the next time.
+_expanded_shipped = once(_expanded)
+
+
 def _shows(seen: Answer, written: Answer) -> bool:
-    """A property that the file does not name is no difference."""
+    """Tell whether a session sees what the file says; properties that the file leaves out do not count."""
     if not isinstance(seen, tuple) or not isinstance(written, tuple):
         return seen == written
     states = [{name: each.state.get(name) for name in other.state} for each, other in zip(seen, written, strict=False)]
@@ -201,20 +184,27 @@ class _Whole:
         self.path = path
         self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _mistakes(file, path, above))
         file = self.loaded.value
-        self.base = _base(_base_of(path, file.base), (*above, path)) if file.base else None
+        self.base: _Whole | None = None
+        if file.base:
+            base, below = _base_of(path, file.base), (*above, path)
+            shipped = base in example_hosts().values() and base not in below
+            self.base = _shipped_base(base) if shipped else _Whole(base, below)
         self.host: str = file.host or (self.base.host if self.base else "")
         self.resources: ResourceStates = deepcopy(self.base.resources) if self.base else _complete(file)
         refuse_mistakes(path, self._change(file.change), self.loaded.positions)
 
-    def lab(self) -> LabSection:
-        return LabSection.model_validate(self._lab())
-
     def answers(self) -> dict[str, Answer]:
-        return {resource: _answer(found) for resource, found in self.resources.items()}
+        answers: dict[str, Answer] = {}
+        for resource, found in self.resources.items():
+            if isinstance(found, Mapping):
+                answers[resource] = _unknown().validate_python(found)
+            else:
+                answers[resource] = tuple(Record(each["state"], each["key"]) for each in found)
+        return answers
 
-    def _lab(self) -> dict[str, Any]:
+    def lab(self) -> dict[str, Any]:
         mine = self.loaded.value.lab.model_dump(exclude_unset=True)
-        return _merged(self.base._lab(), mine) if self.base else mine
+        return _merged(self.base.lab(), mine) if self.base else mine
 
     def _change(self, change: Mapping[str, Any]) -> Iterator[Mistake]:
         for resource, edits in change.items():
@@ -230,14 +220,7 @@ class _Whole:
                 yield from _state_mistakes((resource, name), name, self.resources[name])
 
 
-def _base(path: Path, above: tuple[Path, ...]) -> _Whole:
-    return _shipped_base(path) if path in example_hosts().values() and path not in above else _Whole(path, above)
-
-
-@once
-def _shipped_base(path: Path) -> _Whole:
-    """Most of the shipped ones are deltas on a few: none of these is read twice."""
-    return _Whole(path)
+_shipped_base = once(_Whole)  # most of the shipped hosts are deltas on a few: none of these is read twice
 
 
 def _base_of(path: Path, name: str) -> Path:
@@ -253,13 +236,18 @@ def _mistakes(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[M
     if file.base:
         yield from _base_mistakes(_base_of(path, file.base), (*above, path))
     if file.resources:
-        once = {name for name, type_ in WINDOWS.items() if not type_.key} - _USUAL
-        for resource in sorted(once - set(file.resources)):
-            yield ("resources",), f"{resource} is missing"
+        yield from ((("resources",), f"{name} is missing") for name in _to_state() if name not in file.resources)
     for section, given in (("resources", file.resources), ("change", file.change)):
         for resource, value in given.items():
             if problem := _shape_problem(resource, value):
                 yield (section, resource), problem
+
+
+@once
+def _to_state() -> list[str]:
+    """The resources without a key whose usual state no machine knows."""
+    nothing = Machine(Facts("", "synthetic", READ_AT, __version__, {}))
+    return sorted(name for name, type_ in WINDOWS.items() if not type_.key and not nothing.instances(name))
 
 
 def _base_mistakes(base: Path, above: tuple[Path, ...]) -> Iterator[Mistake]:
@@ -274,18 +262,14 @@ def _shape_problem(resource: str, value: object) -> str | None:
     if resource not in WINDOWS:
         return f"is no resource{did_you_mean(resource, WINDOWS)}"
     if isinstance(value, Mapping) and "unknown" in value:
-        return _unknown_problem(value)
+        try:
+            _unknown().validate_python(value)
+        except ValidationError:
+            return "should be {unknown: {category: …}}, perhaps with code, hresults, cmdlet and message"
+        return None
     if WINDOWS[resource].key:
         return None if isinstance(value, list) else f"should be a list: {resource} has a key"
     return None if isinstance(value, Mapping) else f"should be a mapping of properties: {resource} has no key"
-
-
-def _unknown_problem(value: object) -> str | None:
-    try:
-        _unknown().validate_python(value)
-    except ValidationError:
-        return "should be {unknown: {category: …}}, perhaps with code, hresults, cmdlet and message"
-    return None
 
 
 @once
@@ -300,9 +284,6 @@ def _complete(file: HostFile) -> ResourceStates:
             resources[resource] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
         else:
             resources[resource] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
-    for resource in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
-        if resource not in _DERIVED | _USUAL:
-            resources.setdefault(resource, [])  # of what nobody wrote there is nothing
     resources.setdefault("AssignableDevice", [_assigned(each) for each in resources.get("PciDevice", ())])
     return resources
 
@@ -331,7 +312,7 @@ def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterat
 
 
 def _remove(resources: ResourceStates, key: Mapping[str, str]) -> None:
-    """Resources with the same key tell of the same thing, so it goes from all of them."""
+    """Remove the instance from all resources with the same key: they tell of the same thing."""
     for found in resources.values():
         if isinstance(found, list):
             found[:] = [each for each in found if each["key"] != key]
@@ -360,15 +341,8 @@ def _state_mistakes(loc: Loc, resource: str, found: Any) -> Iterator[Mistake]:
             yield here, wrong.faults
 
 
-def _answer(found: Any) -> Answer:
-    if isinstance(found, Mapping):
-        unknown: Unknown = _unknown().validate_python(found)
-        return unknown
-    return tuple(Record(each["state"], each["key"]) for each in found)
-
-
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged, everything else is replaced."""
+    """Merge mappings, and replace everything else."""
     result = dict(under)
     for name, value in over.items():
         both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
@@ -376,13 +350,13 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def _in_bytes(value: Any, name: str = "") -> Any:
-    """The same with sizes and addresses that were written as text as numbers."""
+def _in_bytes(value: Any) -> Any:
+    """Return the value with numbers for sizes and addresses that were written as text."""
     if isinstance(value, Mapping):
-        return {inner: _in_bytes(each, inner) for inner, each in value.items()}
+        return value if "unknown" in value else {name: _in_bytes(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_in_bytes(each, name) for each in value]
-    if name not in _SIZES or not isinstance(value, str):
+        return [_in_bytes(each) for each in value]
+    if not isinstance(value, str):
         return value
     if re.fullmatch(r"0x[0-9A-Fa-f]+", value):
         return int(value, 16)

@@ -26,10 +26,14 @@ class LabRunspace:
         self._there: set[str] = set()  # the parts that were sent
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
-        """Takes parts of the agent's own text with a request, and then calls of what they define."""
+        """Take parts of the agent's own text with a request, and then calls of what they define."""
         (command,) = commands
         if command.is_script:
-            self._define(command.text)
+            parts = recognized(command.text)
+            if not parts:
+                raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
+            self._prepare(parts)
+            self._there |= {*parts}
             return [self._answer(str(request), stop) for request in command.arguments]
         if command.text.casefold() != INVOKE.casefold() or not self._there:
             message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
@@ -37,17 +41,10 @@ class LabRunspace:
         return [self._answer(str(command.parameters["Json"]), stop)]
 
     def close(self) -> None:
-        """Nothing of it is outside this process."""
-
-    def _define(self, text: str) -> None:
-        parts = recognized(text)
-        if not parts:
-            raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
-        self._prepare(parts)
-        self._there |= {*parts}
+        """There is nothing to close: a runspace has nothing outside this process."""
 
     def _prepare(self, parts: Sequence[str]) -> None:
-        """Nothing to do: the answers are known without the text."""
+        """There is nothing to prepare: the answers are known without the text."""
 
     def _answer(self, request: str, stop: threading.Event) -> str:
         if unsent := [part for part in WindowsScripts().needed(request) if part not in self._there]:
@@ -101,4 +98,4 @@ class LabHost:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing of it is outside this process."""
+        """There is nothing to close."""

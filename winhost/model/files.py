@@ -55,7 +55,12 @@ def sha256_of(path: Path) -> str:
 
 def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o644) -> None:
     """Write a file as `fill_whole` does, text in UTF-8."""
-    fill_whole(path, lambda file: _write(file, pieces), mode=mode)
+
+    def write(file: IO[bytes]) -> None:
+        for piece in pieces:
+            file.write(piece.encode() if isinstance(piece, str) else piece)
+
+    fill_whole(path, write, mode=mode)
 
 
 def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o644) -> None:
@@ -79,11 +84,6 @@ def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o6
         raise
 
 
-def _write(file: IO[bytes], pieces: Iterable[str | bytes]) -> None:
-    for piece in pieces:
-        file.write(piece.encode() if isinstance(piece, str) else piece)
-
-
 def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
     beside = path.with_name(f".winhost-{os.urandom(8).hex()}")
     try:
@@ -103,7 +103,9 @@ def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
 
 
 class Openness(IntEnum):
-    """The worst counts. SOME: a group, single accounts, or another owner; UNTOLD: the mount has no modes."""
+    """Who else can write a file; the worst counts. SOME: a group, single accounts, or another owner; UNTOLD: the mount
+    has no modes.
+    """
 
     OWN = 0
     SOME = 1
@@ -113,10 +115,10 @@ class Openness(IntEnum):
 
 @dataclass(frozen=True)
 class Writers:
-    """who: goes on after the name of `place`, the file or a folder that leads to it."""
+    """who: goes on after the name of `path`, the file or a folder that leads to it."""
 
     openness: Openness
-    place: Path
+    path: Path
     who: str
 
 
@@ -166,19 +168,19 @@ def _runs_programs(data: object) -> bool:
 
 
 def _said(found: Writers, path: Path) -> str:
-    subject = "it" if found.place == path.absolute() else visible(str(found.place))
+    subject = "it" if found.path == path.absolute() else visible(str(found.path))
     return f"{subject} {visible(found.who)}"
 
 
 def _mend(found: Writers) -> str:
-    place = visible(shlex.quote(str(found.place)))
+    path = visible(shlex.quote(str(found.path)))
     if os.name == "nt":
-        shown = visible(str(found.place)).replace("'", "''")
+        shown = visible(str(found.path)).replace("'", "''")
         return f"See who can: (Get-Acl -LiteralPath '{shown}').Access. Or copy the file to a folder of your own."
     if found.openness is Openness.UNTOLD or "belongs" in found.who:
         return "Look at it, then copy it to a folder of your own, for example ~/.config/winhost, and name it there."
-    lists = f"; setfacl -b {place}" if "access list" in found.who else ""
-    return f"Look at what is in it, then: chmod go-w {place}{lists}"
+    lists = f"; setfacl -b {path}" if "access list" in found.who else ""
+    return f"Look at what is in it, then: chmod go-w {path}{lists}"
 
 
 def writers_of(path: Path) -> Writers:
@@ -187,39 +189,35 @@ def writers_of(path: Path) -> Writers:
     if not path.exists() or any(whole.resolve().is_relative_to(each) for each in _SHIPPED):
         return Writers(Openness.OWN, whole, "")
     if os.name == "nt":
-        from winhost.model.windows_rights import places_on_windows
+        from winhost.model.windows_rights import judged_on_windows
 
         found: Iterator[Writers] = (
-            Writers(Openness[level], place, who) for place, level, who in places_on_windows(whole)
+            Writers(Openness[level], each, who) for each, level, who in judged_on_windows(whole)
         )
     else:
-        found = _on_posix(whole)
+        resolved = whole.resolve()
+        leading = dict.fromkeys((whole, *whole.parents, resolved, *resolved.parents))
+        found = (_judged(each, each.lstat()) for each in leading)
     return max(found, key=lambda each: each.openness)
 
 
 # ---- Linux and macOS
 
 
-def _on_posix(path: Path) -> Iterator[Writers]:
-    resolved = path.resolve()
-    for place in dict.fromkeys((path, *path.parents, resolved, *resolved.parents)):
-        yield _of_place(place, place.lstat())
-
-
-def _of_place(place: Path, status: os.stat_result) -> Writers:
-    found = Writers(Openness.OWN, place, "")
+def _judged(path: Path, status: os.stat_result) -> Writers:
+    found = Writers(Openness.OWN, path, "")
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     if status.st_uid not in _trusted():
-        found = Writers(Openness.SOME, place, f"belongs to another account ({_name_of(status.st_uid)})")
+        found = Writers(Openness.SOME, path, f"belongs to another account ({_name_of(status.st_uid)})")
     if stat.S_ISLNK(status.st_mode) or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         return found  # a link has no modes, and a pipe or terminal is whoever writes to it
     sticky = kind == "folder" and status.st_mode & stat.S_ISVTX  # nobody replaces what others own
     if status.st_mode & stat.S_IWOTH and not sticky:
-        found = Writers(Openness.EVERYONE, place, f"is a {kind} that everyone can write")
-    elif not sticky and found.openness is Openness.OWN and (who := _group_or_list(place, status)):
-        found = Writers(Openness.SOME, place, f"is a {kind} that others can write: {who}")
-    if found.openness is not Openness.OWN and (mount := _without_modes(place)):
-        return Writers(Openness.UNTOLD, place, f"lies on {mount}, which does not tell who can write it")
+        found = Writers(Openness.EVERYONE, path, f"is a {kind} that everyone can write")
+    elif not sticky and found.openness is Openness.OWN and (who := _group_or_list(path, status)):
+        found = Writers(Openness.SOME, path, f"is a {kind} that others can write: {who}")
+    if found.openness is not Openness.OWN and (mount := _without_modes(path)):
+        return Writers(Openness.UNTOLD, path, f"lies on {mount}, which does not tell who can write it")
     return found
 
 
@@ -241,11 +239,11 @@ def _name_of(uid: int) -> str:
 _USER, _GROUP_OBJ, _GROUP, _WRITE = 0x02, 0x04, 0x08, 2
 
 
-def _group_or_list(place: Path, status: os.stat_result) -> str | None:
+def _group_or_list(path: Path, status: os.stat_result) -> str | None:
     """The users or groups that can write it beside the owner, but not everyone."""
     if not status.st_mode & stat.S_IWGRP:  # with an access list these bits are its mask
         return None
-    entries = list(_access_list(place))
+    entries = list(_access_list(path))
     for tag, rights, who in entries:
         if rights & _WRITE and ((tag == _USER and who not in _trusted()) or (tag == _GROUP and not _is_own_group(who))):
             return "by an access list (getfacl shows it)"
@@ -253,10 +251,10 @@ def _group_or_list(place: Path, status: os.stat_result) -> str | None:
     return f"the group {_group_name(status.st_gid)}" if group & _WRITE and not _is_own_group(status.st_gid) else None
 
 
-def _access_list(place: Path) -> Iterator[tuple[int, int, int]]:
+def _access_list(path: Path) -> Iterator[tuple[int, int, int]]:
     """Tag, rights and number of each entry of a POSIX access list; none where there is none."""
     with suppress(OSError, AttributeError):
-        yield from struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
+        yield from struct.iter_unpack("<HHI", os.getxattr(path, "system.posix_acl_access")[4:])
 
 
 def _group_name(gid: int) -> str:
@@ -286,7 +284,7 @@ def _is_own_group(gid: int) -> bool:
 _NO_MODES = {"9p", "drvfs", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk", "cifs", "smb3", "vboxsf"}
 
 
-def _without_modes(place: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+def _without_modes(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
     """The mount whose modes are made up, such as /mnt/c in WSL without `metadata`; None for any other."""
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
@@ -296,7 +294,7 @@ def _without_modes(place: Path, mounts: Path = Path("/proc/self/mountinfo")) -> 
     for line in lines:
         own, _, of_system = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), own.split()[4])
-        if place.is_relative_to(point) and len(point) >= found[0]:
+        if path.is_relative_to(point) and len(point) >= found[0]:
             system = of_system.split()
             found = (len(point), point, system[0], system[-1])
     _, point, system_type, options = found

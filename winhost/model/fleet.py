@@ -1,15 +1,30 @@
-"""A fleet: the hosts that winhost manages, how each is reached, and where their file is."""
+"""`fleet.yaml`: the hosts that winhost manages, and how each is reached.
 
-import os
-from collections.abc import Sequence
+Its classes are what is read of the file and what winhost works with. A host has its own keys of `transport` and `ssh`,
+then those of its groups, then the defaults: see `_inherited`.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from getpass import getuser
 from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
+from winhost.model.files import heed_writers
 from winhost.model.secrets import SecretRef
+from winhost.model.written import NOT_WRITTEN, Duration, Matching, Omittable, Text, Written, WrittenAs, WrittenModel
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_placed
+
+UNVERIFIED = "insecure-skip-verification"
+"""The one spelling that switches TLS verification off, for one host."""
 
 
 class WireKind(StrEnum):
@@ -30,110 +45,266 @@ class Auth(StrEnum):
     BASIC = "basic"
 
 
-@dataclass(frozen=True)
-class Transport:
-    """The connection to a Windows over WSMan. Timeouts in seconds."""
+# ---- values
 
-    port: int
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        if re.fullmatch(r"\w[\w.-]*", text):
+            return text
+    raise ValueError("should be a host name or an IP address alone; a port goes to transport.port or ssh.port")
+
+
+def _verify(value: object) -> bool | Path:
+    if value == UNVERIFIED:
+        raise ValueError(f"{UNVERIFIED} is said host by host, not in defaults or groups")
+    return _verify_of_host(value)
+
+
+def _verify_of_host(value: object) -> bool | Path:
+    if value is True:
+        return True
+    if value == UNVERIFIED:
+        return False
+    if isinstance(value, str) and value and value.isprintable():
+        return Path(value)
+    raise ValueError(f"should be true, or the path of a CA bundle, or on a single host {UNVERIFIED}")
+
+
+def _key(value: object) -> SecretRef:
+    key = SecretRef.parse(value)
+    if key.scheme == "cmd":
+        raise ValueError("cmd: gives one line, and a private key has several: write file: or env:")
+    return key
+
+
+def _host_key(text: str) -> str:
+    if re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", text):
+        return text
+    for line in text.splitlines() or [""]:
+        kind, _, data = line.partition(" ")
+        if not (kind.startswith(("ssh-", "ecdsa-")) and data and line.isprintable()):
+            raise ValueError("should be a fingerprint (SHA256:…), or a public key as in a .pub file")
+    return text
+
+
+_CHECKED: list[dict[str, Any]] = [{"const": True}, {"type": "string", "minLength": 1, "not": {"const": UNVERIFIED}}]
+
+# Names become file names and words of a command line. A group is in lower case, because `DDA` beside `dda` would
+# quietly be a second group without its options.
+_HOST_NAME = Matching(
+    r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?",
+    "a host name: letters, digits, '.', '_' and '-', starting with a letter or digit",
+)
+_GROUP_NAME = Matching(
+    r"[a-z0-9_](?:[a-z0-9._-]{0,61}[a-z0-9_-])?", "a group name: lower case letters, digits, '.', '_' and '-'"
+)
+
+
+def host_name(text: str) -> str:
+    """Check the name of a host. Raises ValueError."""
+    return _HOST_NAME.check(text)
+
+
+_HostName = Annotated[str, _HOST_NAME]
+_GroupName = Annotated[str, _GROUP_NAME]
+_Key = Annotated[SecretRef, PlainValidator(_key, json_schema_input_type=SecretRef)]
+_HostKey = Annotated[str, AfterValidator(_host_key), Field(min_length=1)]
+_KnownHosts = Annotated[Path, WrittenAs(Text, Path)]
+_Address = Annotated[str, AfterValidator(_address)]
+_Port = Annotated[int, Field(ge=1, le=65535)]
+_Verify = Annotated[bool | Path, PlainValidator(_verify), WithJsonSchema({"anyOf": _CHECKED})]
+_VerifyOfHost = Annotated[
+    bool | Path, PlainValidator(_verify_of_host), WithJsonSchema({"anyOf": [*_CHECKED, {"const": UNVERIFIED}]})
+]
+
+
+# ---- the file
+
+
+_P = TypeVar("_P", bound="_Options")
+_L = TypeVar("_L", bound="Login")
+
+
+class _Options(WrittenModel):
+    """A mapping of a host whose keys may come from elsewhere: from its groups, the defaults, another logon."""
+
+    written_at: Annotated[Mapping[str, str], NOT_WRITTEN] = Field(default={}, repr=False)
+    """The position of each key in the file: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
+
+    def at(self, *keys: str) -> str | None:
+        """The position of the first of these keys that is set; else the one where the first of them would stand."""
+        found = (self.written_at[key] for key in keys if key in self.model_fields_set and key in self.written_at)
+        return next(found, self.written_at.get(keys[0]))
+
+    def with_unset(self: _P, **values: Any) -> _P:
+        """A copy with these values for keys that are not set."""
+        return self.model_copy(update={key: value for key, value in values.items() if key not in self.model_fields_set})
+
+
+class _Timeouts(_Options):
+    """Timeouts in seconds."""
+
+    connect_timeout: Duration = 10
+    """The longest time to reach the host. Default: 10s."""
+    operation_timeout: Duration = 20
+    """The longest silence of the host before it must give a sign of life. Default: 20s."""
+    call_timeout: Duration = 600
+    """The longest time of one whole call. Default: 10m."""
+
+
+class SharedTransport(_Timeouts):
+    """The connection to hosts over WSMan. A key that a host omits comes from its groups, then from the defaults."""
+
     kind: WireKind = WireKind.PSRP
+    """The protocol over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
+    local: the Windows that winhost runs on, or in whose WSL it runs; the default for address: localhost where no option
+    of a network is given.
+    """
     tls: bool = True
+    """Use HTTPS. Default: true."""
+    port: _Port = 5986
+    """TCP port. Default: 5986 with TLS, 5985 without."""
     auth: Auth = Auth.NEGOTIATE
-    user: str | None = None
-    password: SecretRef | None = None
-    verify: bool | Path = True
-    """True if the certificate is checked, or the CA bundle that it is checked against."""
-    connect_timeout: int = 10
-    operation_timeout: int = 20
-    call_timeout: int = 600
-    password_at: str | None = field(default=None, compare=False)
-    """The position of the password's reference: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
-    verify_at: str | None = field(default=None, compare=False)
-    """Likewise, where it is said that the certificate is not checked."""
-
-
-@dataclass(frozen=True)
-class Ssh:
-    """The connection to the Linux in a host's WSL distro, as far as the host does not tell it itself.
-
-    key: left out, the one that winhost makes; user, address, port: left out, as Windows says.
+    """The authentication method. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
+    user: Omittable[Text] = None
+    """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
+    password: Omittable[SecretRef] = None
+    """A reference to the password, never the password itself: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS,
+    keyring:SERVICE/USER.
     """
-
-    key: SecretRef | None = None
-    passphrase: SecretRef | None = None
-    user: str | None = None
-    address: str | None = None
-    port: int | None = None
-    key_at: str | None = field(default=None, compare=False)
-    """The position of the key's reference: `hosts.gpu-01.ssh.key (fleet.yaml:18)`."""
+    verify: _Verify = True
+    """true (default), or the path of a CA bundle, relative to this file."""
 
 
-@dataclass(frozen=True)
-class Login:
-    """The logon to one sshd: its address, the key that it must show, and what is shown to it. Timeouts in seconds.
+class Transport(SharedTransport):
+    """The connection to this host over WSMan. A key that is omitted here comes from its groups, then from defaults."""
 
-    host_key: a fingerprint (`SHA256:…`), or keys as in .pub files, one a line; without it `known_hosts` must know the
-    machine. key, agent, password: what of these there is, in this order.
+    verify: _VerifyOfHost = True
+    """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
+
+
+class SharedLogon(_Timeouts):
+    """The logon to an sshd."""
+
+    key: Omittable[_Key] = None
+    """A reference to the private key whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default
+    for the Linux of a Windows host: one that winhost makes and keeps in its private state.
     """
-
-    address: str
-    user: str
-    port: int = 22
-    host_key: str | None = None
-    known_hosts: Path | None = None
-    key: SecretRef | None = None
-    passphrase: SecretRef | None = None
+    passphrase: Omittable[SecretRef] = None
+    """A reference to the key's passphrase, if it has one."""
+    user: Text = ""
+    """Account. Default for a WSL distro: the one that the host tells, which is root."""
     agent: bool = False
-    password: SecretRef | None = None
-    connect_timeout: int = 10
-    operation_timeout: int = 20
-    call_timeout: int = 600
-    key_at: str | None = field(default=None, compare=False)
-    """The position in fleet.yaml that says how to log on: `hosts.llm-01.ssh.key (fleet.yaml:18)`."""
-    host_key_at: str | None = field(default=None, compare=False)
-    """Likewise, by what the machine is known."""
+    """Use the keys of the ssh-agent of this computer. Default: false. Not for the Linux of a Windows host."""
+    password: Omittable[SecretRef] = None
+    """A reference to the account's password, for an sshd that takes no key. Not for the Linux of a Windows host."""
+    known_hosts: _KnownHosts = Path("~/.ssh/known_hosts")
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. Not for the Linux of a Windows host."""
 
 
-@dataclass(frozen=True)
-class Sudo:
-    """Becoming root with sudo. password: none where sudoers asks for none."""
+class Login(SharedLogon):
+    """The logon to one sshd, and the key by which that is known."""
 
-    password: SecretRef | None = None
-    password_at: str | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Host:
-    """A Windows machine that winhost manages. ssh: None where winhost does not enter its Linux; sftp: the logon to its
-    own OpenSSH server, where files may be sent through that.
+    address: _Address = ""
+    """DNS name or IP address, as seen from here. Default: the one of the host. For a WSL distro: the one on which the
+    host says that it listens, or what it forwards.
+    """
+    port: _Port = 22
+    """TCP port. Default: 22. For a WSL distro: as for address."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file; several, one a line. Default: those
+    of known_hosts. Not for the Linux of a Windows host.
     """
 
-    name: str
-    address: str
-    transport: Transport
-    groups: tuple[str, ...] = ()
-    ssh: Ssh | None = None
-    sftp: Login | None = None
+
+class Jump(Login):
+    """The machine through which a host is reached. user, key, agent and known_hosts: where it says none, the host's."""
+
+    address: _Address
+    """DNS name or IP address."""
 
 
-@dataclass(frozen=True)
-class LinuxHost:
-    """A Linux that winhost manages by itself, on metal or in a VM. jump: the machine through which it is reached;
-    sudo: None where the user is root, or is not to become root; here: winhost runs on it, so that no logon is needed.
+class SharedSsh(SharedLogon):
+    """The connection to a Linux: the one in a host's WSL distro, of which Windows says where it listens and which key
+    it shows, or a host with kind: linux. Timeouts and all about jump and sudo are for kind: linux.
     """
 
-    name: str
-    login: Login
-    groups: tuple[str, ...] = ()
-    jump: Login | None = None
-    sudo: Sudo | None = None
-    here: bool = False
+    jump: Omittable[Jump] = None
+    """The machine through which it is reached. For kind: linux."""
+    sudo: Omittable[bool] = None
+    """Become root with sudo. Default: true, unless the user is root. For kind: linux."""
+    sudo_password: Omittable[SecretRef] = None
+    """A reference to the password that sudo asks for, if it asks for one. For kind: linux."""
 
-    @property
-    def address(self) -> str:
-        return self.login.address
+
+class Ssh(SharedSsh, Login):
+    """The connection to the Linux of this host. A key that is omitted comes from its groups, then from defaults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Written):
+    """The options of several hosts."""
+
+    transport: Omittable[SharedTransport] = None
+    """The connection to these hosts."""
+    ssh: Omittable[SharedSsh] = None
+    """The connection to their Linux."""
+
+
+# In code, a Windows: of an entry with kind: linux, `load_fleet` makes a LinuxHost.
+class Host(_Options):
+    """One host."""
+
+    name: Annotated[str, NOT_WRITTEN] = ""
+    kind: Literal["windows", "linux"] = "windows"
+    """windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone, or without
+    it where winhost runs on it (address: localhost, and no option of ssh but sudo).
+    """
+    address: _Address = ""
+    """DNS name or IP address. Default: the host's own name."""
+    groups: tuple[_GroupName, ...] = ()
+    """Groups it belongs to; where two say different things, the first one listed wins."""
+    transport: Transport = Field(default_factory=Transport)
+    """The connection to this host."""
+    ssh: Omittable[Ssh] = None
+    """The connection to its Linux."""
+    sftp: Omittable[Login] = None
+    """The logon to the OpenSSH server of this Windows, for large files. Defaults: user and timeouts of transport; its
+    password, where neither a key nor the agent is given.
+    """
+
+
+class LinuxHost(Ssh):
+    """A Linux that is entered by SSH: one that winhost manages by itself, on metal or in a VM, or the one of a Windows.
+
+    host_key: also several, as in .pub files, one a line. timeouts: the part of the host in fleet.yaml that has them.
+    here: it is this computer, and SSH is not needed.
+    """
+
+    name: Annotated[str, NOT_WRITTEN] = ""
+    groups: Annotated[tuple[str, ...], NOT_WRITTEN] = ()
+    timeouts: Annotated[str, NOT_WRITTEN] = "ssh"
+    here: Annotated[bool, NOT_WRITTEN] = False
 
 
 AnyHost = Host | LinuxHost
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetFile(Written):
+    """fleet.yaml: the hosts that winhost manages, and how each is reached."""
+
+    schema: Literal["winhost.fleet/1"]
+    """The version of this format."""
+    defaults: Omittable[Layer] = None
+    """Options of all hosts, unless a group or the host says otherwise."""
+    groups: dict[_GroupName, Layer | None] = field(default_factory=dict)
+    """Options of the hosts of a group. A group that says nothing need not be listed."""
+    hosts: dict[_HostName, Host | None]
+    """The hosts by name."""
 
 
 @dataclass(frozen=True)
@@ -143,48 +314,36 @@ class Fleet:
     file: Path
     hosts: tuple[AnyHost, ...]
 
-    def select(self, words: Sequence[str]) -> list[AnyHost]:
-        """The hosts meant by names, patterns (`gpu-*`) and groups (`@dda`), each once, in the order of the words.
+    def select(self, names: Sequence[str]) -> list[AnyHost]:
+        """The hosts that are meant by names, patterns (`gpu-*`) and groups (`@dda`), each once and in this order.
 
-        Raises UsageError: UnknownHost, for a word that means no host.
+        Raises UsageError: UnknownHost, for a name that means no host.
         """
         chosen: dict[str, AnyHost] = {}
-        for word in words:
-            chosen.update((host.name, host) for host in self._meant(word))
+        for name in names:
+            chosen.update((host.name, host) for host in self._meant(name))
         return list(chosen.values())
 
-    def _meant(self, word: str) -> list[AnyHost]:
-        if word.startswith("@"):
-            found = [host for host in self.hosts if word[1:].lower() in host.groups]
+    def _meant(self, name: str) -> list[AnyHost]:
+        if name.startswith("@"):
+            found = [host for host in self.hosts if name[1:].lower() in host.groups]
             known = {f"@{group}" for host in self.hosts for group in host.groups}
         else:
-            found = [host for host in self.hosts if fnmatchcase(host.name.lower(), word.lower())]
+            found = [host for host in self.hosts if fnmatchcase(host.name.lower(), name.lower())]
             known = {host.name for host in self.hosts}
-        if not found:
-            raise self._unknown(word, sorted(known))
-        return found
-
-    def _unknown(self, word: str, known: Sequence[str]) -> UsageError:
-        kind, name = ("group", word[1:]) if word.startswith("@") else ("host", word)
-        more = f" and {len(known) - _MOST_KNOWN:,} more" if len(known) > _MOST_KNOWN else ""
-        return UsageError(
+        if found:
+            return found
+        listed, kind = sorted(known), "group" if name.startswith("@") else "host"
+        more = f" and {len(listed) - _MOST_KNOWN:,} more" if len(listed) > _MOST_KNOWN else ""
+        asked = f"{kind} '{visible(name.removeprefix('@'))}'"
+        raise UsageError(
             "UnknownHost",
-            what=f"no {kind} '{visible(name)}' in {visible(self.file.name)}{did_you_mean(word, known)}",
-            hint=f"known: {', '.join(known[:_MOST_KNOWN])}{more}" if known else None,
+            what=f"no {asked} in {visible(self.file.name)}{did_you_mean(name, listed)}",
+            hint=f"known: {', '.join(listed[:_MOST_KNOWN])}{more}" if listed else None,
         )
 
 
 _MOST_KNOWN = 40
-
-_SMALLEST_FLEET = r"""Add a host, which asks for its password and writes it: winhost host add USER@ADDRESS
-Or write one:
-  schema: winhost.fleet/1
-  hosts:
-    gpu-01:
-      address: gpu-01.example.com
-      transport:
-        user: EXAMPLE\svc-gpu
-        password: env:GPU01_PASSWORD"""
 
 
 def in_url(address: str) -> str:
@@ -192,23 +351,194 @@ def in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def find_fleet(path: Path | None) -> Path:
-    """The file that is named, else in WINHOST_FLEET, else ./fleet.yaml, else the user's own.
-
-    Raises UsageError: NoFleet.
-    """
-    named = path or os.environ.get("WINHOST_FLEET")
-    places = (Path(named),) if named else (Path("fleet.yaml"), config_folder() / "fleet.yaml")
-    if named and places[0].is_dir():
-        places = (places[0] / "fleet.yaml",)  # of a lab's folder
-    for place in places:
-        if place.exists():
-            return place
-    looked = ", then ".join(visible(str(path)) for path in places)
-    raise UsageError("NoFleet", what=f"no fleet.yaml: looked for {looked}", hint=_SMALLEST_FLEET)
+# ---- from the file to its hosts
 
 
-def config_folder() -> Path:
-    from platformdirs import user_config_path
+def load_fleet(path: Path) -> Fleet:
+    """Reads a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
+    loaded = load_placed(path, FleetFile, _disagreements)
+    hosts: list[AnyHost] = []
+    for name, options in loaded.value.hosts.items():
+        host = options or Host()
+        hosts.append(_linux(loaded, name, host) if host.kind == "linux" else _windows(loaded, name, host))
+    return Fleet(path, tuple(hosts))
 
-    return user_config_path("winhost", appauthor=False)
+
+def _inherited(
+    kind: type[_P], file: FleetFile, name: str, part: str, where: Callable[[Loc], str] = lambda loc: ""
+) -> _P:
+    """Find what is set for a part of a host: by itself, else by the first of its groups, else by the defaults."""
+    values: dict[str, Any] = {}
+    written_at: dict[str, str] = {}
+    host = file.hosts[name] or Host()
+    groups = ((("groups", group), file.groups.get(group)) for group in host.groups)
+    layers: Iterable[tuple[Loc, object]] = ((("hosts", name), host), *groups, (("defaults",), file.defaults))
+    for loc, layer in layers:
+        options: _Options | None = getattr(layer, part, None)
+        for key in options.model_fields_set - values.keys() if options else ():
+            values[key] = getattr(options, key)
+            written_at[key] = where((*loc, part, key))
+    return kind.model_construct({*values}, **values, written_at=written_at)
+
+
+_NETWORK_KEYS = {"kind", "tls", "port", "auth", "user", "password", "verify"}
+_DISTRO_KEYS = {"key", "passphrase", "user", "address", "port"}
+_SSHD_KEYS = {"user", "port", "host_key", "key", "passphrase", "agent", "password", "known_hosts", "jump"}
+_TIMEOUTS = {"connect_timeout", "operation_timeout", "call_timeout"}
+
+
+def _windows(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
+    address = host.address or name
+    transport = _transport(_inherited(Transport, loaded.value, name, "transport", loaded.where), address)
+    if isinstance(transport.verify, Path):
+        bundle = _beside(loaded, transport.verify)
+        heed_writers(bundle)
+        transport = transport.model_copy(update={"verify": bundle})
+    ssh = _inherited(Ssh, loaded.value, name, "ssh", loaded.where)
+    sftp = host.sftp
+    if sftp:
+        inherited: dict[str, Any] = {"address": address, "user": transport.user, **_timeouts(transport)}
+        if not _proves(sftp):
+            inherited["password"] = transport.password
+        sftp = _logon(loaded, sftp, loaded.where(("hosts", name, "sftp")), inherited)
+    given = None if ssh.model_fields_set.isdisjoint(_DISTRO_KEYS) else ssh
+    return host.model_copy(
+        update={"name": name, "address": address, "transport": transport, "ssh": given, "sftp": sftp}
+    )
+
+
+def _transport(given: Transport, address: str) -> Transport:
+    """The transport with its defaults, as far as they depend on others of its keys."""
+    if address.lower() == "localhost" and given.model_fields_set.isdisjoint(_NETWORK_KEYS):
+        given = given.with_unset(kind=WireKind.LOCAL)
+    auth = Auth.NTLM if given.kind is WireKind.WINRS else Auth.NEGOTIATE
+    return given.with_unset(port=5986 if given.tls else 5985, auth=auth)
+
+
+def _linux(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxHost:
+    linux = _inherited(LinuxHost, loaded.value, name, "ssh", loaded.where)
+    here = _is_here(host, name, linux)
+    unset = {key: loaded.where(("hosts", name, "ssh", key)) for key in ("key", "host_key", "sudo_password")}
+    user = getuser() if here else linux.user
+    linux = linux.model_copy(
+        update={
+            "name": name,
+            "address": host.address or name,
+            "groups": host.groups,
+            "here": here,
+            "user": user,
+            "sudo": user != "root" if linux.sudo is None else linux.sudo,
+            "known_hosts": _beside(loaded, linux.known_hosts),
+            "written_at": {**unset, **linux.written_at},
+        }
+    )
+    if linux.jump is None:
+        return linux
+    inherited = {"user": user, "known_hosts": linux.known_hosts, **_timeouts(linux)}
+    if not _proves(linux.jump):  # a password is never shown to both
+        inherited |= {"key": linux.key, "passphrase": linux.passphrase, "agent": linux.agent}
+    jump = _logon(loaded, linux.jump, linux.written_at["jump"], inherited)
+    return linux.model_copy(update={"jump": jump})
+
+
+def _logon(loaded: Loaded[FleetFile], logon: _L, at: str, inherited: Mapping[str, Any]) -> _L:
+    """The logon to a second sshd, with what it does not say itself. at: its position in the file."""
+    logon = logon.with_unset(**inherited)
+    known_hosts = _beside(loaded, logon.known_hosts)
+    return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
+
+
+def _timeouts(options: _Timeouts) -> dict[str, int]:
+    return {key: getattr(options, key) for key in _TIMEOUTS}
+
+
+def _is_here(host: Host, name: str, ssh: Ssh) -> bool:
+    """A Linux without SSH: the one that winhost runs on."""
+    return (host.address or name).lower() == "localhost" and ssh.model_fields_set.isdisjoint(_SSHD_KEYS)
+
+
+def _proves(logon: SharedLogon) -> bool:
+    """Tell whether a logon names something to show: a key, the agent, a password."""
+    return bool(logon.key or logon.agent or logon.password)
+
+
+def _beside(loaded: Loaded[FleetFile], path: Path) -> Path:
+    return loaded.path.absolute().parent / path.expanduser()
+
+
+# ---- faults that show only when parts of the file are seen together
+
+
+def _disagreements(file: FleetFile) -> Iterator[Mistake]:
+    first: dict[str, str] = {}
+    for name, options in file.hosts.items():
+        if (known := first.setdefault(name.lower(), name)) != name:
+            yield ("hosts", name), f"is the same name as '{known}': Windows names know no case"
+        host, ssh = options or Host(), _inherited(Ssh, file, name, "ssh")
+        if host.kind == "linux":
+            checks = _of_linux(name, host, ssh)
+        else:
+            checks = _of_windows(host.address or name, host, _inherited(Transport, file, name, "transport"), ssh)
+        for loc, message in checks:
+            yield ("hosts", name, *loc), message
+
+
+_Faults = Iterator[tuple[tuple[str, ...], str]]  # keys below a host, and what is wrong there
+
+
+def _of_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> _Faults:
+    """transport, ssh: with what is inherited."""
+    yield from _windows_logon(address, transport)
+    yield from _sftp_logon(host.sftp, transport) if host.sftp else ()
+    if transport.kind is WireKind.LOCAL:
+        if address.lower() != "localhost":
+            yield ("address",), "should be localhost: kind: local is the computer that winhost runs on"
+        for key in sorted(host.transport.model_fields_set & _NETWORK_KEYS - {"kind"}):
+            yield ("transport", key), "is for a host over the network: kind: local logs on nowhere"
+    if ssh.key is None and ssh.passphrase:  # of hosts with kind: linux, layers may say it
+        yield ("ssh", "key"), "is missing: the passphrase is that of a key"
+    for key in sorted(host.ssh.model_fields_set - _DISTRO_KEYS) if host.ssh else ():
+        yield ("ssh", key), "is for a host with kind: linux"  # Windows says where a distro is and what it shows
+
+
+def _sftp_logon(sftp: Login, transport: Transport) -> _Faults:
+    # The transport may name neither: the Windows session of this computer is no logon over SSH.
+    if not (sftp.user or transport.user):
+        yield ("sftp", "user"), "is missing: which account to log on with"
+    if not _proves(sftp) and transport.password is None:
+        yield ("sftp", "key"), "is missing: give it a key, agent: true, or a password"
+
+
+def _windows_logon(address: str, given: Transport) -> _Faults:
+    basic, winrs = given.auth is Auth.BASIC, given.kind is WireKind.WINRS
+    if basic and not given.tls and not _is_loopback(address):
+        message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
+        yield ("transport", "auth"), message
+    if winrs and given.auth is Auth.NEGOTIATE and "auth" in given.model_fields_set:
+        yield ("transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
+    for key in ("user", "password") if basic or winrs else ():  # neither can log on as the user of this computer
+        if key not in given.model_fields_set:
+            yield ("transport", key), f"is missing: {'basic' if basic else 'winrs'} needs it"
+
+
+def _of_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
+    """ssh: with what is inherited."""
+    for part in ("transport", "sftp"):
+        if part in host.model_fields_set:
+            yield (part,), "is for Windows: a host with kind: linux is reached by ssh alone"
+    if ssh.address:
+        yield ("ssh", "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
+    if not _is_here(host, name, ssh):
+        if not ssh.user:
+            yield ("ssh", "user"), "is missing: which account to log on with"
+        if not _proves(ssh):
+            yield ("ssh", "key"), "is missing: give it a key, agent: true, or a password"
+    if ssh.sudo is False and ssh.sudo_password:
+        yield ("ssh", "sudo_password"), "contradicts sudo: false"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"

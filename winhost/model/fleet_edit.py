@@ -11,8 +11,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
-from winhost.model.fleet import AnyHost, config_folder, find_fleet
-from winhost.model.fleetfile import FleetFile, load_fleet
+from winhost.model.fleet import AnyHost, FleetFile, load_fleet
+from winhost.model.fleet_path import config_folder, find_fleet
 from winhost.model.yamlfile import adapter
 
 _HEAD = "schema: winhost.fleet/1\nhosts:\n"

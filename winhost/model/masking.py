@@ -37,7 +37,7 @@ _KEPT = ("header", "cookie", "bearer", "url", "option", "named", "plain", "pem",
 
 
 def masked(text: str) -> str:
-    """The text with `***` in the place of each secret. What names it stays, so that a reader knows what was there."""
+    """The text with `***` for each secret. What names it stays, so that a reader knows what was there."""
     return _SECRETS.sub(_shown, text)
 
 

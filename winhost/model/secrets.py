@@ -61,6 +61,8 @@ class SecretRef:
     @classmethod
     def parse(cls, text: object) -> "SecretRef":
         """Raises ValueError without a word of the text, because it may be the password itself."""
+        if isinstance(text, cls):
+            return text
         scheme, colon, target = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not colon or scheme not in _SCHEMES:
             raise ValueError(f"is not a secret reference: write {_FORMS}")
@@ -88,9 +90,9 @@ class SecretRef:
             return False
 
     @property
-    def words(self) -> list[str]:
+    def command(self) -> list[str]:
         """The program and arguments of `cmd:`."""
-        return _words(self.target)
+        return _command(self.target)
 
     @property
     def written(self) -> str:
@@ -104,7 +106,7 @@ class SecretRef:
 
     def __str__(self) -> str:
         # The arguments of a program may themselves be telling, such as a token.
-        return f"cmd:{_words(self.target)[0]} …" if self.scheme == "cmd" else f"{self.scheme}:{self.target}"
+        return f"cmd:{_command(self.target)[0]} …" if self.scheme == "cmd" else f"{self.scheme}:{self.target}"
 
     def __repr__(self) -> str:
         return f"SecretRef({self})"
@@ -190,7 +192,7 @@ def _refuse_shared(ref: SecretRef, mode: int) -> None:
         raise ref.unreadable("others may open the file", f"chmod 600 {shlex.quote(ref.target)}")
 
 
-def _words(target: str) -> list[str]:
+def _command(target: str) -> list[str]:
     """Program and arguments. Raises ValueError."""
     if target.startswith("["):
         listed = json.loads(target)
@@ -207,29 +209,31 @@ def _words(target: str) -> list[str]:
 
 def _command_problem(target: str) -> str | None:
     try:
-        words = _words(target)
+        command = _command(target)
     except (ValueError, RecursionError):
-        words = []
-    runs = words and words[0] and all(word.isprintable() for word in words)
+        command = []
+    runs = command and command[0] and all(word.isprintable() for word in command)
     return None if runs else 'cmd: is followed by a program and its arguments, as words or as a JSON list ["…"]'
 
 
 def _read_command(ref: SecretRef) -> str:
     """The first line of what the program prints. What it says on stderr is dropped: it may hold the secret."""
-    words = _words(ref.target)
+    command = _command(ref.target)
     why = ""
     try:
         done = subprocess.run(  # noqa: S603 - the user's own program, no shell
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        why = f"{words[0]} did not end within {COMMAND_SECONDS} seconds"
+        why = f"{command[0]} did not end within {COMMAND_SECONDS} seconds"
     except OSError as error:
-        why = f"{words[0]} cannot be started ({error.strerror})"
+        why = f"{command[0]} cannot be started ({error.strerror})"
     if why:
         raise ref.unreadable(why)
     if done.returncode != 0:
-        raise ref.unreadable(f"{words[0]} ended with exit code {done.returncode}", "run it by hand to see what it says")
+        raise ref.unreadable(
+            f"{command[0]} ended with exit code {done.returncode}", "run it by hand to see what it says"
+        )
     return _text(ref, done.stdout.split(b"\n", 1)[0]).removesuffix("\r")
 
 

@@ -38,14 +38,14 @@ def refuse_other_kind(path: str, data: Any, schema: str, hint: str) -> None:
         )
 
 
-def refuse_other_version(place: str, data: Any) -> None:
-    """Raises UsageError (OtherVersion) for a document of another version. place: of its schema: `fleet.yaml:1`."""
+def refuse_other_version(position: str, data: Any) -> None:
+    """Raises UsageError (OtherVersion) for a document of another version. position: of its schema: `fleet.yaml:1`."""
     found = str(data.get("schema")) if isinstance(data, Mapping) else ""
     read = _BY_KIND.get(found.rpartition("/")[0])
     if read not in (None, found):
         raise UsageError(
             "OtherVersion",
-            what=f"{visible(place)}: schema is {visible(found)!r}, and this winhost reads {read!r}",
+            what=f"{visible(position)}: schema is {visible(found)!r}, and this winhost reads {read!r}",
             meaning="Fields may mean something else in another version, so none of them was read.",
             hint=READ[read],
         )

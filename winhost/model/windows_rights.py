@@ -60,16 +60,16 @@ def _writes(rights: str, kind: str) -> bool:
     return bool(words & {*re.findall("..", rights)})
 
 
-def places_on_windows(path: Path) -> Iterator[tuple[Path, Level, str]]:
+def judged_on_windows(path: Path) -> Iterator[tuple[Path, Level, str]]:
     """The file and its folder. Folders above need no look: what they pass on stands in the lists of these two."""
-    for place in (path, path.resolve(), path.resolve().parent):
+    for each in (path, path.resolve(), path.resolve().parent):
         try:
-            yield place, *judged_descriptor(*_descriptor(place), "folder" if place.is_dir() else "file")
+            yield each, *judged_descriptor(*_descriptor(each), "folder" if each.is_dir() else "file")
         except (OSError, AttributeError):
-            yield place, "UNTOLD", "does not tell who can write it"
+            yield each, "UNTOLD", "does not tell who can write it"
 
 
-def _descriptor(place: Path) -> tuple[str, str]:
+def _descriptor(path: Path) -> tuple[str, str]:
     """The security descriptor of a file in SDDL, and the SID of whoever runs winhost. Raises OSError."""
     import ctypes
 
@@ -86,9 +86,9 @@ def _descriptor(place: Path) -> tuple[str, str]:
         return said
 
     owner_and_list, needed = 1 | 4, ctypes.c_uint32()
-    advapi.GetFileSecurityW(str(place), owner_and_list, None, 0, ctypes.byref(needed))
+    advapi.GetFileSecurityW(str(path), owner_and_list, None, 0, ctypes.byref(needed))
     room = ctypes.create_string_buffer(needed.value)
-    done(advapi.GetFileSecurityW(str(place), owner_and_list, room, needed, ctypes.byref(needed)))
+    done(advapi.GetFileSecurityW(str(path), owner_and_list, room, needed, ctypes.byref(needed)))
     text = ctypes.c_wchar_p()
     convert = advapi.ConvertSecurityDescriptorToStringSecurityDescriptorW
     done(convert(room, 1, owner_and_list, ctypes.byref(text), None))

@@ -104,7 +104,7 @@ class Deploy(StrEnum):
 
 
 class Mirror(StrEnum):
-    """The means by which the KV cache is written through to a place outside of the engine."""
+    """The means by which the KV cache is written through to storage outside of the engine."""
 
     TIERS = "tiers"
     LMCACHE = "lmcache"

@@ -46,10 +46,14 @@ class Written:
         reference = handler(schema)
         found = handler.resolve_ref_schema(reference)
         found["description"] = cleandoc(cls.__doc__ or "")
-        for entry in found["properties"].values():
+        for entry in found.get("properties", {}).values():
             entry.pop("default", None)
         _describe(found["properties"], cls, Written)
         return reference
+
+
+class WrittenModel(Written, Closed):
+    """A mapping in a file that remembers which of its keys were given: `model_fields_set`."""
 
 
 def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
@@ -74,7 +78,9 @@ class _Omittable:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
         found: Any = handler(source)
-        return found["schema"] if found["type"] == "nullable" else found
+        if found["type"] != "nullable":
+            return found
+        return core_schema.json_or_python_schema(found["schema"], found)
 
 
 Omittable: TypeAlias = Annotated[T | None, _Omittable()]
@@ -84,7 +90,8 @@ class _NotWritten:
     """A field that winhost fills in. In a file it is an unknown key."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
-        return core_schema.no_info_plain_validator_function(self._refuse)
+        in_file = core_schema.no_info_plain_validator_function(self._refuse)
+        return core_schema.json_or_python_schema(in_file, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
         raise PydanticOmit

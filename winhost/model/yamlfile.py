@@ -30,7 +30,7 @@ from winhost.model.files import TooLarge, heed_writers, near_name, read_within
 from winhost.model.once import once
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
-from winhost.model.versions import refuse_other_version
+from winhost.model.versions import READ, refuse_other_kind, refuse_other_version
 from winhost.model.written import NOT_WRITTEN, Written, WrittenAs
 
 Loc: TypeAlias = tuple[str | int, ...]
@@ -79,7 +79,9 @@ def load(path: Path, model: type[Model]) -> Model:
 def load_placed(
     path: Path, model: type[Model], check: Callable[[Model], Iterable[Mistake]], made_by: str = ""
 ) -> Loaded[Model]:
-    """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults, OtherVersion).
+    """Reads a YAML file whose parts must also agree with each other.
+
+    Raises UsageError (FileFaults, WrongDocument, OtherVersion).
 
     `check` finds what a model alone cannot. In a file with other faults it checks what is left without them.
     made_by: how such a file is made, for somebody who has none.
@@ -87,7 +89,13 @@ def load_placed(
     document = _Document(str(path))
     data = document.read(_text(path, made_by))
     heed_writers(path, data)
-    refuse_other_version(f"{path}:{_nearest(document.positions, ('schema',)).line}", data)
+    if isinstance(data, dict) and str(data.get("schema")).startswith("winhost."):
+        place = f"{path}:{_nearest(document.positions, ('schema',)).line}"
+        for kind in model.__annotations__.values():
+            schema = next(iter(get_args(kind)), None)  # of `schema: Literal["winhost.fleet/1"]`
+            if isinstance(schema, str) and schema in READ:
+                refuse_other_kind(place, data, schema, READ[schema])
+        refuse_other_version(place, data)
     value, mistakes, more = _validated(json.dumps(data), data, model)
     checked = value if value is not None or more else _without(mistakes, data, model)
     if checked is not None:
@@ -263,18 +271,15 @@ class _Document:
     def read(self, text: str) -> object:
         """The data of the one document in the text. Raises UsageError (FileFaults) where the text cannot be parsed."""
         try:
-            self._refuse_control_characters(text)
+            if found := yaml.reader.Reader.NON_PRINTABLE.search(text):
+                *before, last = text[: found.start()].split("\n")
+                mark = yaml.Mark(self.file, found.start(), len(before), len(last), "", 0)
+                raise yaml.MarkedYAMLError(problem=f"found control character {visible(found[0])}", problem_mark=mark)
             self._events = iter(yaml.parse(text, Loader=_PARSER))
             return self._only_document()
         except yaml.YAMLError as error:
             fault = _syntax_fault(self.file, error)
         raise file_faults([fault])
-
-    def _refuse_control_characters(self, text: str) -> None:
-        if found := yaml.reader.Reader.NON_PRINTABLE.search(text):
-            *before, last = text[: found.start()].split("\n")
-            mark = yaml.Mark(self.file, found.start(), len(before), len(last), "", 0)
-            raise yaml.MarkedYAMLError(problem=f"found control character {visible(found[0])}", problem_mark=mark)
 
     def _only_document(self) -> object:
         next(self._events)  # start of stream
@@ -410,7 +415,11 @@ def _mistake(several: Sequence[ErrorDetails], data: object, model: type[Any]) ->
     detail = several[0]
     loc = _written(detail["loc"], data)
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
+        known = [name for kind in kinds_at(model, loc[:-1]) for name, _ in _fields(kind)]
+        nearest = did_you_mean(str(loc[-1]), known)
+        if nearest or not known:
+            return loc, f"unknown key{nearest or '; nothing is known here'}"
+        return loc, f"unknown key; known here: {', '.join(known)}"
     if detail["type"] == "missing":
         loc = (*loc, detail["loc"][-1])
     elif detail["input"] is None and any(map(_is_written, kinds_at(model, loc[:-1]))):
@@ -428,11 +437,11 @@ def _mistake(several: Sequence[ErrorDetails], data: object, model: type[Any]) ->
 
 def _near_choice(several: Sequence[ErrorDetails]) -> str:
     """The word that was meant, where there is more to choose from than one."""
-    words = [
+    choices = [
         word for each in several for word in re.findall(r"'([^']+)'", str(each.get("ctx", {}).get("expected", "")))
     ]
     given = several[0]["input"]
-    return did_you_mean(given, words) if isinstance(given, str) and len(words) + len(several) > 2 else ""
+    return did_you_mean(given, choices) if isinstance(given, str) and len(choices) + len(several) > 2 else ""
 
 
 def _written(loc: Loc, data: Any) -> Loc:
@@ -454,13 +463,6 @@ def _not_this(value: object) -> str:
 def _short(text: str) -> str:
     shown = visible(text[: _LONGEST + 1])
     return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
-
-
-def _unknown_key(key: str, known: list[str]) -> str:
-    nearest = did_you_mean(key, known)
-    if nearest or not known:
-        return f"unknown key{nearest or '; nothing is known here'}"
-    return f"unknown key; known here: {', '.join(known)}"
 
 
 def _without(mistakes: Iterable[Mistake], data: object, model: type[Model]) -> Model | None:
@@ -528,10 +530,6 @@ def _is_secret(kind: object) -> bool:
     return kind is SecretRef or any(map(_is_secret, get_args(kind)))
 
 
-def _keys(kinds: Iterable[object]) -> list[str]:
-    return [name for kind in kinds for name, _ in _fields(kind)]
-
-
 def _is_written(kind: object) -> bool:
     return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, Written)
 
@@ -539,7 +537,8 @@ def _is_written(kind: object) -> bool:
 def _fields(kind: object) -> Iterator[tuple[str, Any]]:
     """The keys that a file may have there, each with its annotation."""
     if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
-        yield from ((info.alias or name, info.annotation) for name, info in kind.model_fields.items())
+        known = kind.model_fields.items()
+        yield from ((info.alias or name, info.annotation) for name, info in known if NOT_WRITTEN not in info.metadata)
     elif _is_written(kind):
         for each in fields(cast(Any, kind)):
             if NOT_WRITTEN not in getattr(each.type, "__metadata__", ()):

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HubRepository
+from winhost.hub.repositories import HubRepository
 from winhost.images.download import RemoteImage, download
 from winhost.images.guest_disk import Tell
 from winhost.images.image_archive import archive_name, archive_size, write_archive
@@ -89,12 +89,14 @@ class Collection:
         for model in wanted:
             self._model(model)
         if guest:
-            self._guest(guest)
+            to = self._folder / "images"
+            path = download(guest, to, lambda done, whole: self._tell("image of the guest", done, whole))
+            self._copied(path, path.stat().st_size, guest.sha256)
 
     def _check_room(self, images: list[Resolved], models: list[WantedModel], guest: RemoteImage | None) -> None:
         needed = sum(self._lacking(self._archive(each), archive_size(each)) for each in images)
         for model in models:
-            needed += sum(self._lacking(self._place(model, file), file.bytes) for file in _files(model))
+            needed += sum(self._lacking(self._path(model, file), file.bytes) for file in _files(model))
         if guest:  # as `download` names them
             image = self._folder / "images" / f"{guest.sha256}.img"
             needed += self._lacking(image, guest.bytes or 0, image.with_suffix(".part"))
@@ -152,7 +154,7 @@ class Collection:
         name = "--".join(urlsplit(model.source).path.strip("/").split("/")[-2:])
         return self._folder / "models" / re.sub(r"[^A-Za-z0-9._-]", "-", name) / model.revision
 
-    def _place(self, model: WantedModel, file: "_File") -> Path:
+    def _path(self, model: WantedModel, file: "_File") -> Path:
         return self._model_folder(model).joinpath(*PurePosixPath(file.path).parts)
 
     def _model(self, model: WantedModel) -> None:
@@ -160,7 +162,7 @@ class Collection:
         files = list(_files(model))
         whole, done = sum(file.bytes for file in files), 0
         for file in files:
-            path = self._place(model, file)
+            path = self._path(model, file)
             path.parent.mkdir(parents=True, exist_ok=True)
             if not (path.is_file() and file.is_in(path)):
                 self._bring(from_byte, file, path, name, done, whole)
@@ -225,20 +227,8 @@ class Collection:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _File("sha256", package.sha256, package.bytes, path.name)
         if not (path.is_file() and file.is_in(path)):
-
-            def from_byte(_: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:
-                return opened(package.url, headers={"Range": f"bytes={at}-"} if at else {})
-
-            self._bring(from_byte, file, path, package.name, 0, package.bytes)
+            self._bring(lambda _, at: _from_byte(package.url, at), file, path, package.name, 0, package.bytes)
         self._copied(path, package.bytes, package.sha256)
-
-    # ---- the guest
-
-    def _guest(self, guest: RemoteImage) -> None:
-        path = download(
-            guest, self._folder / "images", lambda done, whole: self._tell("image of the guest", done, whole)
-        )
-        self._copied(path, path.stat().st_size, guest.sha256)
 
     def _copied(self, path: Path, size: Bytes, sha256: str) -> Copied:
         copied = Copied(path.relative_to(self._folder).as_posix(), size, sha256)
@@ -279,15 +269,17 @@ def _files(model: WantedModel) -> Iterator[_File]:
 
 def _opener(model: WantedModel) -> tuple[str, FromByte]:
     if model.revision is None:
-        return urlsplit(model.source).netloc, lambda path, at: opened(
-            f"{model.source}/{quote(path)}", headers={"Range": f"bytes={at}-"} if at else {}
-        )
+        return urlsplit(model.source).netloc, lambda path, at: _from_byte(f"{model.source}/{quote(path)}", at)
     parts = urlsplit(model.source)
     *below, organization, name = ["", *parts.path.strip("/").split("/")]  # an address ends with ORG/NAME
     hub = f"{parts.scheme}://{parts.netloc}{''.join(f'/{each}' for each in below if each)}"
     token = SecretRef.parse(model.token).resolve() if model.token else None
     full = f"{organization}/{name}".strip("/")
     return full, HubRepository(full, model.revision, hub, token).from_byte
+
+
+def _from_byte(url: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:
+    return opened(url, headers={"Range": f"bytes={at}-"} if at else {})
 
 
 def _part(path: Path) -> Path:

@@ -22,8 +22,14 @@ _RELEASE: Bytes = 16 * MiB
 _LIST: Bytes = 128 * MiB
 _UNPACKED: Bytes = 1024 * MiB
 _SUM = re.compile(r" ([0-9a-f]{64}) +([0-9]{1,12}) (\S+)")
-_FIELDS = ("Package", "Version", "Architecture", "Filename", "Size", "SHA256")
-_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9._+~%:/-]{1,400}\.deb")
+_FIELDS = {  # with their usual form, because they become the name of a file
+    "Package": r"[a-z0-9][a-z0-9+.-]{0,100}",
+    "Version": r"[A-Za-z0-9.+:~-]{1,100}",
+    "Architecture": r"[a-z0-9-]{1,20}",
+    "Filename": r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9._+~%:/-]{1,400}\.deb",
+    "Size": r"[0-9]{1,12}",
+    "SHA256": r"[0-9a-f]{64}",
+}
 _KEYS = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----.*?-----END PGP PUBLIC KEY BLOCK-----\n", re.DOTALL)
 
 
@@ -143,30 +149,14 @@ def _packages(source: PackageSource, path: str, data: bytes) -> Iterator[Package
     except (OSError, lzma.LZMAError, EOFError, ValueError) as error:
         raise _not_theirs(source, f"{path} cannot be read: {error}") from None
     for stanza in text.split("\n\n"):
-        lines = [
-            line.split(": ", 1) for line in stanza.splitlines() if line.partition(": ")[0] in _FIELDS and ": " in line
-        ]
-        found = dict(lines)
-        if found.keys() == {*_FIELDS} and _is_usable(found):
-            at = found["Filename"].removeprefix("./")
+        fields = (line.partition(": ") for line in stanza.splitlines())
+        found = {name: value for name, separator, value in fields if name in _FIELDS and separator}
+        at = found["Filename"] = found.get("Filename", "").removeprefix("./")
+        if found.keys() == _FIELDS.keys() and all(re.fullmatch(_FIELDS[name], found[name]) for name in _FIELDS):
             base = source.base.rstrip("/") if not source.suite.endswith("/") else source.folder
             machine, version = found["Architecture"], found["Version"]
             size = int(found["Size"])
             yield PackageFile(found["Package"], version, machine, f"{base}/{at}", at, found["SHA256"], size)
-
-
-def _is_usable(found: dict[str, str]) -> bool:
-    """Tell whether the fields that become the name of a file have their usual form."""
-    return all(
-        re.fullmatch(form, found[name])
-        for name, form in (
-            ("Package", r"[a-z0-9][a-z0-9+.-]{0,100}"),
-            ("Version", r"[A-Za-z0-9.+:~-]{1,100}"),
-            ("Architecture", r"[a-z0-9-]{1,20}"),
-            ("Size", r"[0-9]{1,12}"),
-            ("SHA256", r"[0-9a-f]{64}"),
-        )
-    ) and bool(_PATH.fullmatch(found["Filename"].removeprefix("./")))
 
 
 def _unpacked(path: str, data: bytes) -> bytes:

@@ -46,7 +46,7 @@ class Gap:
     size: Bytes
 
 
-def place_of(facts: HostFacts, name: str) -> str | None:
+def made_on(facts: HostFacts, name: str) -> str | None:
     """The disk, by the GUID of its table, on which winhost made a partition of this name, or began to."""
     made = if_known(lambda: facts.of(OwnPartition, {"name": name}))
     return made.disk if made is not None and made.made is not False else None
@@ -182,21 +182,19 @@ def efi_partition_full(facts: HostFacts) -> str | None:
 
 
 UNFIT: Sequence[Question] = (dynamic_disk, several_efi_partitions, efi_partition_full)
-
-
 _BESIDE = "Or go beside Windows: --set disk=windows."
 
 
 def gets_own_disk(facts: HostFacts) -> bool:
     """Tell whether Ubuntu has a disk of its own, or gets one by default. Raises MissingFact."""
-    return begun_disk(facts) is not None or (place_of(facts, LINUX_PARTITION) is None and bool(empty_disks(facts)))
+    return begun_disk(facts) is not None or (made_on(facts, LINUX_PARTITION) is None and bool(empty_disks(facts)))
 
 
 def begun_disk(facts: HostFacts) -> Disk | None:
-    """The disk of its own on which winhost has begun with a place for Ubuntu: it is not empty any more. Raises
+    """The disk of its own on which winhost has begun to make partitions for Ubuntu: it is not empty any more. Raises
     MissingFact.
     """
-    efi, linux = place_of(facts, OWN_EFI), place_of(facts, LINUX_PARTITION)
+    efi, linux = made_on(facts, OWN_EFI), made_on(facts, LINUX_PARTITION)
     if efi is None or linux not in (None, efi):
         return None
     return next((each.state for each in facts.all(Disk) if each.state.guid == efi), None)
@@ -205,7 +203,11 @@ def begun_disk(facts: HostFacts) -> Disk | None:
 def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
     """Choose the disk; None for that of Windows. asked: auto, windows, or a GUID. Raises Refusal, MissingFact."""
     if asked == "windows":
-        _refuse_unfit(facts)
+        # The rules ask this only where Ubuntu would get no other disk.
+        observed = [seen for question in UNFIT if (seen := question(facts))]
+        if observed:
+            hint = "Leave out --set disk=windows, and Ubuntu gets the empty disk."
+            raise Refusal("disk.windows-unfit", "; ".join(observed), hint)
         return None
     begun = begun_disk(facts)
     if begun is not None and asked not in ("auto", begun.guid):
@@ -225,14 +227,6 @@ def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
             f"Initialize-Disk -Number {empty[-1].number} -PartitionStyle GPT. {_BESIDE}",
         )
     return tabled[-1] if tabled else None
-
-
-def _refuse_unfit(facts: HostFacts) -> None:
-    """The rules ask this only where Ubuntu would get no other disk. Raises Refusal."""
-    observed = [seen for question in UNFIT if (seen := question(facts))]
-    if observed:
-        hint = "Leave out --set disk=windows, and Ubuntu gets the empty disk."
-        raise Refusal("disk.windows-unfit", "; ".join(observed), hint)
 
 
 def _named(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
@@ -256,17 +250,15 @@ def _named(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
 def refuse_full(facts: HostFacts, desired: Iterable[DesiredResource]) -> None:
     """Right before it formats, the host looks again at what facts do not show. Raises Refusal."""
     for each in desired:
-        if each.resource == DataDisk.resource_type.name:
-            with suppress(MissingFact):
-                _refuse(facts.of(DataDisk, each.key), each)
-
-
-def _refuse(found: DataDisk | None, each: DesiredResource) -> None:
-    if found is None or all(getattr(found, name) == value for name, value in each.desired.items()):
-        return
-    if found.holds:
-        raise Refusal(
-            "disk.not-empty",
-            visible(f"{each.title}: {found.disk} is not empty: {'; '.join(found.holds)}."),
-            "Name another disk. What is surely nobody's, empty yourself: wipefs --all, then blkdiscard.",
-        )
+        if each.resource != DataDisk.resource_type.name:
+            continue
+        with suppress(MissingFact):
+            found = facts.of(DataDisk, each.key)
+            if found is None or all(getattr(found, name) == value for name, value in each.desired.items()):
+                continue
+            if found.holds:
+                raise Refusal(
+                    "disk.not-empty",
+                    visible(f"{each.title}: {found.disk} is not empty: {'; '.join(found.holds)}."),
+                    "Name another disk. What is surely nobody's, empty yourself: wipefs --all, then blkdiscard.",
+                )

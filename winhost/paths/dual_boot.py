@@ -28,7 +28,7 @@ from winhost.paths.disks import (
 )
 from winhost.paths.linux import ContainersInside, LinuxDecisions, LinuxSettings, ListOf
 from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
-from winhost.paths.setting_values import OfOneHost, matching
+from winhost.paths.setting_values import OfOneHost, matching, whole_size
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disks import (
     EFI,
@@ -50,21 +50,16 @@ Proof = Literal["active-directory", "entra", "typed"]
 _LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
 
 
-def _linux_size(text: str) -> str:
-    if text != "auto" and (parse_size(text) < LEAST_FOR_LINUX or parse_size(text) % MiB):
-        raise ValueError(f"should be auto, or a size in whole MiB of {size(LEAST_FOR_LINUX)} at least")
-    return text
-
-
-def _staging_size(text: str) -> str:
-    if text != "none" and (not _LEAST_STAGING <= parse_size(text) <= _MOST_STAGING or parse_size(text) % MiB):
-        raise ValueError(f"should be none, or a size in whole MiB from {size(_LEAST_STAGING)} to {size(_MOST_STAGING)}")
-    return text
-
-
-def _reference(text: str) -> str:
-    SecretRef.parse(text)
-    return text
+_LINUX_SIZE = whole_size(
+    f"auto, or a size in whole MiB of {size(LEAST_FOR_LINUX)} at least", MiB, LEAST_FOR_LINUX, word="auto"
+)
+_STAGING_SIZE = whole_size(
+    f"none, or a size in whole MiB from {size(_LEAST_STAGING)} to {size(_MOST_STAGING)}",
+    MiB,
+    _LEAST_STAGING,
+    _MOST_STAGING,
+    "none",
+)
 
 
 class KeyProof(Closed):
@@ -74,7 +69,7 @@ class KeyProof(Closed):
     """active-directory, entra: the directory takes each key once more, and says so. typed: you know the last six digits
     of the recovery key of the Windows volume; they are compared on the host, and stored nowhere.
     """
-    last_group: Annotated[str, AfterValidator(_reference)] | None = None
+    last_group: Annotated[str, AfterValidator(lambda text: SecretRef.parse(text).written)] | None = None
     """The proof typed takes a secret reference to those six digits, as env:LAST_GROUP or file:/run/secrets/group."""
 
     @model_validator(mode="after")
@@ -95,11 +90,11 @@ class DualBootSettings(Closed):
     """The disk for Ubuntu. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else
     that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect HOST -o wide` shows it.
     """
-    linux: Annotated[str, AfterValidator(_linux_size)] = "auto"
+    linux: Annotated[str, _LINUX_SIZE] = "auto"
     """The size of Ubuntu's partition. auto: all of a disk of its own; of that of Windows half of what is there for it,
     and 64 GiB at least.
     """
-    staging: Annotated[str, AfterValidator(_staging_size)] = "none"
+    staging: Annotated[str, _STAGING_SIZE] = "none"
     """The size of a partition for the installer, which comes with a boot entry, where the host has no virtual media and
     nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind.
     """
@@ -132,7 +127,7 @@ Item = Mapping[str, Json]
 
 
 @dataclass(frozen=True)
-class Places:
+class Layout:
     """The new partitions, in bytes: Ubuntu's at offset, the installer's behind it, and in front an EFI system partition
     where the disk is not that of Windows. shrink_to: the size that Windows gets; None where it stays.
     """
@@ -183,7 +178,7 @@ class DualBootDecisions(ContainersInside):
         return tuple({**_drive(each.key["volume"]), "restarts": RESTARTS} for each in system)
 
     @cached_property
-    def places(self) -> Places:
+    def layout(self) -> Layout:
         """The partitions as they are if they were made already; else on a disk of their own, in free space, or at the
         end of Windows. Raises Refusal.
         """
@@ -193,16 +188,16 @@ class DualBootDecisions(ContainersInside):
             if staged is None and self._staging:
                 self._refuse_taken(made.disk, made.offset + made.size)
             sizes = (staged and staged.size) or self._staging, efi.size if efi and efi.size and its_own else 0
-            return Places(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
+            return Layout(made.disk, made.offset, made.size, sizes[0], efi=sizes[1])
         other = chosen_disk(self._facts, self._settings.disk)
         if other is not None:
             return self._on_its_own(other, efi)
         gap = largest_gap(self._facts)
         if gap is not None and gap.size >= self._needed(gap.size):
-            return Places(gap.disk, gap.offset, self._linux(gap.size), self._staging)
+            return Layout(gap.disk, gap.offset, self._linux(gap.size), self._staging)
         return self._behind_windows()
 
-    def _on_its_own(self, disk: Disk, efi: OwnPartition | None) -> Places:
+    def _on_its_own(self, disk: Disk, efi: OwnPartition | None) -> Layout:
         """efi: its EFI system partition, where an earlier run made that, or noted that it would."""
         at = efi.offset + EFI_SIZE if efi is not None and efi.disk == disk.guid and efi.offset else None
         found = [gap for gap in gaps(self._facts, disk) if at is None or gap.offset <= at < gap.offset + gap.size]
@@ -216,7 +211,7 @@ class DualBootDecisions(ContainersInside):
                 f"{disk.model} has {about(room)} for Ubuntu, and {about(max(linux, LEAST_FOR_LINUX))} are wanted",
                 "Plan a smaller partition with --set linux=SIZE, or go beside Windows with --set disk=windows.",
             )
-        return Places(gap.disk, begin, linux, self._staging, efi=EFI_SIZE)
+        return Layout(gap.disk, begin, linux, self._staging, efi=EFI_SIZE)
 
     def _refuse_taken(self, guid: str, end: Bytes) -> None:
         """Raises Refusal where the installer's partition would not fit behind that of Ubuntu, which ends there."""
@@ -229,7 +224,7 @@ class DualBootDecisions(ContainersInside):
                 "Undo that first (winhost rollback RUN), and plan both at once.",
             )
 
-    def _behind_windows(self) -> Places:
+    def _behind_windows(self) -> Layout:
         room = can_give(self._facts)
         windows = windows_partition(self._facts)
         if windows is None or windows.state.disk is None or room < self._needed(room):
@@ -242,7 +237,7 @@ class DualBootDecisions(ContainersInside):
         state = windows.state
         # Its end on a whole MiB, so that what follows begins on one.
         end = (state.offset + state.size) // MiB * MiB - self._linux(room) - self._staging
-        return Places(windows.state.disk, end, self._linux(room), self._staging, end - state.offset)
+        return Layout(windows.state.disk, end, self._linux(room), self._staging, end - state.offset)
 
     @property
     def _staging(self) -> Bytes:
@@ -266,8 +261,8 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def shrunk(self) -> tuple[Item, ...]:
-        """Windows, where it has to give something."""
-        windows, size = windows_partition(self._facts), self.places.shrink_to
+        """The partition of Windows, if it has to give something."""
+        windows, size = windows_partition(self._facts), self.layout.shrink_to
         if windows is None or size is None:
             return ()
         given = about(windows.state.size - size)
@@ -275,23 +270,21 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def partitions(self) -> tuple[Item, ...]:
-        """Ubuntu's, and the one of its installer behind it."""
-        places = self.places
-        common = {"disk": places.disk, "model": self._named(places.disk)}
-        linux = {"name": LINUX_PARTITION, "offset": places.offset, "size": places.linux, "label": self._label}
-        staging = {"name": STAGING, "offset": places.offset + places.linux, "size": places.staging}
+        """Ubuntu's partition, its EFI system partition on a disk of its own, and that of the installer."""
+        layout = self.layout
+        disks = [each.state for each in self._facts.all(Disk) if each.state.guid == layout.disk]
+        # By the model and by what tells it from another disk of the same model.
+        named = (f"{each.model} ({_WITH if each.boot else _WITHOUT})" for each in disks)
+        common = {"disk": layout.disk, "model": next(named, "its disk")}
+        linux = {"name": LINUX_PARTITION, "offset": layout.offset, "size": layout.linux, "label": self._label}
+        staging = {"name": STAGING, "offset": layout.offset + layout.linux, "size": layout.staging}
         wanted = [{**linux, "title": "Ubuntu's partition", **common}]
-        if places.efi:
-            efi = {"name": OWN_EFI, "offset": places.offset - places.efi, "size": places.efi}
+        if layout.efi:
+            efi = {"name": OWN_EFI, "offset": layout.offset - layout.efi, "size": layout.efi}
             wanted.insert(0, {**efi, "label": _LABEL_OF_FAT, "title": "Ubuntu's EFI system partition", **common})
-        if places.staging:
+        if layout.staging:
             wanted.append({**staging, "label": _LABEL_OF_FAT, "title": "The installer's partition", **common})
         return tuple(wanted)
-
-    def _named(self, guid: str) -> str:
-        """Name a disk by its model and by what tells it from another of the same model."""
-        disks = [each.state for each in self._facts.all(Disk) if each.state.guid == guid]
-        return next((f"{each.model} ({_WITH if each.boot else _WITHOUT})" for each in disks), "its disk")
 
     @property
     def _label(self) -> str:
@@ -299,7 +292,7 @@ class DualBootDecisions(ContainersInside):
         made = self._made(LINUX_PARTITION)
         if made is not None and made.label:
             return made.label
-        told = f"{self._facts.machine_id} {self.places.disk} {self.places.offset} {self.places.linux}"
+        told = f"{self._facts.machine_id} {self.layout.disk} {self.layout.offset} {self.layout.linux}"
         return f"WINHOST-{sha256(told.encode()).hexdigest()[:8]}"
 
     @property
@@ -309,14 +302,14 @@ class DualBootDecisions(ContainersInside):
         """
         own = self._made(OWN_EFI)
         of_windows = [each for each in self._facts.all(Partition) if starts_windows(each.state)]
-        of_ubuntu = [each for each in on_disk(self._facts, self.places.disk) if each.state.type == EFI]
+        of_ubuntu = [each for each in on_disk(self._facts, self.layout.disk) if each.state.type == EFI]
         guids = dict.fromkeys(each.key["partition"] for each in of_windows + of_ubuntu)
         return tuple({"partition": each} for each in guids if own is None or each != own.partition)
 
     @property
     def entries(self) -> tuple[Item, ...]:
         """A boot entry for the installer, once its partition has a GUID. Raises MissingFact before."""
-        if not self.places.staging:
+        if not self.layout.staging:
             return ()
         return ({"name": "installer", "partition": self._staged, "path": LOADER},)
 

@@ -1,10 +1,8 @@
 """An Ubuntu that winhost installs beside Windows: what is wanted of it, and how far it is."""
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping
 from functools import cached_property
-from gzip import compress
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, model_validator
@@ -19,14 +17,11 @@ from winhost.autoinstall.facts_manifest import (
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
 from winhost.autoinstall.medium_files import before_settings
 from winhost.core.answers import Json, MissingFact, Unavailable, if_available
-from winhost.images.cloud_images import is_address
-from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease, is_address
 from winhost.model.once import once
 from winhost.model.reason import Refusal
 from winhost.paths.linux import ContainersInside, DriverChoice, LinuxDecisions, LinuxSettings, wanted_driver
-from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
+from winhost.paths.setting_values import DHCP, OfOneHost, OwnAddress, Sha256, Upload, matching, packed, public_key
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.linux.system import ShownGpus
@@ -39,11 +34,6 @@ UBUNTU = "ubuntu"  # the name of its installer among the resources
 AUTO = "auto"
 
 Item = Mapping[str, Json]
-
-
-def _release(version: str) -> str:
-    """Raises UsageError (NoSuchMedia), RefusedError (MediaTooOld)."""
-    return InstallerRelease(version).version
 
 
 class NewUbuntu(OwnAddress):
@@ -64,7 +54,7 @@ class NewUbuntu(OwnAddress):
         str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address"), OfOneHost("MAC address")
     ] = AUTO
     """The MAC address of its network card. auto: the one over which Windows is reached."""
-    installer: Annotated[str, AfterValidator(_release)] = "24.04.4"
+    installer: Annotated[str, AfterValidator(lambda version: InstallerRelease(version).version)] = "24.04.4"
     """The point release of Ubuntu Server."""
     mirror: str = MEDIA_MIRROR
     """The source of Ubuntu's releases: an address that the host can reach, or a folder with a copy."""
@@ -97,7 +87,7 @@ class NewUbuntu(OwnAddress):
         name = self.release.image
         if self.sha256 is None:
             raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
-        source = self.release.place(name) if is_address(self.mirror) else f"./{name}"
+        source = self.release.source(name) if is_address(self.mirror) else f"./{name}"
         return {"sha256": self.sha256, "name": name, "source": source, "title": f"Installer of Ubuntu {self.installer}"}
 
 
@@ -128,7 +118,7 @@ class UbuntuDecisions(ContainersInside):
                 "name": UBUNTU,
                 "partition": partition,
                 "image": f"{image['sha256']}-{image['name']}",
-                "files": _packed(plan.system.kernel_words, str(esp)),
+                "files": _files(plan.system.kernel_words, str(esp)),
                 "user": self._asked.user,
                 "address": str(address.interface) if address else None,
             },
@@ -245,8 +235,7 @@ class UbuntuDecisions(ContainersInside):
 
 
 @once
-def _packed(words: str | None, esp: str) -> str:
+def _files(words: str | None, esp: str) -> str:
     """Pack the files that winhost adds to the installer's for the PowerShell script that writes them."""
     texts = {path: data.decode("utf-8") for path, data in before_settings(words, esp).items()}
-    packed = json.dumps(texts, sort_keys=True).encode("ascii")
-    return b64encode(compress(packed, 9, mtime=0)).decode("ascii")
+    return packed(json.dumps(texts, sort_keys=True).encode("ascii"))

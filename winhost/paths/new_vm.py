@@ -1,7 +1,7 @@
 """A VM that winhost makes: its image, its NUMA nodes and its sizes."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated
@@ -10,16 +10,16 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable, if_known
 from winhost.hardware.host_gpus import gpu_label
-from winhost.images.cloud_images import MIRROR, is_address, known_images, refuse_by_name
-from winhost.images.cloud_images import NAME as CLOUD_IMAGE
+from winhost.images.ubuntu_releases import MIRROR, is_address, known_images, refuse_by_name
+from winhost.images.ubuntu_releases import NAME as CLOUD_IMAGE
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.model.written import Closed
-from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device
+from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device, whole_size
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
-from winhost.paths.wsl2_settings import File
+from winhost.paths.wsl2 import File
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.disks import StagedFile
 from winhost.resources.windows.read_only import Processor, Vm
@@ -102,40 +102,28 @@ def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: in
     """
     with suppress(MissingFact):
         sockets = facts.all(Processor)
-        if len(sockets) > 1:
-            told = [f"The host has {len(sockets)} sockets.", *_places(gpus)]
-            told += [*_spans_memory(facts, len(sockets), memory), *_spans_processors(sockets, cpus)]
-            yield Caution(
-                "vm.numa",
-                Severity.UNVERIFIED,
-                " ".join(told) + " On which of them the VM runs, and whether its guest sees the NUMA node of its GPUs, "
-                "Hyper-V decides; nobody has verified it.",
-            )
-
-
-def _places(gpus: Iterable[Gpu]) -> Iterator[str]:
-    nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
-    for node in sorted({*nodes.values()}):
-        yield f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}."
+        if len(sockets) < 2:
+            return
+        told = [f"The host has {len(sockets)} sockets."]
+        nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
+        for node in sorted({*nodes.values()}):
+            told.append(f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}.")
+        share = if_known(lambda: facts.memory.total // len(sockets))  # as if each socket had as much as the others
+        if share is not None and memory > share:
+            told.append(f"The {size(memory)} of the VM are more than the {about(share)} of one, so they span several.")
+        most = if_known(lambda: max(socket.state.threads for socket in sockets))
+        if most is not None and cpus > most:
+            told.append(f"Its {cpus} processors are more than the {most} of one, so they span several.")
+        yield Caution(
+            "vm.numa",
+            Severity.UNVERIFIED,
+            " ".join(told) + " On which of them the VM runs, and whether its guest sees the NUMA node of its GPUs, "
+            "Hyper-V decides; nobody has verified it.",
+        )
 
 
 def _node(gpu: Gpu) -> int | None:
     return if_known(lambda: gpu.pci.state.numa)
-
-
-def _spans_memory(facts: HostFacts, sockets: int, memory: Bytes) -> Iterator[str]:
-    """Each socket is taken to have as much memory as the others."""
-    with suppress(MissingFact):
-        share = facts.memory.total // sockets
-        if memory > share:
-            yield f"The {size(memory)} of the VM are more than the {about(share)} of one, so they span several."
-
-
-def _spans_processors(sockets: Sequence[Instance[Processor]], cpus: int) -> Iterator[str]:
-    with suppress(MissingFact):
-        most = max(socket.state.threads for socket in sockets)
-        if cpus > most:
-            yield f"Its {cpus} processors are more than the {most} of one, so they span several."
 
 
 # ---- settings and decisions
@@ -144,16 +132,6 @@ def _spans_processors(sockets: Sequence[Instance[Processor]], cpus: int) -> Iter
 FETCHED = "http"
 _HOST_RESERVE = 2 * GiB  # as a rule of the verdict on a VM has it
 _LEAST_MEMORY, _LEAST_DISK = GiB, 4 * GiB
-
-
-def _whole_size(step: Bytes, least: Bytes) -> AfterValidator:
-    def check(text: str) -> str:
-        found = parse_size(text)
-        if found % step or found < least:
-            raise ValueError(f"should be {size(least)} at least, in steps of {size(step)}")
-        return text
-
-    return AfterValidator(check)
 
 
 class NewVm(VmNetworkSettings):
@@ -168,9 +146,11 @@ class NewVm(VmNetworkSettings):
     """The name of the VM and of the folder of its disk. No VM may have it yet."""
     cpus: Annotated[int, Field(strict=True, ge=1, le=2048)]
     """Virtual processors."""
-    memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)]
+    memory: Annotated[
+        str, whole_size(f"{size(_LEAST_MEMORY)} at least, in steps of {size(2 * MiB)}", 2 * MiB, _LEAST_MEMORY)
+    ]
     """Static: all of it is pinned while the VM runs."""
-    disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)]
+    disk: Annotated[str, whole_size(f"{size(_LEAST_DISK)} at least, in steps of {size(MiB)}", MiB, _LEAST_DISK)]
     """The size of its disk as the guest sees it. The file grows up to that, and the volume must have room for all of
     it.
     """

@@ -1,7 +1,7 @@
 """Playbooks: which resources a path wants, in YAML. Values come from the path's decisions, order comes from needs."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -31,14 +31,10 @@ def settable() -> tuple[str, ...]:
     return tuple(sorted(name for name, resource in RESOURCE_TYPES.items() if resource.sets))
 
 
-def _with_settable(schema: dict[str, Any]) -> None:
-    schema["enum"] = [*settable()]
-
-
 class PlaybookResource(Closed):
     """One resource that the path wants, or one for each of a list."""
 
-    resource: str = Field(json_schema_extra=_with_settable)
+    resource: str = Field(json_schema_extra=lambda schema: schema.update(enum=[*settable()]))
     """A resource that can be set."""
     title: str
     """The title in the plan's table; may hold ${references}."""
@@ -168,26 +164,24 @@ def _faults(playbook: Playbook) -> Iterator[Mistake]:
     for number, entry in enumerate(playbook.resources):
         for loc, wrong in _wrong_in(entry, known):
             yield ("resources", number, *loc), wrong
-    yield from _torn_apart({entry.for_each for entry in playbook.resources}, known.together)
-
-
-def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Mistake]:
-    """Lists that a playbook leaves out although it has others that come to their end with them alone."""
-    left_out = [each for each in together if each not in used]
-    if left_out and len(left_out) < len(together):
-        there = next(each for each in together if each in used)
-        yield ("resources",), f"{there} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
+    used = {entry.for_each for entry in playbook.resources}
+    there = [each for each in known.together if each in used]
+    left_out = [each for each in known.together if each not in used]
+    if there and left_out:
+        yield ("resources",), f"{there[0]} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
 
 
 def _left_out(playbook: Playbook) -> Iterator[Mistake]:
     """Settings that are right, and for which the playbook has no entry: nothing would be done of what they ask for."""
     used = {entry.for_each for entry in playbook.resources}
-    for setting, lists in VOCABULARIES[playbook.path].asked_for(playbook.parsed_settings).items():
-        if missing := [each for each in lists if each not in used]:
-            yield (
-                ("settings", *setting.split(".")),
-                f"needs entries for {', '.join(missing)}, which this playbook lacks",
-            )
+    for setting, lists in VOCABULARIES[playbook.path].asked_for.items():
+        parts = setting.split(".")
+        value: Any = playbook.parsed_settings
+        for part in parts:
+            value = getattr(value, part, None)
+        missing = [each for each in lists if each not in used]
+        if value and missing:
+            yield ("settings", *parts), f"needs entries for {', '.join(missing)}, which this playbook lacks"
 
 
 def _wrong_settings(playbook: Playbook) -> Iterator[Mistake]:
@@ -204,17 +198,14 @@ def _wrong_in(entry: PlaybookResource, known: Vocabulary) -> Iterator[tuple[tupl
         return
     parts = known.lists[entry.for_each] if entry.for_each else ()
     words = (*known.decisions, *(f"each.{part}" for part in parts))
-    for loc, text in _texts(entry):
+    texts: list[tuple[tuple[str, ...], str]] = [(("title",), entry.title), (("why",), entry.why)]
+    texts += [(("key", name), value) for name, value in entry.key.items()]
+    texts += [(("desired", name), value) for name, value in entry.desired.items() if isinstance(value, str)]
+    for loc, text in texts:
         for reference in map(str.strip, REFERENCE.findall(text)):
             if reference not in words:
                 near = did_you_mean(reference, words) or f"; there are: {', '.join(words)}"
                 yield loc, f"${{{reference}}} is not decided here{near}"
-
-
-def _texts(entry: PlaybookResource) -> Iterator[tuple[tuple[str, ...], str]]:
-    yield from ((("key", name), value) for name, value in entry.key.items())
-    yield from ((("desired", name), value) for name, value in entry.desired.items() if isinstance(value, str))
-    yield from ((("title",), entry.title), (("why",), entry.why))
 
 
 @dataclass(frozen=True)

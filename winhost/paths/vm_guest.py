@@ -1,10 +1,8 @@
 """The Linux of a new VM: how it is told who may log on, and how what told it that is taken away again."""
 
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from gzip import compress
 from ipaddress import ip_address, ip_interface
 from typing import Annotated
 
@@ -15,8 +13,7 @@ from winhost.images.seed import GuestAddress, GuestSeed, seed_template
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.written import Closed
-from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import matching
+from winhost.paths.setting_values import matching, packed, public_key
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.accounts import SshHostKey
@@ -24,12 +21,6 @@ from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.windows.vms import ATTACHED, RETIRED, USER, VmSeed
 
 Item = Mapping[str, Json]
-
-
-def _no_root(user: str) -> str:
-    if user == "root":
-        raise ValueError("should be another user than root, whom Ubuntu locks out of SSH")
-    return user
 
 
 class Guest(Closed):
@@ -42,7 +33,7 @@ class Guest(Closed):
     user: Annotated[
         str,
         matching(USER, "a user: lower-case letters, digits, _ and -, a letter or _ first"),
-        AfterValidator(_no_root),
+        matching(r"(?!root\Z).*", "another user than root, whom Ubuntu locks out of SSH"),
     ] = "winhost"
     """The user who logs on with that key, and becomes root with sudo. There is no password."""
 
@@ -73,7 +64,7 @@ class GuestDecisions:
         else:
             network = self._network()
             _ = network.known_switch  # until that is made there is no VM to put it into
-            template = _packed(self._key["name"], self._guest, self._mac, network)
+            template = _template(self._key["name"], self._guest, self._mac, network)
             made_with = {"user": self._guest.user, "address": network.address, "template": template}
         return ({**self._key, "stage": ATTACHED, **made_with},)
 
@@ -93,7 +84,7 @@ class GuestDecisions:
 
     @property
     def guests(self) -> tuple[Item, ...]:
-        """Once it answers. Raises MissingFact before."""
+        """The guest, once it answers. Raises MissingFact before."""
         self._answering()
         return (self._key,)
 
@@ -111,7 +102,7 @@ class GuestDecisions:
 
     @property
     def is_ready(self) -> bool:
-        """It was set up, and its seed is gone."""
+        """Tell whether the guest was set up and its seed is gone."""
         return self._seed is not None and self._seed.stage == RETIRED
 
     @cached_property
@@ -130,7 +121,7 @@ class GuestDecisions:
 
     @property
     def _is_past_first_key(self) -> bool:
-        """It made a key of its own, or the seed is retired or was about to be."""
+        """Tell whether the guest made a key of its own, or the seed is retired or was about to be."""
         seed, own = self._seed, self._own
         if seed is None or not seed.host_keys:
             return False
@@ -158,7 +149,7 @@ def awaited() -> MissingFact:
 
 
 @once
-def _packed(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
+def _template(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
     """Its CD without keys, as the host takes it."""
     address = None
     if network.address is not None and network.gateway is not None:
@@ -166,4 +157,4 @@ def _packed(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
         address = GuestAddress(ip_interface(network.address), ip_address(network.gateway), resolvers)
     keys = (guest.key,) if guest.key else ()  # without one the plan is refused
     disc = seed_template(GuestSeed(name, guest.user, keys, mac, address))
-    return b64encode(compress(disc, 9, mtime=0)).decode("ascii")
+    return packed(disc)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
+from ipaddress import IPv4Interface, IPv4Network, ip_address
 from typing import Annotated
 
 from pydantic import Field
@@ -11,8 +11,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
-from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.setting_values import PublishedEndpoint
+from winhost.paths.setting_values import DHCP, OwnAddress, PublishedEndpoint
 from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.network import NatSwitch
@@ -63,13 +62,19 @@ def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwo
     switch = _switch(facts, asked.switch)
     nat = _nat(facts, switch)
     found = _outside(asked, switch) if nat is None else _behind(facts, name, asked, nat)
-    if found.address is not None:
-        _refuse_taken(facts, IPv4Interface(found.address).ip)
+    address = str(IPv4Interface(found.address).ip) if found.address else None
+    for adapter in facts.all(NetworkAdapter) if address else ():
+        if any(each.address == address for each in adapter.state.addresses):
+            raise Refusal(
+                "vm.address-taken",
+                f"The host itself has the address {address}, on {adapter.state.name}.",
+                "Choose another one with --address.",
+            )
     return found
 
 
 def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Json], ...]:
-    """The one that winhost makes, also where it has."""
+    """The NAT that winhost makes for this network, also if it has made it already."""
     found = facts.of(NatSwitch, {"name": NAT})
     ours = found is not None and found.made is not False
     return ({"name": NAT, "network": network.nat},) if network.nat and (network.switch is None or ours) else ()
@@ -130,9 +135,9 @@ def _behind(facts: HostFacts, name: str, asked: VmNetworkSettings, nat: NatSwitc
 
 
 def _in_nat(network: IPv4Network, name: str) -> IPv4Interface:
-    """Always the same for a VM of this name."""
-    places = network.num_addresses - _FIRST_GUEST - 1
-    at = _FIRST_GUEST + int(sha256(name.encode()).hexdigest()[:8], 16) % places if places > 0 else 2
+    """Choose an address behind NAT, always the same for a VM of this name."""
+    free = network.num_addresses - _FIRST_GUEST - 1
+    at = _FIRST_GUEST + int(sha256(name.encode()).hexdigest()[:8], 16) % free if free > 0 else 2
     return IPv4Interface(f"{network[at]}/{network.prefixlen}")
 
 
@@ -144,7 +149,7 @@ def _host_dns(facts: HostFacts) -> Iterator[str]:
 
 
 def _nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | None:
-    """The one that the VM will be behind: that of its switch, or one that is still to be made."""
+    """Find the NAT that the VM will be behind: that of its switch, or one that is still to be made."""
     every = [each.state for each in facts.all(NatSwitch)]
     if switch is not None:
         return next((each for each in every if each.switch == switch.key["switch"] and each.network), None)
@@ -164,7 +169,7 @@ def _nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | Non
 
 
 def _free_range(facts: HostFacts) -> str:
-    """A network that the host is not in itself."""
+    """Choose a network that the host is not in itself."""
     taken = [
         IPv4Interface(f"{each.address}/{each.prefix}").network
         for adapter in facts.all(NetworkAdapter)
@@ -181,20 +186,10 @@ def _free_range(facts: HostFacts) -> str:
     )
 
 
-def _refuse_taken(facts: HostFacts, address: IPv4Address) -> None:
-    for adapter in facts.all(NetworkAdapter):
-        if any(each.address == str(address) for each in adapter.state.addresses):
-            raise Refusal(
-                "vm.address-taken",
-                f"The host itself has the address {address}, on {adapter.state.name}.",
-                "Choose another one with --address.",
-            )
-
-
 def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:
-    """The named one; else the only external one with a link; else that of the host's NAT. None: it is to be made.
+    """Choose the named switch; else the only external one with a link; else that of the host's NAT; None to make one.
 
-    Never an external one is made: that could cut the way to the host.
+    winhost never makes an external one: that could cut the way to the host.
     """
     every = facts.all(VmSwitch)
     if asked is not None:

@@ -1,6 +1,8 @@
 """The references and settings that the playbook of each path may use."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import field
+from pkgutil import resolve_name
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,30 +20,32 @@ class NoSettings(BaseModel):
 class Vocabulary:
     """The names that the playbook of a path may use. lists: for `for_each`, each with the parts of its items.
 
-    settings_of: the model of its settings, imported for whoever asks; names_of: settings that may be a name, and what
-    the names stand for; options: what of a Request says something to it;
-    variant: the setting that its variants are values of; on_request: lists that are empty unless a setting asks;
-    together: lists that are all in a playbook or none, because each goes on where another stops; asked_for: by settings
-    that come to nothing without them, the lists that a playbook has to have.
+    model: of its settings; names: by settings that may be a name, the function that returns what the names stand for;
+    both are in `winhost.paths`, and imported for whoever asks, because the paths have little in common and much below
+    them; options: what of a Request says something to it; variant: the setting that its variants are values of;
+    on_request: lists that are empty unless a setting asks; together: lists that are all in a playbook or none, because
+    each goes on where another stops; asked_for: by settings that come to nothing without them, the lists that a
+    playbook has to have.
     """
 
     decisions: tuple[str, ...]
     lists: Mapping[str, tuple[str, ...]]
-    settings_of: Callable[[], type[BaseModel]] = lambda: NoSettings
-    names_of: Callable[[], Mapping[str, Mapping[str, Mapping[str, str]]]] = dict
+    model: str = "vocabulary:NoSettings"
+    names: Mapping[str, str] = field(default_factory=dict)
     options: frozenset[str] = frozenset()
     variant: str | None = None
     on_request: frozenset[str] = frozenset()
     together: tuple[str, ...] = ()
-    asked_for: Callable[[BaseModel], Mapping[str, tuple[str, ...]]] = lambda settings: {}
+    asked_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def settings(self) -> type[BaseModel]:
-        return self.settings_of()
+        found: type[BaseModel] = resolve_name(f"winhost.paths.{self.model}")
+        return found
 
     @property
     def named(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-        return self.names_of()
+        return {setting: resolve_name(f"winhost.paths.{where}")() for setting, where in self.names.items()}
 
 
 _FUNCTION = ("location", "device", "name")
@@ -57,55 +61,6 @@ _CONTAINERS = {
     "sources": _SOURCE,
     "packages_inside": _PACKAGE,
 }
-
-
-# What a path can be told is imported for that path alone: the four have little in common and much below them.
-
-
-def _dda_settings() -> type[BaseModel]:
-    from winhost.paths.dda_settings import DdaSettings
-
-    return DdaSettings
-
-
-def _dual_boot_settings() -> type[BaseModel]:
-    from winhost.paths.dual_boot import DualBootSettings
-
-    return DualBootSettings
-
-
-def _linux_settings() -> type[BaseModel]:
-    from winhost.paths.linux import LinuxSettings
-
-    return LinuxSettings
-
-
-def _wsl2_settings() -> type[BaseModel]:
-    from winhost.paths.wsl2_settings import Wsl2Settings
-
-    return Wsl2Settings
-
-
-def _wsl2_names() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    from winhost.paths.wsl2_settings import images
-
-    return {"image": images()}
-
-
-def _of_new_vm(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
-    new = getattr(settings, "new_vm", None)
-    if new is None:
-        return {}
-    made = {"new_vm": ("new_images", "new_vms")}
-    return made if new.guest is None else {**made, "new_vm.guest": _GUEST}
-
-
-def _of_system(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
-    return {"system": ("images", "installers", "switches")} if getattr(settings, "system", None) else {}
-
-
-def _of_watchers(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
-    return {"watchers": ("watchers",)} if getattr(settings, "watchers", ()) else {}
 
 
 VOCABULARIES = {
@@ -139,7 +94,7 @@ VOCABULARIES = {
             "specs": ("title",),
             "serving_guests": ("name",),
         },
-        _dda_settings,
+        "dda_settings:DdaSettings",
         options=frozenset({"vm", "gpus", "low", "high", "power"}),
         on_request=frozenset(
             {
@@ -149,7 +104,7 @@ VOCABULARIES = {
             }
         ),
         together=_GUEST,
-        asked_for=_of_new_vm,
+        asked_for={"new_vm": ("new_images", "new_vms"), "new_vm.guest": _GUEST},
     ),
     "dual-boot": Vocabulary(
         (),
@@ -169,11 +124,11 @@ VOCABULARIES = {
             "specs": ("title",),
             "serving_systems": ("name",),
         },
-        _dual_boot_settings,
+        "dual_boot:DualBootSettings",
         on_request=frozenset(
             {"images", "installers", "switches", "drivers", "shown_gpus", *_CONTAINERS, "specs", "serving_systems"}
         ),
-        asked_for=_of_system,
+        asked_for={"system": ("images", "installers", "switches")},
     ),
     "linux": Vocabulary(
         (),
@@ -182,7 +137,7 @@ VOCABULARIES = {
             **_CONTAINERS,
             "specs": ("title",),
         },
-        _linux_settings,
+        "linux:LinuxSettings",
     ),
     "wsl2": Vocabulary(
         (
@@ -212,10 +167,10 @@ VOCABULARIES = {
             "specs": ("title",),
             "power_plans": POWER_PLAN,
         },
-        _wsl2_settings,
-        _wsl2_names,
+        "wsl2:Wsl2Settings",
+        {"image": "wsl2:images"},
         variant="network",
         on_request=frozenset({"watchers"}),
-        asked_for=_of_watchers,
+        asked_for={"watchers": ("watchers",)},
     ),
 }

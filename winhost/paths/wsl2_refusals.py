@@ -12,15 +12,14 @@ from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import about, size
 from winhost.paths.never_sleep import cautions_of_sleep
 from winhost.paths.playbook import PlaybookResource
-from winhost.paths.wsl2 import adapter, allowed, memory
-from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
+from winhost.paths.wsl2 import Bridge, Wsl2Settings, adapter, allowed, memory
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver
 from winhost.resources.windows.accounts import AccountRight, AccountTasks, LocalAccount
 from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
-from winhost.sizing.host_memory import WINDOWS_USABLE
+from winhost.sizing.memories import WINDOWS_USABLE
 
 # ---- refusals
 
@@ -90,7 +89,7 @@ def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
 
 
 def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
-    """Nothing until there is SSH access, by which the distro is read."""
+    """Refuse a Linux GPU driver in the distro, which is read once there is SSH access."""
     driver = if_available(lambda: facts.the(LinuxGpuDriver))
     if driver and driver.packages:
         yield Refusal(
@@ -130,6 +129,8 @@ def _of_account(account: LocalAccount, name: str, desired: str) -> Iterator[Refu
 def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal]:
     """Refuse what no step of a plan can restore: a deleted account, and rights that a policy denies."""
     there = {account.key["account"].casefold() for account in facts.all(LocalAccount)}
+    distros = facts.answer(WslDistro.resource_type.name)
+    lacks_right = isinstance(distros, Unavailable) and distros.unavailable == "AccountRight"
     for task in facts.all(AccountTasks):
         name = task.key["account"]
         if name.casefold() not in accounts:
@@ -141,23 +142,14 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
                 f"its distro: the disk is still in %ProgramData%\\winhost\\distros\\{name}, but nothing can start it.",
                 "If the account was renamed, change its name back. Otherwise use a new account: --set account=NAME",
             )
-        elif _missing(facts, WslDistro) == "AccountRight" and _granted(facts, name):
-            yield Refusal(
-                "wsl.batch-denied",
-                f"The tasks of {name} cannot log on as a batch job, although the account has that right.",
-                'A policy denies it: on the host, check who is listed under "Deny log on as a batch job".',
-            )
-
-
-def _missing(facts: HostFacts, state: type[State]) -> str | None:
-    """The resource that must exist before this one can be read, if it does not."""
-    answer = facts.answer(state.resource_type.name)
-    return answer.unavailable if isinstance(answer, Unavailable) else None
-
-
-def _granted(facts: HostFacts, account: str) -> bool:
-    right = facts.of(AccountRight, {"account": account, "right": "SeBatchLogonRight"})
-    return right is not None and right.granted
+        elif lacks_right:
+            right = facts.of(AccountRight, {"account": name, "right": "SeBatchLogonRight"})
+            if right is not None and right.granted:
+                yield Refusal(
+                    "wsl.batch-denied",
+                    f"The tasks of {name} cannot log on as a batch job, although the account has that right.",
+                    'A policy denies it: on the host, check who is listed under "Deny log on as a batch job".',
+                )
 
 
 def _of_distro(distro: Instance[WslDistro], desired: str) -> Iterator[Refusal]:

@@ -43,7 +43,7 @@ class ShownGpu:
 
     @property
     def holds(self) -> str:
-        """Its memory, for people."""
+        """The GPU's memory, for people."""
         return "unknown" if self.memory is None else size(self.memory)
 
 
@@ -78,7 +78,7 @@ class MachinePicture:
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Its GPUs by kind: `8x NVIDIA L40S`."""
+        """The machine's GPUs by kind: `8x NVIDIA L40S`."""
         kinds = Counter(gpu.name for gpu in self.gpus if gpu.serves)
         return tuple(f"{count}x {name}" if count > 1 else name for name, count in kinds.items())
 
@@ -94,7 +94,7 @@ def machine(facts: HostFacts) -> MachinePicture:
         system=format_fact(lambda: facts.os.caption),
         model=format_fact(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
         memory=format_fact(lambda: about(facts.memory.total)),
-        sockets=tuple((socket.key["socket"], _socket(socket)) for socket in sockets),
+        sockets=tuple((each.key["socket"], format_fact(partial(_processor, each.state))) for each in sockets),
         gpus=gpus,
         vms=tuple(_vm(facts, vm, gpus) for vm in vms),
         gaps=tuple(gaps),
@@ -109,8 +109,8 @@ def _listed(what: str, read: Callable[[], tuple[T, ...]], gaps: list[str]) -> tu
         return ()
 
 
-def _socket(socket: Instance[Processor]) -> str:
-    return format_fact(lambda: f"{socket.state.name}, {socket.state.cores} cores, {socket.state.threads} threads")
+def _processor(found: Processor) -> str:
+    return f"{found.name}, {found.cores} cores, {found.threads} threads"
 
 
 def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
@@ -134,24 +134,22 @@ def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
 
 
 def _vm(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[ShownGpu]) -> ShownVm:
+    def startup() -> str:
+        memory = facts.of(VmMemory, vm.key)
+        return size(memory.startup) if memory else "unknown"
+
+    def windows() -> str:
+        mmio = facts.of(VmMmio, vm.key)
+        return f"{mib(mmio.low)} low, {mib(mmio.high)} high" if mmio else "unknown"
+
     return ShownVm(
         id=vm.key["vm"],
         name=format_fact(lambda: vm.state.name),
         state=format_fact(lambda: f"{vm.state.state}, generation {vm.state.generation}"),
-        memory=format_fact(lambda: _startup(facts, vm)),
-        mmio=format_fact(lambda: _windows(facts, vm)),
+        memory=format_fact(startup),
+        mmio=format_fact(windows),
         gpus=tuple(gpu.number for gpu in gpus if gpu.vm == vm.key["vm"]),
     )
-
-
-def _startup(facts: HostFacts, vm: Instance[Vm]) -> str:
-    memory = facts.of(VmMemory, vm.key)
-    return size(memory.startup) if memory else "unknown"
-
-
-def _windows(facts: HostFacts, vm: Instance[Vm]) -> str:
-    mmio = facts.of(VmMmio, vm.key)
-    return f"{mib(mmio.low)} low, {mib(mmio.high)} high" if mmio else "unknown"
 
 
 # --- A Linux of its own ----------------------------------------------------------------------------------------------
@@ -161,10 +159,19 @@ def linux_machine(host: HostFacts) -> MachinePicture:
     """The view of a Linux host. What could not be read is listed in the gaps and raises nothing."""
     gaps: list[str] = []
     gpus = _listed("GPUs", lambda: host.all(LinuxGpu), gaps)
+
+    def system() -> str:
+        found = host.the(LinuxSystem)
+        return f"{found.id.capitalize()} {found.version or ''}".strip()
+
+    def model() -> str:
+        virtualization = host.the(LinuxSystem).virtualization
+        return "metal" if virtualization == "none" else f"a VM ({virtualization})"
+
     return MachinePicture(
         host=host.host,
-        system=format_fact(lambda: _distribution(host.the(LinuxSystem))),
-        model=format_fact(lambda: _model(host.the(LinuxSystem).virtualization)),
+        system=format_fact(system),
+        model=format_fact(model),
         memory=format_fact(lambda: about(host.the(LinuxSystem).memory)),
         sockets=(),
         gpus=tuple(_linux_gpu(gpu, number) for number, gpu in enumerate(gpus, 1)),
@@ -185,20 +192,12 @@ _SAID: Sequence[tuple[str, Callable[[HostFacts], str]]] = (
 )
 
 
-def _distribution(system: LinuxSystem) -> str:
-    return f"{system.id.capitalize()} {system.version or ''}".strip()
-
-
-def _model(virtualization: str) -> str:
-    return "metal" if virtualization == "none" else f"a VM ({virtualization})"
-
-
 def _joined(rows: list[tuple[str, ...]], form: str) -> str:
     return ", ".join(form.format(*row) for row in rows) or "none"
 
 
 def _linux_gpu(gpu: Instance[LinuxGpu], number: int) -> ShownGpu:
-    """Its name and memory are those of the catalogue as long as no driver tells them."""
+    """The view of a GPU of a Linux. Its name and memory are those of the catalogue until a driver reports them."""
     state = gpu.state
     catalogued = known(if_known(lambda: state.device) or "")
     return ShownGpu(

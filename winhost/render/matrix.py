@@ -73,6 +73,8 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
     """Reasons are those of variants that are not unsupported."""
     offered = [(each.path, each.offers(name)) for each in variants if each.verdict is not Verdict.UNSUPPORTED]
     topic = catalogue.topics()[name]
+    alike = _variants_by((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
+    grounds = _variants_by((variant, key) for variant, offer in offered for key in offer.grounds)
     return MatrixRow(
         capability=name,
         title=topic.title,
@@ -81,9 +83,9 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
         cells=tuple(
             Cell(each.path, each.offers(name).verdict, each.verdict is Verdict.UNSUPPORTED) for each in variants
         ),
-        groups=_groups(offered),
+        groups=tuple(VariantGroup(variants, verdict, measure) for (verdict, measure), variants in alike.items()),
         reasons=_observed_reasons(offered),
-        grounds=_grounds(offered),
+        grounds=tuple(Ground(variants, key) for key, variants in grounds.items()),
     )
 
 
@@ -93,32 +95,20 @@ def named(variants: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(each if path_of(each) in lacking else path_of(each) for each in variants))
 
 
-def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
-    """Group the variants with the same offer, in the order of their first one."""
-    found = _variants_by((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
-    return tuple(VariantGroup(variants, verdict, measure) for (verdict, measure), variants in found.items())
-
-
 def _observed_reasons(offered: Offered) -> tuple[ObservedReason, ...]:
     """The reasons with the variants to which each applies, the heaviest first."""
-    every = [(variant, reason, _observed(reason, variant)) for variant, offer in offered for reason in offer.reasons]
+    every = []
+    for variant, offer in offered:
+        names = (f"on {variant}", f"on {path_of(variant)}")
+        every += [(variant, each, "" if each.observed in names else each.observed) for each in offer.reasons]
     found = _variants_by((variant, (reason.code, reason.severity, observed)) for variant, reason, observed in every)
     firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(every)}
     reasons = [ObservedReason(variants, firsts[key], key[2]) for key, variants in found.items()]
     return tuple(sorted(reasons, key=lambda each: -each.reason.severity.rank))
 
 
-def _observed(reason: Finding, variant: str) -> str:
-    return "" if reason.observed in (f"on {variant}", f"on {path_of(variant)}") else reason.observed
-
-
-def _grounds(offered: Offered) -> tuple[Ground, ...]:
-    found = _variants_by((variant, key) for variant, offer in offered for key in offer.grounds)
-    return tuple(Ground(variants, key) for key, variants in found.items())
-
-
 def _variants_by(pairs: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
-    """The variants of each thing."""
+    """The variants of each thing, in the order of their first one."""
     variants: dict[K, tuple[str, ...]] = {}
     for variant, thing in pairs:
         variants[thing] = (*variants.get(thing, ()), variant)

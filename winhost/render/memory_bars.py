@@ -7,7 +7,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import gib, gib_range
 from winhost.render.fact_text import percent
 from winhost.sizing.budget import Budget
-from winhost.sizing.memory_places import HOST, HOST_PER_GPUS, PINNED, RAM, SHM, BudgetLine, MemoryPlace
+from winhost.sizing.memories import HOST, HOST_PER_GPUS, PINNED, RAM, SHM, BudgetLine, MemoryUse
 
 _PLACES = {
     RAM: "Memory of the target",
@@ -62,7 +62,7 @@ class MemoryChart:
     fixes: tuple[str, ...]
 
 
-def _verdict(found: Budget | MemoryPlace) -> str:
+def _verdict(found: Budget | MemoryUse) -> str:
     if found.fits is False:
         return "does not fit" if found.may_fit is False else "may fit"
     return "unknown" if found.fits is None else "fits"
@@ -76,7 +76,7 @@ def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
     return MemoryChart(
         variant=fit.variant,
         verdict=_verdict(found),
-        bars=tuple(_bar(place, found, gpus) for place in found.places if place.used or not place.fits),
+        bars=tuple(_bar(place, found, gpus) for place in found.memories if place.used or not place.fits),
         homeless=found.placement.homeless,
         missing=tuple(
             f"{lack.model or 'the workload'}: {lack.what}, because {lack.why}; to state: {' or '.join(lack.state)}"
@@ -86,7 +86,7 @@ def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
     )
 
 
-def _bar(place: MemoryPlace, found: Budget, gpus: Sequence[str]) -> PlaceBar:
+def _bar(place: MemoryUse, found: Budget, gpus: Sequence[str]) -> PlaceBar:
     lines = [line for line in found.lines if line.where == place.where]
     whole = max(place.used, place.capacity or 0, 1)
     shares, left = [], 0

@@ -75,11 +75,17 @@ class _Content:
 
 def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
     """Draw rows of at most `columns` boxes: processors and memory, then the GPUs in their slots, then the VMs."""
-    head = _head(view, width)
+    within = width - 2 * MARGIN
+    host = Text(MARGIN, MARGIN + 10, fitted(view.host, int(within / HEADING)), "heading")
+    system = fitted(f"{view.system}, {view.model}", int(within / LETTER))
+    head = (host, Text(MARGIN, MARGIN + 10 + LINE, system, "line"))
+    sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in view.sockets]
+    largest = max((gpu.memory or 0 for gpu in view.gpus), default=0)
+    slots = [_gpu(view, gpu, largest) for gpu in view.gpus]
     boxes: list[Box] = []
     gpus: list[list[Box]] = []
     below = head[-1].y + GAP
-    for contents in (_own(view), _gpus(view), _vms(view)):
+    for contents in ([*sockets, _Content("memory", "Memory", (view.memory,))], slots, _vms(view)):
         for row in (contents[first : first + columns] for first in range(0, len(contents), columns)):
             made = _row(row, below, width, columns)
             boxes += made
@@ -88,7 +94,7 @@ def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
                 gpus.append(made)
         below += GAP // 2 if contents else 0
     height = below - GAP // 2
-    frame = Box("host", 0, 0, width, height, tuple(head))
+    frame = Box("host", 0, 0, width, height, head)
     return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], gpus)), words(view))
 
 
@@ -107,17 +113,7 @@ def words(view: MachinePicture) -> str:
 # ---- what is in the boxes
 
 
-def _own(view: MachinePicture) -> list[_Content]:
-    sockets = [_Content("processor", at, tuple(text.rsplit(", ", 2))) for at, text in view.sockets]
-    return [*sockets, _Content("memory", "Memory", (view.memory,))]
-
-
-def _gpus(view: MachinePicture) -> list[_Content]:
-    largest = max((gpu.memory or 0 for gpu in view.gpus), default=0)
-    return [_of_gpu(view, gpu, largest) for gpu in view.gpus]
-
-
-def _of_gpu(view: MachinePicture, gpu: ShownGpu, largest: int) -> _Content:
+def _gpu(view: MachinePicture, gpu: ShownGpu, largest: int) -> _Content:
     heading = f"{gpu.number} {gpu.name}"
     if not gpu.serves:
         return _Content("screen", heading, (gpu.root, "just a screen, no GPU"))
@@ -146,13 +142,6 @@ def _vms(view: MachinePicture) -> list[_Content]:
 
 
 # ---- where they stand
-
-
-def _head(view: MachinePicture, width: int) -> list[Text]:
-    available = width - 2 * MARGIN
-    host = Text(MARGIN, MARGIN + 10, fitted(view.host, int(available / HEADING)), "heading")
-    system = fitted(f"{view.system}, {view.model}", int(available / LETTER))
-    return [host, Text(MARGIN, MARGIN + 10 + LINE, system, "line")]
 
 
 def _row(row: Sequence[_Content], y: int, width: int, columns: int) -> list[Box]:

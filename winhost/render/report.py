@@ -308,6 +308,9 @@ def page(
 ) -> Iterator[str]:
     """Summary, chapters and appendices, in pieces."""
     codes = tuple(explain(code) for code in sorted(contents.codes))
+    # The paths of Windows all or none, because each Windows host has all of them.
+    there = {path_of(variant) for variant in contents.variants}
+    paths = [path for path in EVERY_PATH if path in there or (path in PATHS and there & {*PATHS})]
     cited = contents.cited | {evidence.id for code in codes for evidence in code.evidence}
     made = (
         _environment()
@@ -320,18 +323,12 @@ def page(
             codes=codes,
             evidence=[] if brief else [catalogue.evidence()[key] for key in sorted(cited)],
             topics=catalogue.topics(),
-            paths=_paths(contents),
+            paths=paths,
             version=__version__,
         )
     )
     made.enable_buffering(100)
     return made
-
-
-def _paths(contents: Contents) -> list[str]:
-    """The paths in the report: those of Windows all or none, because each Windows host has all of them."""
-    there = {path_of(variant) for variant in contents.variants}
-    return [path for path in EVERY_PATH if path in there or (path in PATHS and there & {*PATHS})]
 
 
 class Sections:
@@ -367,7 +364,9 @@ def chapter_of(
         for variant in ground.variants
     )
     every = (*((row.capability, "", "") for row in host.rows), *grounds)
-    return Chapter(_line(host, href), html, _codes(host), _cited(host), _grounds(host), every)
+    of_variants = {variant.fit.variant: variant.grounds for variant in (host.best, *host.others)}
+    of_variants = {variant: of_variants[variant] for variant in EVERY_VARIANT if variant in of_variants}
+    return Chapter(_line(host, href), html, _codes(host), _cited(host), of_variants, every)
 
 
 # ---- a host
@@ -472,11 +471,6 @@ def _codes(host: ReportHost) -> frozenset[str]:
     offered = (each.reason for row in host.rows for each in row.reasons)
     decisive = (variant.decisive for variant in variants if variant.decisive)
     return frozenset(reason.code for reason in (*own, *subjects, *offered, *decisive))
-
-
-def _grounds(host: ReportHost) -> Mapping[str, tuple[str, ...]]:
-    found = {variant.fit.variant: variant.grounds for variant in (host.best, *host.others)}
-    return {variant: found[variant] for variant in EVERY_VARIANT if variant in found}
 
 
 def _cited(host: ReportHost) -> frozenset[str]:

@@ -29,7 +29,7 @@ class Piece:
 
     @property
     def mark(self) -> str:
-        """Its label; empty where it is too narrow."""
+        """The label of the piece; empty where it is too narrow."""
         return str(self.number) if self.number and self.width >= _WIDE_ENOUGH else ""
 
 
@@ -62,18 +62,14 @@ def layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) -> La
 
     numbers: the GPUs' numbers in the report, by location.
     """
+    able = {gpu.key for gpu in dda.gpus if gpu.verdict is not Verdict.UNSUPPORTED}
     try:
-        gpus = _able(facts, dda)
+        gpus = [gpu for gpu in facts.gpus if serves(gpu)]
+        # Where DDA rules out all, all of them, since that may change.
+        gpus = [gpu for gpu in gpus if gpu.location in able] or gpus
         return _most(facts, gpus, numbers) if gpus else None
     except MissingFact:
         return None
-
-
-def _able(facts: HostFacts, dda: PathVerdict) -> list[Gpu]:
-    """The GPUs that DDA does not rule out; all of them where it rules out all, since that may change."""
-    able = {gpu.key for gpu in dda.gpus if gpu.verdict is not Verdict.UNSUPPORTED}
-    gpus = [gpu for gpu in facts.gpus if serves(gpu)]
-    return [gpu for gpu in gpus if gpu.location in able] or gpus
 
 
 def _most(facts: HostFacts, gpus: Sequence[Gpu], numbers: Mapping[str, int]) -> Layout:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from winhost.compat.evaluation import Evaluation, Settling, Supposed
+from winhost.compat.evaluation import Evaluation, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
 from winhost.knowledge import catalogue
@@ -25,19 +25,15 @@ def recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...
     """
     stated = ", ".join(answer.assessment.stated)
     marked = (f"Stated, not read: {stated}. Verdicts and reasons that depend on it say so.",) if stated else ()
-    return (*_recommended(answer, fit, needs), *marked)
-
-
-def _recommended(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
     if fit.verdict is Verdict.UNSUPPORTED:
         desired = " and meets the requirements" if needs.must else ""
-        return (f"No option works here as it is{desired}.",)
+        return (f"No option works here as it is{desired}.", *marked)
     if answer.assessment.recommended is None:
-        return ("No recommendation: it is unknown which Windows this is.",)
+        return ("No recommendation: it is unknown which Windows this is.", *marked)
     topic = catalogue.topics()[path_of(fit.variant)]
     costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.variant))))
     trade_offs = (f"Trade-offs: {costs}",) if costs else ()
-    return f"Recommended: {fit.variant}. {topic.means}", *trade_offs, _standing(fit, needs)
+    return f"Recommended: {fit.variant}. {topic.means}", *trade_offs, _standing(fit, needs), *marked
 
 
 def _standing(fit: Fit, needs: Needs) -> str:
@@ -58,14 +54,12 @@ def settling(answer: Evaluation) -> tuple[str, ...]:
     """The command to run where nothing can be recommended, or imported facts lack what verdicts wait for."""
     if not answer.settle or (answer.assessment.recommended is not None and answer.assessment.origin != "imported"):
         return ()
-    lines = (line for number, each in enumerate(answer.settle, 1) for line in (f"{number}. {each.run}", _settled(each)))
-    return ("To settle what is unknown, run on that machine:", *lines)
-
-
-def _settled(each: Settling) -> str:
-    resources = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
-    wait = "reason waits" if each.reasons == 1 else "reasons wait"
-    return f"{each.reasons} {wait} for this ({', '.join(resources)}). {each.then}"
+    lines = ["To settle what is unknown, run on that machine:"]
+    for number, each in enumerate(answer.settle, 1):
+        resources = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
+        wait = "reason waits" if each.reasons == 1 else "reasons wait"
+        lines += [f"{number}. {each.run}", f"{each.reasons} {wait} for this ({', '.join(resources)}). {each.then}"]
+    return tuple(lines)
 
 
 def supposed(what: Supposed) -> str:

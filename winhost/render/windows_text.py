@@ -16,7 +16,6 @@ from winhost.resources.windows.disks import (
     RECOVERY,
     RESERVED,
     STORAGE_SPACES,
-    Partition,
 )
 from winhost.resources.windows.read_only import Disk
 
@@ -41,10 +40,14 @@ def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
 
 def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
     state = gpu.pci.state
+    try:
+        driver = " ".join(filter(None, (state.driver, state.driver_version))) or "none"
+    except MissingFact:  # only its version was read, as from an nvidia-smi in WSL, which tells NVIDIA's number alone
+        driver = format_fact(lambda: driver_branch(state.driver_version) or state.driver_version)
     return (
         state.name,
         format_fact(lambda: size(memory_of(gpu))),
-        _driver(gpu),
+        driver,
         format_fact(lambda: state.driver_model or "none"),
         format_fact(lambda: host.assignment(gpu.pci)),
         format_fact(lambda: state.displays),
@@ -53,15 +56,6 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
         format_fact(lambda: state.device_class or "none"),
         gpu.pci.key["device"],
     )
-
-
-def _driver(gpu: Gpu) -> str:
-    """The driver and its version; the version alone where only that was read, as from an nvidia-smi in WSL."""
-    state = gpu.pci.state
-    try:
-        return " ".join(filter(None, (state.driver, state.driver_version))) or "none"
-    except MissingFact:  # and NVIDIA's number is all that nvidia-smi tells of it
-        return format_fact(lambda: driver_branch(state.driver_version) or state.driver_version)
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
@@ -77,17 +71,15 @@ def _disk_row(host: HostFacts, each: Instance[Disk]) -> tuple[str, ...]:
         disk.model,
         disk.bus,
         "none" if disk.style == "RAW" else disk.style,
-        format_fact(lambda: ", ".join(_partition(part.state) for part in on_disk(host, disk.guid)) or _none_read(disk)),
+        format_fact(lambda: _partitions(host, disk)),
         format_fact(lambda: _state(disk)),
     )
 
 
-def _none_read(disk: Disk) -> str:
-    return "not read" if disk.style == "MBR" else "none"
-
-
-def _partition(partition: Partition) -> str:
-    return f"{partition.letter}:" if partition.letter else _KINDS.get(partition.type, "another system's")
+def _partitions(host: HostFacts, disk: Disk) -> str:
+    found = [part.state for part in on_disk(host, disk.guid)]
+    named = (f"{part.letter}:" if part.letter else _KINDS.get(part.type, "another system's") for part in found)
+    return ", ".join(named) or ("not read" if disk.style == "MBR" else "none")
 
 
 def _state(disk: Disk) -> str:

@@ -63,6 +63,7 @@ class ResourceType:
     key's parts; sets: the properties that `set` can change, and to
     what; after: resources whose steps come first; requires: the resource without which this one is unavailable;
     absent: the state of an instance that the host does not list, where `set` can make one;
+    usual: the state on a new Windows, which a simulated host has that states none;
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
     may turn out to ask for; dependents: what depends on an instance as it is, so that rollback keeps it for newer ones;
@@ -82,6 +83,7 @@ class ResourceType:
     after: tuple[str, ...] = ()
     requires: str | None = None
     absent: Mapping[str, Json] | None = None
+    usual: Mapping[str, Json] | None = None
     restarts: bool = False
     asks: tuple[str, ...] = ()
     needs: tuple[NeedRule, ...] = ()

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from winhost.core.answers import Json, Key, MissingFact, Unavailable
-from winhost.core.host_answers import HostAnswers
+from winhost.core.answers import HostAnswers, Json, Key, MissingFact, Unavailable
 from winhost.core.rules import ResourceRules, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
 from winhost.model.lazy import LazySequence

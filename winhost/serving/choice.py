@@ -28,8 +28,8 @@ from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import as_planned
-from winhost.wslconfig import effective
+from winhost.sizing.memories import as_planned
+from winhost.wslconfig.keys import effective
 
 READ_SPEED = round(FROM_DISK * 1000)  # MB/s
 EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
@@ -163,7 +163,10 @@ def serving(
     try:
         return _serving(judged, facts, workload, named, read_speed, asked or WSL, told=bool(path or named))
     except RefusedError as refused:
-        if asked or refused.code != "NoProfile" or not _carries(judged, workload, "dda"):
+        if asked or refused.code != "NoProfile":
+            raise
+        dda = [fit for fit in fits(judged, needs_of(workload), workload) if path_of(fit.variant) == "dda"]
+        if all(fit.verdict is Verdict.UNSUPPORTED for fit in dda):
             raise
     return _serving(judged, facts, workload, named, read_speed, "dda", told=False)
 
@@ -196,9 +199,14 @@ def _serving(
     levels = Levels(workload) if named else levels_of(target, workload, granted, no_sleep(base))
     workload = levels.workload
     choices = [_choice(case, base, named, levels.stopped) for case in _cases(target, workload, granted, set_now)]
-    awake = replace(workload, models=tuple(map(_as_served, workload.models, choices)))
+    pairs = zip(workload.models, choices, strict=True)
+    # A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory.
+    models = (replace(model, chosen_level=0) if _sleepless(choice) else model for model, choice in pairs)
+    awake = replace(workload, models=tuple(models))
     if path == WSL:
-        running, own = _running(facts), _own(judged)
+        running, verdicts = _running(facts), {each.path: each.verdict for each in judged.path(WSL).every_variant}
+        # The variant that a plan uses by default.
+        own = min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
         modes = running or frozenset(VARIANTS[WSL])
         offered = [each for each in judged.path(WSL).every_variant if variant_name(each.path) in modes]
         variant, verdict = _fit(judged, workload, awake, granted, offered, own)
@@ -207,7 +215,7 @@ def _serving(
         variant, verdict = _fit(judged, workload, awake, granted, judged.path(path).every_variant, path)
         why = "what was asked for" if told else "what can carry this workload here"
     cases = _cases(target.on(variant), awake, granted, set_now)
-    models = tuple(
+    served = tuple(
         _served(
             case,
             choice,
@@ -218,19 +226,14 @@ def _serving(
     )
     vllm, document = workload.versions.get("vllm"), facts.document
     together = fit_together(workload, granted)
-    return Serving(document.host, document.origin, variant, why, verdict, str(vllm) if vllm else None, models, together)
+    return Serving(document.host, document.origin, variant, why, verdict, str(vllm) if vllm else None, served, together)
 
 
 def base_profile(target: Target) -> str:
-    """One of BASES. Raises MissingFact."""
+    """The profile of a target, one of BASES. Raises MissingFact."""
     if target.path in (WSL, "dda"):
         return target.path
     return "dda" if target.path in PATHS_OF_LINUX and in_a_guest(target) else "bare-metal"
-
-
-def _carries(judged: Assessment, workload: Workload, path: str) -> bool:
-    found = {path_of(fit.variant): fit.verdict for fit in fits(judged, needs_of(workload), workload)}
-    return found.get(path, Verdict.UNSUPPORTED) is not Verdict.UNSUPPORTED
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
@@ -270,11 +273,6 @@ def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tupl
     return named or (no_sleep(base) if causes else base), causes
 
 
-def _as_served(model: Model, choice: Choice) -> Model:
-    """A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory."""
-    return replace(model, chosen_level=0) if _sleepless(choice) else model
-
-
 def _sleepless(choice: Choice) -> bool:
     return choice[0] != base_of(choice[0])
 
@@ -286,12 +284,6 @@ def _running(facts: HostFacts) -> frozenset[str]:
     except MissingFact:
         return frozenset()
     return frozenset(modes & set(VARIANTS[WSL]))
-
-
-def _own(judged: Assessment) -> str:
-    """The variant that a plan uses by default."""
-    verdicts = {variant.path: variant.verdict for variant in judged.path(WSL).every_variant}
-    return min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
 
 
 def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
@@ -323,7 +315,11 @@ def _fit(
         return fit.variant, _verdict(variant, fit)
     reasons = [reason for reason in variant.every_reason if reason.code in variant.because]
     reasons += [reason for lacking in fit.lacking for reason in lacking.reasons]
-    why = [_format_reason(reason) for reason in reasons if reason.severity is Severity.UNSUPPORTED]
+    why = [
+        f"{reason.sentence} [{reason.code}: {reason.observed}]{f' {reason.remedy.do}' if reason.remedy else ''}"
+        for reason in reasons
+        if reason.severity is Severity.UNSUPPORTED
+    ]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
     best, path = fits(judged, needs_of(workload), workload)[0], path_of(own)
     possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != path
@@ -356,11 +352,6 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
     return Verdict.worst([variant.verdict, *(lacking.verdict for lacking in fit.lacking)])
 
 
-def _format_reason(reason: Finding) -> str:
-    remedy = f" {reason.remedy.do}" if reason.remedy else ""
-    return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
-
-
 # --- Filling in ------------------------------------------------------------------------------------------------------
 
 
@@ -368,26 +359,24 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
     name, because = choice
     lines, left_out = lines_of(profile(name), case)
     size, _ = shared_memory(case.model, case.budget)
+    gpus, awake = case.budget.placement.gpus.get(case.model.name, ()), None
+    if case.model.sleeps or case.model.starts_anew:
+        # The share of the smallest of its GPUs, which is a little less than what it takes.
+        awake = int(float(str(COMPUTED["gpu.share"](case).value)) * min(case.vram[gpu] for gpu in gpus))
     return Served(
         model=case.model.name,
         id=case.model.id,
         profile=name,
         because=because,
         socket=socket(case.model.name),
-        gpus=case.budget.placement.gpus.get(case.model.name, ()),
+        gpus=gpus,
         shared_memory=size,
         lines=lines,
         left_out=left_out,
         lost=lost,
         level=case.model.level,
-        awake=_awake(case) if case.model.sleeps or case.model.starts_anew else None,
+        awake=awake,
         rest=rest,
         stands_by=case.model.stands_by,
         anew=wait_of(case.model),
     )
-
-
-def _awake(case: Case) -> Bytes:
-    """The share of the smallest of its GPUs, which is a little less than what it takes."""
-    gpus = case.budget.placement.gpus[case.model.name]
-    return int(float(str(COMPUTED["gpu.share"](case).value)) * min(case.vram[gpu] for gpu in gpus))

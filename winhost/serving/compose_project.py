@@ -1,6 +1,6 @@
-"""All that serves a workload as one compose project, for whoever has a deployment of his own: engines, models, gateway.
+"""One Compose project that serves a workload, for users who deploy it themselves: engines, models and gateway.
 
-Nothing of it is a port of an engine: each listens on a socket in a volume that it shares with the gateway alone.
+No engine has a port: each listens on a socket in a volume that it shares only with the gateway.
 """
 
 import re
@@ -13,8 +13,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.workload import KvMirror, LoadFormat, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
-from winhost.serving.command import START
-from winhost.serving.containers import compose_engine, compose_text, compose_word, hardened
+from winhost.serving.containers import START, compose_engine, compose_text, compose_word, hardened
 from winhost.serving.deployed import endpoint
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import CACHE, MODEL, kv_folder, model_folder, slug, socket, socket_folder
@@ -25,7 +24,7 @@ from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"
 _FOLDER, _SECRETS = "/opt/winhost", "/run/winhost-credentials"
-# No capability: whoever reaches its sockets is of their group, root's.
+# It has no capabilities, so it needs the group of the sockets, which is root's, to reach them.
 _USER = "65534:0"
 _HEALTH = (
     "import http.client, socket, sys; c = http.client.HTTPConnection('localhost'); "
@@ -90,7 +89,8 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         if getattr(request.workload.availability, name):
             raise ValueError(f"availability.{name}: {why}; leave it out of what Compose starts")
     found = awake(facts, request.workload, request.path)
-    settings = _settings(request)
+    models: list[Json] = [published_model(model, {"socket": socket(model.name)}) for model in request.workload.models]
+    settings = workload_settings(request.workload, request.listen, models, plain_http=request.plain_http)
     files = gateway_files(settings, request.keys, request.tls)
     services: dict[str, Any] = {}
     before: dict[int, str] = {}  # GPUs, and the last engine that starts on each
@@ -110,9 +110,15 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         "volumes": dict(_volumes(request.workload)),
         "configs": configs,
     }
-    return ComposeProject(
-        found.host, compose_text(document, _head(request, found, version)), tuple(_notes(request, found))
+    devices = any(served.spec.container.cdi for served in found.models)
+    head = _HEAD.format(
+        version=version,
+        models=", ".join(served.model for served in found.models),
+        vllm=found.vllm,
+        url=f"{'https' if request.tls else 'http'}://{endpoint(*request.listen)}",
+        cdi=", with GPUs by CDI (Docker 25 or later)" if devices else "",
     )
+    return ComposeProject(found.host, compose_text(document, head), tuple(_notes(request, found)))
 
 
 def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
@@ -126,15 +132,17 @@ def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
 
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
-    """Engines on one GPU start one after the other: two at once count each other's memory as their own."""
-    name, spec = slug(model.name), served.spec
+    """The service of an engine. Engines on one GPU start one after the other, because two that start at once count each
+    other's memory as their own.
+    """
+    name, spec = slug(model.name), replace(served.spec, image=request.image)
     volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
     volumes[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
     mounts = tuple(replace(each, source=volumes.get(each.source, each.source)) for each in spec.container.mounts)
     spec = replace(spec, container=replace(spec.container, mounts=mounts))
     waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.gpus}
     return {
-        **hardened(request.image, "unless-stopped"),
+        **hardened(str(spec.image), "unless-stopped"),
         # A socket that a killed engine left would be in the way.
         **compose_engine(spec, f"rm -f {served.socket}; {START}"),
         **({"profiles": ["by-turns"]} if model.sleeps else {}),
@@ -202,18 +210,15 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
         "environment": {"CREDENTIALS_DIRECTORY": _SECRETS, "NVIDIA_VISIBLE_DEVICES": "void"},
         "stop_grace_period": "90s",
         "volumes": mounts,
-        "configs": [{"source": _config(path), "target": _target(path)} for path in files],
+        "configs": [
+            {"source": _config(path), "target": f"{_SECRETS if path == 'keys' else _FOLDER}/{path}"} for path in files
+        ],
         "healthcheck": {"test": ["CMD", "python3", "-I", "-c", _LISTENS, asked, str(port)], "interval": "15s"},
     }
 
 
-def _settings(request: ComposeRequest) -> dict[str, Json]:
-    models: list[Json] = [published_model(model, {"socket": socket(model.name)}) for model in request.workload.models]
-    return workload_settings(request.workload, request.listen, models, plain_http=request.plain_http)
-
-
 def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
-    # In memory, and entered by root and its group alone: as /run/winhost-engines on a Linux that winhost sets up.
+    # In memory, and open only to root and its group, as /run/winhost-engines is on a Linux that winhost sets up.
     entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
     for model in workload.models:
         yield f"model-{slug(model.name)}", None
@@ -225,21 +230,6 @@ def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
 
 def _config(path: str) -> str:
     return "gateway-" + re.sub(r"[^a-z0-9]+", "-", path.rpartition("/")[2].removesuffix(".py")).strip("-")
-
-
-def _target(path: str) -> str:
-    return f"{_SECRETS}/keys" if path == "keys" else f"{_FOLDER}/{path}"
-
-
-def _head(request: ComposeRequest, found: Serving, version: str) -> str:
-    devices = any(served.spec.container.cdi for served in found.models)
-    return _HEAD.format(
-        version=version,
-        models=", ".join(served.model for served in found.models),
-        vllm=found.vllm,
-        url=f"{'https' if request.tls else 'http'}://{endpoint(*request.listen)}",
-        cdi=", with GPUs by CDI (Docker 25 or later)" if devices else "",
-    )
 
 
 def _notes(request: ComposeRequest, found: Serving) -> Iterator[str]:

@@ -25,8 +25,16 @@ from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
-from winhost.sizing.gpu_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, is_first_v1, limit_of, share_holds
-from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
+from winhost.sizing.memories import (
+    CUDA_SEES,
+    GRAPHS_INSIDE,
+    SHM,
+    VIDEO,
+    MemoryUse,
+    is_first_v1,
+    limit_of,
+    share_holds,
+)
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
@@ -45,7 +53,7 @@ class Computed:
     doubt: str | None = None
 
 
-# Hyper-V gives each GPU a PCI domain out of its VMBus id, by which the guest counts them.
+# Hyper-V derives a GPU's PCI domain from its VMBus id, and the guest numbers GPUs by their domains.
 _ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of its own, and these GPUs are not alike"
 
 
@@ -59,18 +67,13 @@ def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
     return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
 
 
-def _shm(case: Case) -> Computed:
-    size, how = shared_memory(case.model, case.budget)
-    return Computed(size, how)
-
-
 def _share(case: Case) -> Computed:
     """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models.
     The share leaves room for what an engine takes beside it.
     """
     vllm = case.workload.versions.get("vllm")
     each = engine(case.model, max(case.vram), vllm)
-    places = [place for place in case.budget.places if place.gpu in case.budget.placement.gpus[case.model.name]]
+    places = [place for place in case.budget.memories if place.gpu in case.budget.placement.gpus[case.model.name]]
     given = [_given(case, place) for place in places]
     beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
     holds = sum(part.least for part in each.share)
@@ -92,7 +95,7 @@ def _share(case: Case) -> Computed:
     return Computed(str(float(share)), how, next(iter(doubts), None))
 
 
-def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None, vllm: Version | None) -> str | None:
+def _share_doubt(each: Engine, place: MemoryUse, holds: bool | None, vllm: Version | None) -> str | None:
     if place.fits is False:
         taken = gib_range(place.least, place.used)
         return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
@@ -107,7 +110,7 @@ def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None, vllm: Ver
     )
 
 
-def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
+def _given(case: Case, place: MemoryUse) -> tuple[Bytes, str]:
     """Memory of one GPU, inside and outside the share. Raises RefusedError (GpuShared) where the size of another model
     on it is not known.
     """
@@ -136,7 +139,7 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
     return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
 
 
-def _needed(case: Case, place: MemoryPlace) -> Bytes:
+def _needed(case: Case, place: MemoryUse) -> Bytes:
     """The memory that a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns
     there.
     """
@@ -148,28 +151,21 @@ def _needed(case: Case, place: MemoryPlace) -> Bytes:
     return stays + sum(line.bytes for line in lines if line.model in sleepers and line.what not in REMAINS)
 
 
-def _vram(case: Case, place: MemoryPlace) -> Bytes:
+def _vram(case: Case, place: MemoryUse) -> Bytes:
     assert place.gpu is not None
     return case.vram[place.gpu]
 
 
 def _gpus(case: Case) -> Computed:
     gpus = case.budget.placement.gpus[case.model.name]
-    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and _differ(case, len(gpus)) else None
+    alike = len({gpu.pci.key["device"] for gpu in case.target.gpus}) <= 1 and len(set(case.vram)) <= 1
+    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and len(gpus) < len(case.target.gpus) and not alike else None
     return Computed(",".join(map(str, gpus)), "where the budget places it, in the order of the PCI bus", doubt)
 
 
-def _differ(case: Case, taken: int) -> bool:
-    """Tell whether it matters which of the GPUs a number means."""
-    kinds = {gpu.pci.key["device"] for gpu in case.target.gpus}
-    return taken < len(case.target.gpus) and (len(kinds) > 1 or len(set(case.vram)) > 1)
-
-
 def _ram(case: Case) -> Computed:
-    ram = case.budget.at(RAM)
-    assert ram is not None
-    whole = -(-ram.used // GiB)
-    taken = f"{gib(ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
+    whole = -(-case.ram.used // GiB)
+    taken = f"{gib(case.ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
     # What .wslconfig calls GB is GiB.
     return Computed(f"{whole}GB", f"{taken}; winhost plan HOST --path wsl2 --set 'memory={whole} GiB' writes it")
 
@@ -193,10 +189,6 @@ def _weights_folder(case: Case) -> Computed:
     return Computed(Mount(folder(case.model.served_name), MODEL, read_only=True), "by the model's name")
 
 
-def _engine_folder(name: str) -> Mount:
-    return Mount(socket_folder(name), socket_folder(name))
-
-
 def _transfer(case: Case) -> Computed:
     mirror, version = case.workload.kv_mirror, case.workload.versions.get("vllm")
     assert mirror is not None
@@ -217,20 +209,20 @@ def _media(case: Case) -> Computed:
 
 
 def _mirror_folder(case: Case) -> Computed:
-    """Both engines of a model have one, so that a standby reads what the first one computed."""
+    """The mirror's folder. Both engines of a model share it, so that a standby reads what the first one computed."""
     folder = kv_folder(case.model.served_name)
     return Computed(Mount(folder, folder), "by the model's name")
 
 
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
-    "engine.folder": _named(_engine_folder),
+    "engine.folder": _named(lambda name: Mount(socket_folder(name), socket_folder(name))),
     "engine.socket": _named(socket),
     "cache.volume": lambda _: Computed(Mount(CACHE, "/root/.cache/vllm"), None),
     "model.folder": _weights_folder,
     "kv.folder": _mirror_folder,
     "kv.transfer": _transfer,
     "lmcache.container": _named(lmcache),
-    "shm.size": _shm,
+    "shm.size": lambda case: Computed(*shared_memory(case.model, case.budget)),
     "gpu.share": _share,
     "gpu.numbers": _gpus,
     "ram": _ram,

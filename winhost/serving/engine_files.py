@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePosixPath
 
@@ -10,18 +11,8 @@ from winhost.core.dataclass import dataclass
 from winhost.gateway.turn_settings import IMAGES
 from winhost.model.workload import Mirror
 from winhost.serving.choice import Served
-from winhost.serving.command import START
-from winhost.serving.containers import compose_engine, compose_text, docker_options, hardened
-from winhost.serving.engine_names import (
-    CACHE,
-    MODEL,
-    SOCKETS,
-    UNITS,
-    kv_folder,
-    lmcache,
-    slug,
-    socket_folder,
-)
+from winhost.serving.containers import START, compose_engine, compose_text, docker_options, docker_words, hardened
+from winhost.serving.engine_names import CACHE, MODEL, SOCKETS, UNITS, kv_folder, lmcache, slug, socket_folder
 from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.gateway_entries import GROUP
 
@@ -55,10 +46,10 @@ _FILTERED = (
 
 @dataclass(frozen=True)
 class ServedEngine:
-    """One model and what starts it. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a
-    venv; image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
-    turns: it is started and stopped by its turn;
-    mirror: through what its KV cache is written; image_on_disk: its process is written to disk and starts from there.
+    """One model's engine and how it is started. by: `docker`, `podman`, `compose`, or the path of a program such as
+    vLLM's of a venv; image: pinned, of a container; after: units that start before it, because two that start at once
+    miscount memory; turns: the gateway starts and stops it; mirror: how its KV cache is mirrored; image_on_disk: its
+    process is written to disk and starts from there.
     """
 
     served: Served
@@ -72,20 +63,12 @@ class ServedEngine:
     @property
     def program(self) -> str | None:
         """The engine of containers; None where vLLM runs without."""
-        if not self._container:
-            return None
-        return "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
+        programs = {"docker": "/usr/bin/docker", "compose": "/usr/bin/docker", "podman": "/usr/bin/podman"}
+        return programs.get(self.by)
 
     @property
     def spec(self) -> EngineSpec:
-        return self.served.spec
-
-    @property
-    def _program_words(self) -> list[str]:
-        """The commands of an environment that winhost made see no PYTHONPATH, by which the loader is found."""
-        if not self.spec.packed:
-            return [self.by]
-        return [str(PurePosixPath(self.by).with_name("python3")), "-m", "vllm.entrypoints.cli.main"]
+        return replace(self.served.spec, image=self.image)
 
     @property
     def user(self) -> str:
@@ -96,7 +79,7 @@ class ServedEngine:
 
     @property
     def quoted_model(self) -> str:
-        """Its name, as a unit may say it."""
+        """The model's name, escaped for a unit."""
         return _word(self.served.model)[1:-1]
 
     @property
@@ -132,111 +115,103 @@ class ServedEngine:
     def unit(self) -> str:
         """The text of its unit."""
         server = [f"{lmcache(self.served.model)}.service"] if self.mirror is Mirror.LMCACHE else []
-        docker = ["docker.service"] if self._docker else []
-        after = " ".join(("network-online.target", *docker, *server, *self.after))
-        head = [
+        docker = ["docker.service"] if self.by in ("docker", "compose") else []
+        if self.turns:
+            # The gateway may start it before a run has written the units that are to start first.
+            waits = [f"AssertPathExists={UNITS}/{name}" for name in self.after]
+            waits += [f"Wants={' '.join(self.after)}"] if self.after else []
+            restart = [
+                "# The gateway starts it when its turn comes: by itself it would take a GPU that another one has."
+            ]
+            restart, install = [*restart, "Restart=no"], []
+        else:
+            waits, restart = [], ["Restart=on-failure", "RestartSec=15"]
+            install = ["", "[Install]", "WantedBy=multi-user.target"]
+        if self.program is None:
+            # The gateway's group reaches its socket. The engine is not of that group, which reaches every engine and
+            # the keeper; systemd gives the folder back to the engine's own group with each command, so this is last.
+            reached = f"{self.served.socket} {socket_folder(self.served.model)}"
+            body, let_in = self._by_program, [f"ExecStartPost=+/bin/chgrp --no-dereference {GROUP} {reached}"]
+        else:
+            body, let_in = self._in_container(self.program), []
+        lines = [
             "# Written by winhost: an engine behind winhost-gateway.service, which alone reaches it.",
             "[Unit]",
             f"Description=vLLM for {self.quoted_model}",
-            f"After={after}",
+            f"After={' '.join(('network-online.target', *docker, *server, *self.after))}",
             *(f"Requires={name}" for name in (*docker, *server)),
-            *(f"JoinsNamespaceOf={name}" for name in server if not self._container),
-            *(self._waits if self.turns else []),
+            *(f"JoinsNamespaceOf={name}" for name in server if self.program is None),
+            *waits,
             "StartLimitIntervalSec=0",
             "",
             "[Service]",
             "Type=exec",
-        ]
-        tail = [
+            *body,
             f"ExecStartPost=/usr/bin/python3 -I {self.folder}/{_READY} {self.served.socket}",
-            *([] if self._container else [self._let_in]),
-            *self._restart,
+            *let_in,
+            *restart,
             # An engine that starts may not obey before it is killed.
             f"TimeoutStartSec={START_SECONDS}",
-            "TimeoutStopSec=90",
+            f"TimeoutStopSec={self._stop + 30}",
             "KillMode=mixed",
-            *([] if self.turns else ["", "[Install]", "WantedBy=multi-user.target"]),
+            *install,
             "",
         ]
-        body = self._in_container if self._container else self._by_program
-        return "\n".join([*head, *body, *tail])
+        return "\n".join(lines)
 
     @property
-    def _waits(self) -> list[str]:
-        """The gateway may start it before a run has written the units that are to start first."""
-        there = [f"AssertPathExists={UNITS}/{name}" for name in self.after]
-        return [*there, *([f"Wants={' '.join(self.after)}"] if self.after else [])]
-
-    @property
-    def _restart(self) -> list[str]:
-        if self.turns:
-            return [
-                "# The gateway starts it when its turn comes: by itself it would take a GPU that another one has.",
-                "Restart=no",
-            ]
-        return ["Restart=on-failure", "RestartSec=15"]
-
-    @property
-    def _kv_on_disk(self) -> bool:
-        return self.mirror is Mirror.TIERS
-
-    @property
-    def _container(self) -> bool:
-        return self.by in ("docker", "podman", "compose")
-
-    @property
-    def _docker(self) -> bool:
-        return self.by in ("docker", "compose")
+    def _stop(self) -> int:
+        """Seconds until the engine is killed."""
+        stop = self.spec.container.stop
+        assert stop is not None, "every profile says when an engine is killed"
+        return stop
 
     @property
     def _name(self) -> str:
         return f"winhost-engine-{slug(self.served.model)}"
 
-    @property
-    def _in_container(self) -> list[str]:
-        program, folder = self.program, socket_folder(self.served.model)
-        # Whoever kills docker's client leaves the container, and with it the GPU's memory: it goes before and after.
+    def _in_container(self, program: str) -> list[str]:
+        folder, kept = socket_folder(self.served.model), kv_folder(self.served.served_name)
+        if self.by == "compose":
+            file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
+            start = f"{program} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
+        else:
+            words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL"]
+            words += ["--security-opt=no-new-privileges", *docker_words(self.spec)]
+            start = " ".join([program, "run", *map(_word, words)])
+        # A container outlives docker's client when that is killed, with the GPU's memory: remove it before and after.
         sweep = f"-{program} rm --force {self._name}"
+        tiers = [f"ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root {kept}"]
         return [
             f"ExecStartPre={sweep}",
             f"ExecStartPre=/usr/bin/install -d -m 0755 {SOCKETS}",
             f"ExecStartPre=/usr/bin/install -d -m 2750 -o root -g {GROUP} {folder}",
-            *(
-                ["ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root " + kv_folder(self.served.served_name)]
-                * self._kv_on_disk
-            ),
+            *(tiers if self.mirror is Mirror.TIERS else []),
             f"ExecStartPre=/bin/rm -f {self.served.socket}",
-            f"ExecStart={self._start(str(program))}",
-            f"ExecStop=-{program} stop --time 60 {self._name}",
+            f"ExecStart={start}",
+            f"ExecStop=-{program} stop --time {self._stop} {self._name}",
             f"ExecStopPost={sweep}",
             f"ExecStopPost=-/bin/rm -f {self.served.socket}",
         ]
 
-    def _start(self, program: str) -> str:
-        if self.by == "compose":
-            file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
-            return f"{program} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
-        words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-        words += [*docker_options(self.spec.container), *_variables("--env=", self.spec.environment)]
-        words += ["--entrypoint=/bin/sh", str(self.image), "-c", START, *self.spec.arguments(MODEL)]
-        return " ".join([program, "run", *map(_word, words)])
-
     @property
     def _by_program(self) -> list[str]:
         """A program of the machine itself, as a user that exists only while it runs."""
-        model = slug(self.served.model)
-        cache = f"/var/cache/{self._name}"
-        kept = {**self.spec.environment, "HOME": cache, "VLLM_CACHE_ROOT": f"{cache}/vllm"}
+        cache, kept = f"/var/cache/{self._name}", kv_folder(self.served.served_name).rpartition("/")[2]
+        environment = {**self.spec.environment, "HOME": cache, "VLLM_CACHE_ROOT": f"{cache}/vllm"}
+        program = [self.by]
+        if self.spec.packed:  # the commands of an environment that winhost made see no PYTHONPATH, which has the loader
+            program = [str(PurePosixPath(self.by).with_name("python3")), "-m", "vllm.entrypoints.cli.main"]
         words = map(_word, self.spec.arguments(self.spec.folder))
-        command = " ".join([*map(_word, self._program_words), "serve", *words])
+        command = " ".join([*map(_word, program), "serve", *words])
+        tiers = [f"StateDirectory={kept}", "StateDirectoryMode=0700"]
         return [
             *(self._from_image(command) if self.image_on_disk else [f"ExecStart={command}"]),
-            *(f"Environment={_word(each)}" for each in _variables("", kept)),
+            *(f"Environment={_word(each)}" for each in _variables("", environment)),
             *([f"User={self.user}"] if self.mirror or self.image_on_disk else []),
             *([] if self.image_on_disk else ["DynamicUser=yes"]),
-            *([f"StateDirectory={kv_folder(self.served.served_name).rpartition('/')[2]}"] * self._kv_on_disk),
-            *(["StateDirectoryMode=0700"] * self._kv_on_disk),
-            f"RuntimeDirectory=winhost-engines/{model}",
+            *(tiers if self.mirror is Mirror.TIERS else []),
+            f"RuntimeDirectory=winhost-engines/{slug(self.served.model)}",
             "RuntimeDirectoryMode=0750",
             f"CacheDirectory={self._name}",
             "UMask=0007",
@@ -265,18 +240,10 @@ class ServedEngine:
         ]
 
     @property
-    def _let_in(self) -> str:
-        """The gateway's group reaches its socket. The engine is not of that group, which reaches every engine and the
-        keeper; systemd gives the folder back to the engine's own group with each command, so this one comes last.
-        """
-        folder = socket_folder(self.served.model)
-        return f"ExecStartPost=+/bin/chgrp --no-dereference {GROUP} {self.served.socket} {folder}"
-
-    @property
     def _compose(self) -> str:
         engine = {
             "container_name": self._name,
-            **hardened(str(self.image), "no"),
+            **hardened(str(self.spec.image), "no"),
             "pull_policy": "never",
             **compose_engine(self.spec, START),
         }
@@ -288,6 +255,6 @@ def _variables(lead: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _word(text: str) -> str:
-    """A word of a unit's command line: quoted, and nothing of it is expanded."""
+    """Quote a word for a unit's command line, so that systemd expands nothing in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'

@@ -1,6 +1,7 @@
-"""The specification of an engine, in neutral words.
+"""The specification of an engine: image, options, environment, mounts, devices, limits and network.
 
-Docker, Podman and Compose (containers.py), units (engine_files.py) and pods (winhost.cluster) render it.
+Docker, Podman, Compose and a shell's command (containers.py), units (engine_files.py) and pods (winhost.cluster) are
+rendered from it, and none of them from another's text.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """The resources that a container gets. The rows of a profile name these fields, and `mount` for one of mounts.
+    """The share of a machine that a container gets. Rows of a profile name these fields, and `mount` for one of mounts.
 
     network_of: a container whose network it shares; gpus: all; cdi: the name of GPUs in a CDI specification; shm: the
     size of /dev/shm; stop: seconds until it is killed.
@@ -44,13 +45,16 @@ class Container:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """options: those of `vllm serve` without model, name and socket."""
+    """options: those of `vllm serve` without model, name and socket; image: of the container, None for vLLM's own
+    program.
+    """
 
     served_name: str
     socket: str
     options: tuple[str, ...]
     environment: Mapping[str, str]
     container: Container
+    image: str | None = None
 
     def arguments(self, model: str) -> list[str]:
         """The words behind `vllm serve`. model: the folder as the engine sees it."""

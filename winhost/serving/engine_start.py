@@ -125,8 +125,11 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
         meaning = "\n".join([visible(masked(line))[:_LONGEST] for line in lines if line.strip()][-_LAST:]) or None
     else:
         why, cause = found.sentence, found.causes[0]
-        first = _first_error(lines) if found.severity is Severity.UNVERIFIED else None
-        meaning = f"{cause.sentence}\nIts log says: {first or found.observed[:_LONGEST]}\nHow to tell: {cause.tell}"
+        says = found.observed[:_LONGEST]
+        if found.severity is Severity.UNVERIFIED:  # the symptom says only that something failed
+            error = next((match for match in map(_ERROR.search, lines) if match), None)
+            says = visible(masked(error[1]))[:_LONGEST] if error else says
+        meaning = f"{cause.sentence}\nIts log says: {says}\nHow to tell: {cause.tell}"
         log = f"{cause.remedy.do if cause.remedy else ''}\n{log}; more: winhost explain {found.code}"
     return WinhostError("StartFailed", f"{host}: {source} did not start: {why}", meaning, log, host=host)
 
@@ -135,9 +138,3 @@ def told_by(lines: Sequence[str]) -> SymptomFinding | None:
     """The symptom that tells most; one that only says that something failed, where no other does."""
     found = diagnosis([f"{line}\n" for line in lines], "log").found
     return next((each for each in found if each.severity is not Severity.NOTE), None)
-
-
-def _first_error(lines: Sequence[str]) -> str | None:
-    """The first error, where the rest only says that something failed."""
-    found = next((match for match in map(_ERROR.search, lines) if match), None)
-    return visible(masked(found[1]))[:_LONGEST] if found else None

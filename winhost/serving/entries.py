@@ -26,13 +26,10 @@ class PythonWheels:
     files: tuple[str, ...]
 
     @property
-    def _digest(self) -> str:
-        return hashlib.sha256("\n".join((self.python, *self.files)).encode("ascii")).hexdigest()[:16]
-
-    @property
     def folder(self) -> str:
         """The folder of the environment, named by its content."""
-        return f"/opt/winhost/python-{self._digest}"
+        digest = hashlib.sha256("\n".join((self.python, *self.files)).encode("ascii")).hexdigest()
+        return f"/opt/winhost/python-{digest[:16]}"
 
     @property
     def site(self) -> str:

@@ -41,7 +41,7 @@ from winhost.model.workload import (
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import as_planned
+from winhost.sizing.memories import as_planned
 
 CONTEXTS = (131_072, 65_536, 32_768, 16_384, 8_192)
 SEQUENCES = 4
@@ -216,7 +216,7 @@ class Way:
         """Plan the smallest number of GPUs with room for the context, and the longest usual context there."""
         lacks = self._kernel(entry)
         plan, found = self._planned(entry)
-        memory = max((place.used for place in found.places if place.gpu is not None and place.used), default=None)
+        memory = max((each.used for each in found.memories if each.gpu is not None and each.used), default=None)
         roomy = plan.sequences >= SEQUENCES
         planned = Candidate(entry, self.variant.path, plan, memory, Verdict.UNSUPPORTED, (), lacks, roomy)
         if not found.fits and found.may_fit is False:

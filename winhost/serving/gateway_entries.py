@@ -103,7 +103,10 @@ def gateway_entries(
 
     Raises ValueError.
     """
-    files = gateway_files({**_with_eyes(settings, keys), "key_changes": KEY_CHANGES}, keys, tls)
+    if any(line.endswith(" metrics") for line in keys):  # the keeper alone reads the GPUs
+        turns = settings.get("turns")
+        settings = {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
+    files = gateway_files({**settings, "key_changes": KEY_CHANGES}, keys, tls)
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
@@ -118,14 +121,6 @@ def gateway_entries(
     return made
 
 
-def _with_eyes(settings: Mapping[str, Json], keys: Sequence[str]) -> Mapping[str, Json]:
-    """Add the keeper, which alone reads the GPUs, if a key may read metrics."""
-    if not any(line.endswith(" metrics") for line in keys):
-        return settings
-    turns = settings.get("turns")
-    return {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
-
-
 def gateway_program() -> dict[str, str]:
     """The texts of its modules, by name."""
     return {path.name: path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
@@ -134,7 +129,7 @@ def gateway_program() -> dict[str, str]:
 def gateway_files(
     settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None = None
 ) -> dict[str, str]:
-    """Its program in `gateway/`, `settings.json` and `keys`, checked. Raises ValueError."""
+    """The gateway's files, checked: its program in `gateway/`, `settings.json` and `keys`. Raises ValueError."""
     names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
     files = {f"{_PROGRAM}{name}": text for name, text in gateway_program().items()}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"

@@ -116,20 +116,19 @@ def _dashboard() -> dict[str, object]:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [source]},
-        "panels": [_panel(index, *panel) for index, panel in enumerate(_PANELS)],
-    }
-
-
-def _panel(index: int, title: str, unit: str, drawn: dict[str, str]) -> dict[str, object]:
-    return {
-        "id": index + 1,
-        "type": "timeseries",
-        "title": title,
-        "datasource": _SOURCE,
-        "gridPos": {"h": 8, "w": 12, "x": index % 2 * 12, "y": index // 2 * 8},
-        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
-        "targets": [
-            {"refId": chr(ord("A") + number), "datasource": _SOURCE, "expr": expr, "legendFormat": legend}
-            for number, (legend, expr) in enumerate(drawn.items())
+        "panels": [
+            {
+                "id": index + 1,
+                "type": "timeseries",
+                "title": title,
+                "datasource": _SOURCE,
+                "gridPos": {"h": 8, "w": 12, "x": index % 2 * 12, "y": index // 2 * 8},
+                "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+                "targets": [
+                    {"refId": chr(ord("A") + number), "datasource": _SOURCE, "expr": expr, "legendFormat": legend}
+                    for number, (legend, expr) in enumerate(drawn.items())
+                ],
+            }
+            for index, (title, unit, drawn) in enumerate(_PANELS)
         ],
     }

@@ -15,7 +15,7 @@ from winhost.serving.engine_names import MODEL, model_folder, packed_folder
 from winhost.serving.engine_spec import Mount
 from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
-from winhost.serving.profile import Kind
+from winhost.serving.profile import LOADER, Kind
 from winhost.serving.profile_lines import ProfileLine
 
 _PACKED = "/packed"  # in the container that packs
@@ -27,7 +27,7 @@ _SANDBOX = (
 
 
 def loader_folder() -> str:
-    """Named by what is in it, so that engines that run keep theirs."""
+    """The folder of the loader, named by its content, so that running engines keep theirs."""
     digest = hashlib.sha256(repr((sorted(package_texts().items()), METADATA, ENTRY_POINTS)).encode()).hexdigest()
     return f"/opt/winhost/weights-{digest[:16]}"
 
@@ -44,7 +44,7 @@ def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
 
 
 def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
-    """The lines by which an engine finds the loader; folders are the same in its container."""
+    """The lines by which an engine finds the loader. Its container has the same folders."""
     folders = (loader_folder(), nvcomp.site)
     for folder in folders:
         yield _line("container", "mount", Mount(folder, folder, read_only=True))
@@ -53,13 +53,13 @@ def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
 
 def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
     reason = Finding(
-        code="profile.loader",
+        code=LOADER.code,
         severity=Severity.NOTE,
         observed="load_format packed",
         subject="",
         remedy=None,
-        evidence=("packed-measured",),
-        sentence="The loader of packed weights is installed beside the engine.",
+        evidence=LOADER.evidence,
+        sentence=LOADER.why,
     )
     return ProfileLine(kind, name, value, reason, "by what is in it")
 
@@ -95,4 +95,4 @@ def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
     mounts = (*loader, Mount(source, MODEL, read_only=True), Mount(folder, _PACKED))
     yield from docker_options(replace(spec.container.gpus_alone, mounts=mounts))
     yield from (f"--env={each}" for each in variables)
-    yield from ("--entrypoint=python3", str(engine.image), *words, MODEL, _PACKED)
+    yield from ("--entrypoint=python3", str(spec.image), *words, MODEL, _PACKED)

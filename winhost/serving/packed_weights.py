@@ -71,7 +71,10 @@ def write_wheel(folder: Path) -> Path:
     """Write the wheel with which an engine's Python loads packed models, beside NVCOMP."""
     files = {f"winhost_weights/{name}": text.encode() for name, text in package_texts().items()}
     files |= {f"{_INFO}/{name}": text.encode() for name, text in _TEXTS.items()}
-    record = "".join(f"{name},sha256={_encoded(data)},{len(data)}\n" for name, data in files.items())
+    record = ""
+    for name, data in files.items():
+        digest = urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={digest},{len(data)}\n"
     files[f"{_INFO}/RECORD"] = f"{record}{_INFO}/RECORD,,\n".encode()
     wheel = folder / WHEEL
     partial = wheel.with_suffix(".partial")
@@ -80,10 +83,6 @@ def write_wheel(folder: Path) -> Path:
             archive.writestr(zipfile.ZipInfo(name, _DATE), data)
     partial.replace(wheel)
     return wheel
-
-
-def _encoded(data: bytes) -> str:
-    return urlsafe_b64encode(sha256(data).digest()).rstrip(b"=").decode()
 
 
 def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Iterator[WeightsFile]:

@@ -72,7 +72,7 @@ def no_sleep(base: str) -> str:
 
 @once
 def profile(name: str) -> Profile:
-    """One of NAMES, or what they are made of."""
+    """Read one of NAMES, or a profile that they are made of."""
     read = _read(name)
     over = profile(read["over"]).rows if "over" in read else ()
     parts = [(each, _read(each)) for each in (read.get("like"), name) if each]
@@ -100,9 +100,29 @@ _DOES: Mapping[Kind, str] = {
 }
 
 
+# No profile has it: a plan adds it, with values made of what that plan installs.
+LOADER = ProfileRow(
+    code="profile.loader",
+    kind="env",
+    name="PYTHONPATH",
+    why="The loader of packed weights is installed beside the engine.",
+    evidence=("packed-measured",),
+)
+
+
+def explained() -> Mapping[str, ProfileRow | Cause]:
+    """All rows that can be explained, by code: those of profiles, and LOADER."""
+    return {**rows(), LOADER.code: LOADER}
+
+
 def explain_row(code: str) -> Explanation:
-    """The explanation of a code among `rows`."""
-    row = rows()[code]
+    """The explanation of a code among `explained`."""
+    row = explained()[code]
+    if row is LOADER:
+        means = (
+            "A plan for a model with `load_format: packed` mounts the loader's folders, and names them in PYTHONPATH."
+        )
+        return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
     when = f", for: {format_when(row.when)}" if row.when else ""
     against_sleep = "starts and stops a model instead of letting it sleep"
     does = _DOES[row.kind].format(row.name) if isinstance(row, ProfileRow) else against_sleep

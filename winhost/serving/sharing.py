@@ -45,30 +45,23 @@ def turn_settings(
     """
     of_models: dict[str, dict[str, Json]] = {}
     for model in models:
-        of_models[model.name] = {"gpus": list(model.gpus), "unit": unit(model.name), **_between(model)}
-        if model.awake is not None:
-            of_models[model.name]["awake_mib"] = model.awake
+        between: dict[str, Json | None] = {"between": "stop", "resident": model.resident or None}
+        if model.level:
+            between = {
+                "between": "sleep",
+                "level": model.level,
+                "version": model.vllm,
+                "reloads": model.reloads if model.level == 2 else None,
+                "suspend": model.suspend or None,
+                "image": model.image or None,
+                "asleep_mib": model.asleep,
+            }
+        said = {"gpus": list(model.gpus), "unit": unit(model.name), **between, "awake_mib": model.awake}
+        of_models[model.name] = {name: value for name, value in said.items() if value is not None}
     turns: dict[str, Json] = {"keeper": KEEPER_SOCKET}
     if idle is not None:
         turns["idle"] = idle
     return of_models, turns
-
-
-def _between(model: SharingModel) -> dict[str, Json]:
-    if model.level == 0:
-        return {"between": "stop", **({"resident": True} if model.resident else {})}
-    found: dict[str, Json] = {"between": "sleep", "level": model.level}
-    if model.vllm is not None:
-        found["version"] = model.vllm
-    if model.level == 2:
-        found["reloads"] = model.reloads
-    if model.suspend:
-        found["suspend"] = True
-    if model.image:
-        found["image"] = True
-    if model.asleep is not None:
-        found["asleep_mib"] = model.asleep
-    return found
 
 
 def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:

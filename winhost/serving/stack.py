@@ -12,7 +12,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
-from winhost.paths.stack_packages import compose_package, criu_packages, video_packages
+from winhost.paths.linux import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.values import networks_in_order
 from winhost.serving.choice import Served, Serving, serving
@@ -112,17 +112,37 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         entries.append(_packages("FFmpeg", video_packages(facts), "The workload decodes or encodes video."))
     if criu := criu_packages(facts, request.workload):
         entries.append(_packages("CRIU", criu, "The workload needs processes that can be saved and restored."))
-    entries += [_user(engine) for engine in engines if engine.image_on_disk]
-    entries += _images(request)
+    # A user that stays, because a restored process has the user that it had.
+    user: dict[str, Json] = {"there": True, "system": True, "shell": "/usr/sbin/nologin"}
+    why = "It runs as this user, before its image is written and after it is restored."
+    entries += [
+        entry("LinuxUser", f"Engine of {each.served.model}", {"user": each.user}, user, why)
+        for each in engines
+        if each.image_on_disk
+    ]
+    if request.image:
+        key = {"engine": "podman" if request.by == "podman" else "docker", "image": request.image.pinned}
+        size: dict[str, Json] = {"bytes": 3 * request.image.bytes} if request.image.bytes else {}
+        entries.append(entry("ContainerImage", "vLLM", key, {"present": True, **size}, "The engine, by its digest."))
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
     entries += loader_entries(request.nvcomp) if request.nvcomp else ()
-    entries += [_model_entry(request, model) for model in request.workload.models if not model.stands_by]
+    why = "The model at one revision, each file by its hash."
+    entries += [
+        entry("ModelFiles", f"Files of {name}", {"folder": model_folder(name)}, request.files[name], why)
+        for name in _with_files(request.workload)
+    ]
     entries += [
         packed_entry(each, request.files[each.served.model])
         for each in engines
         if each.spec.packed and not each.served.stands_by
     ]
-    entries += [each for engine in engines for each in _files(engine)]
+    entries += [
+        file_entry(
+            f"Engine of {each.served.model}: {name}", f"{each.folder}/{name}", text, "The engine starts with it."
+        )
+        for each in engines
+        for name, text in each.files.items()
+    ]
     entries += _mirrors(request, engines)
     entries += gateway_entries(
         _gateway(request, found),
@@ -180,38 +200,9 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
         before = before if turns else (unit(model.name),)
 
 
-def _user(engine: ServedEngine) -> Json:
-    """A user that stays, because a restored process has the user that it had."""
-    desired: dict[str, Json] = {"there": True, "system": True, "shell": "/usr/sbin/nologin"}
-    why = "It runs as this user, before its image is written and after it is restored."
-    return entry("LinuxUser", f"Engine of {engine.served.model}", {"user": engine.user}, desired, why)
-
-
 def _packages(title: str, names: str, why: str) -> Json:
     wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
     return entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []}, why)
-
-
-def _images(request: StackRequest) -> Iterator[Json]:
-    if request.image is None:
-        return
-    engine = "podman" if request.by == "podman" else "docker"
-    size: dict[str, Json] = {"bytes": 3 * request.image.bytes} if request.image.bytes else {}
-    key = {"engine": engine, "image": request.image.pinned}
-    yield entry("ContainerImage", "vLLM", key, {"present": True, **size}, "The engine, by its digest.")
-
-
-def _model_entry(request: StackRequest, model: Model) -> Json:
-    why = "The model at one revision, each file by its hash."
-    desired = dict(request.files[model.name])
-    return entry("ModelFiles", f"Files of {model.name}", {"folder": model_folder(model.name)}, desired, why)
-
-
-def _files(engine: ServedEngine) -> Iterator[Json]:
-    for name, text in engine.files.items():
-        yield file_entry(
-            f"Engine of {engine.served.model}: {name}", f"{engine.folder}/{name}", text, "The engine starts with it."
-        )
 
 
 def _unit(engine: ServedEngine) -> Json:
@@ -227,7 +218,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
     if mirror is None:
         return
     if mirror.through is Mirror.TIERS:
-        for title, path, text in prune_entries(_of_file(request.workload), mirror.kept):
+        for title, path, text in prune_entries(_with_files(request.workload), mirror.kept):
             yield file_entry(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
@@ -242,7 +233,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
         )
 
 
-def _of_file(workload: Workload) -> list[str]:
+def _with_files(workload: Workload) -> list[str]:
     """The models without their second engines, which share their files."""
     return [model.name for model in workload.models if not model.stands_by]
 
@@ -268,7 +259,7 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
 
 def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     yield from _sizes(request)
-    for name, files in _of_folders(request).items():
+    for name, files in _folders(request).items():
         yield f"before it is applied, the Linux that serves needs the files of {name} at {files['source']}"
     for served in found.models:
         yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.gpus))}"
@@ -277,7 +268,13 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
         yield "video: FFmpeg of the distribution; winhost probe tries NVDEC, and NVENC where the GPU has it"
     if found.together:
         yield "those that take turns would all fit awake at once: state: resident answers without a swap"
-    yield from _what_rollback_leaves(request)
+    mirror = request.workload.kv_mirror
+    if mirror and mirror.through is Mirror.TIERS:
+        folders = " ".join(map(kv_folder, _with_files(request.workload)))
+        yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
+    if request.image:
+        program = "podman" if request.by == "podman" else "docker"
+        yield f"rollback leaves the volume {CACHE} (compiled graphs): {program} volume rm {CACHE}"
 
 
 def _notes_of_model(served: Served) -> Iterator[str]:
@@ -296,17 +293,7 @@ def _notes_of_model(served: Served) -> Iterator[str]:
     yield from served.doubts
 
 
-def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
-    mirror = request.workload.kv_mirror
-    if mirror and mirror.through is Mirror.TIERS:
-        folders = " ".join(map(kv_folder, _of_file(request.workload)))
-        yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
-    if request.image:
-        program = "podman" if request.by == "podman" else "docker"
-        yield f"rollback leaves the volume {CACHE} (compiled graphs): {program} volume rm {CACHE}"
-
-
-def _of_folders(request: StackRequest) -> Mapping[str, Mapping[str, Any]]:
+def _folders(request: StackRequest) -> Mapping[str, Mapping[str, Any]]:
     return {name: files for name, files in request.files.items() if str(files["source"]).startswith("/")}
 
 
@@ -318,7 +305,7 @@ def _sizes(request: StackRequest) -> Iterator[str]:
     saved = request.image.saved if request.image else None
     if saved:
         yield f"before it is applied, put the image's archive to {saved.archive} on the Linux that serves"
-    models, here = (sum(map(_bytes, request.files.values())), sum(map(_bytes, _of_folders(request).values())))
+    models, here = (sum(map(_bytes, of.values())) for of in (request.files, _folders(request)))
     image = request.image.bytes if request.image and request.image.bytes else 0
     known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
     sent = models - here

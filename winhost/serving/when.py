@@ -16,7 +16,7 @@ from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import Cause, ProfileRow, profile
 from winhost.sizing.budget import Budget
-from winhost.sizing.memory_places import RAM
+from winhost.sizing.memories import RAM, MemoryUse
 
 Answer = Version | int | bool
 
@@ -33,6 +33,13 @@ class Case:
     budget: Budget
     vram: tuple[int, ...]
     wsl_ram: int
+
+    @property
+    def ram(self) -> MemoryUse:
+        """The memory of the machine."""
+        found = self.budget.at(RAM)
+        assert found is not None
+        return found
 
 
 def _blackwell(case: Case) -> bool:
@@ -57,16 +64,9 @@ def _mirrored(case: Case, through: Mirror) -> bool:
     return case.workload.kv_mirror is not None and case.workload.kv_mirror.through is through
 
 
-def _ram(case: Case) -> int:
-    ram = case.budget.at(RAM)
-    assert ram is not None
-    return ram.used
-
-
 def _backups_fit(case: Case) -> bool:
     """Tell whether the backups of all models that sleep fit, beside what else is in memory."""
-    ram = case.budget.at(RAM)
-    assert ram is not None
+    ram = case.ram
     if ram.fits is None:
         raise MissingFact("the memory of all sleeping models", NOT_THERE)
     return ram.fits
@@ -77,7 +77,7 @@ def _residues_fit(case: Case) -> bool:
     fitting.
     """
     gpus = case.budget.placement.gpus.get(case.model.name, ())
-    return all(place.fits is not False for place in case.budget.places if place.gpu in gpus)
+    return all(memory.fits is not False for memory in case.budget.memories if memory.gpu in gpus)
 
 
 ASKED: Mapping[str, Callable[[Case], Answer]] = {
@@ -110,7 +110,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "kv_tiers": lambda case: _mirrored(case, Mirror.TIERS),
     "lmcache": lambda case: _mirrored(case, Mirror.LMCACHE),
     "pinned": lambda case: "pinned-memory" in case.workload.needs.must,
-    "above_wsl_ram": lambda case: _ram(case) > case.wsl_ram,
+    "above_wsl_ram": lambda case: case.ram.used > case.wsl_ram,
 }
 
 

@@ -2,7 +2,7 @@
 
 Pure: from a workload and the memory that a path makes available to sums. Every line has a range: what fits by the
 upper ends is supported, by the lower ends alone unverified, by neither unsupported. A value that was not stated is
-missing, and whether its place fits is unknown.
+missing, and whether its memory holds it is unknown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,7 @@ from winhost.model.path import AvailableMemory
 from winhost.model.units import gib_range
 from winhost.model.workload import Workload, with_standbys
 from winhost.sizing.engines import Engine, Missing, engine
-from winhost.sizing.gpu_memory import VIDEO, gpu_capacity, gpu_lines, missing_of_video, placement_of
-from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines, shm_lines
-from winhost.sizing.memory_places import (
+from winhost.sizing.memories import (
     HOST,
     HOST_PER_GPUS,
     NOT_KNOWN,
@@ -22,11 +20,21 @@ from winhost.sizing.memory_places import (
     RAM,
     SHARED_WITH_WINDOWS,
     SHM,
+    VIDEO,
     BudgetLine,
     Capacity,
-    MemoryPlace,
+    MemoryUse,
     capacity_of,
-    memory_place,
+    gpu_capacity,
+    gpu_lines,
+    host_lines,
+    memory_use,
+    missing_of_video,
+    pinned_lines,
+    pins,
+    placement_of,
+    ram_lines,
+    shm_lines,
 )
 from winhost.sizing.placement import Placement
 
@@ -39,34 +47,36 @@ class Budget:
 
     variant: str
     lines: tuple[BudgetLine, ...]
-    places: tuple[MemoryPlace, ...]
+    memories: tuple[MemoryUse, ...]
     placement: Placement
     missing: tuple[Missing, ...]
     fits: bool | None
     may_fit: bool | None
     anew: tuple[str, ...] = ()
 
-    def at(self, where: str) -> MemoryPlace | None:
-        """The place of this name, if anything is counted there."""
-        return next((place for place in self.places if place.where == where), None)
+    def at(self, where: str) -> MemoryUse | None:
+        """The memory of this name, if anything is counted there."""
+        return next((memory for memory in self.memories if memory.where == where), None)
 
     def not_known(self) -> Iterator[str]:
         """The missing values and capacities without which a fit is not certain."""
         for lack in self.missing:
             yield f"{lack.model}: {lack.what}" if lack.model else lack.what
-        yield from dict.fromkeys(place.how.removesuffix(NOT_KNOWN) for place in self.places if place.capacity is None)
+        yield from dict.fromkeys(
+            memory.how.removesuffix(NOT_KNOWN) for memory in self.memories if memory.capacity is None
+        )
 
     def deciding(self) -> Iterator[str]:
-        """The places where only the lower ends fit, with the line that decides: the one of the widest range."""
-        for place in self.places:
-            if place.fits is not False:
+        """The memories where only the lower ends fit, with the line that decides: the one of the widest range."""
+        for memory in self.memories:
+            if memory.fits is not False:
                 continue
-            lines = [line for line in self.lines if line.where == place.where]
+            lines = [line for line in self.lines if line.where == memory.where]
             widest = max(lines, key=lambda line: line.bytes - line.least)
             of = f"{widest.model}: " if widest.model else ""
-            capacity = gib_range(place.capacity or 0, place.most or 0)
+            capacity = gib_range(memory.capacity or 0, memory.most or 0)
             yield (
-                f"{place.where}: {gib_range(place.least, place.used)} of {capacity}; "
+                f"{memory.where}: {gib_range(memory.least, memory.used)} of {capacity}; "
                 f"what decides is {of}{widest.what}, {gib_range(widest.least, widest.bytes)}"
             )
 
@@ -86,12 +96,12 @@ def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
         *pinned_lines(workload, engines, available_memory),
         *host_lines(workload, available_memory),
     )
-    places = tuple(_places(workload, available_memory, lines, shares, _Doubts(workload, engines, placement)))
+    memories = tuple(_memories(workload, available_memory, engines, placement, lines, shares))
     anew = tuple(model.name for model in workload.models if model.starts_anew)
     missing = tuple(lack for each in engines for lack in each.missing) + missing_of_video(workload.video)
-    fits = _all([not placement.homeless, *(place.fits for place in places)])
-    may_fit = _all([not placement.homeless, *(place.may_fit for place in places)])
-    return Budget(available_memory.variant, lines, places, placement, missing, fits, may_fit, anew)
+    fits = _all([not placement.homeless, *(memory.fits for memory in memories)])
+    may_fit = _all([not placement.homeless, *(memory.may_fit for memory in memories)])
+    return Budget(available_memory.variant, lines, memories, placement, missing, fits, may_fit, anew)
 
 
 def with_fitting_standbys(workload: Workload, available_memory: AvailableMemory) -> Workload:
@@ -112,53 +122,32 @@ def _all(verdicts: Sequence[bool | None]) -> bool | None:
     return False if False in verdicts else None if None in verdicts else True
 
 
-@dataclass(frozen=True)
-class _Doubts:
-    """The places whose use is not fully known."""
-
-    workload: Workload
-    engines: Sequence[Engine]
-    placement: Placement
-
-    def gpu(self, gpu: int) -> bool:
-        """Tell whether a value on this GPU is missing."""
-        placed = self.placement.gpus
-        video = bool(missing_of_video(self.workload.video)) and gpu in placed.get(VIDEO, ())
-        return video or any(each.missing and gpu in placed.get(each.model.name, ()) for each in self.engines)
-
-    @property
-    def backups(self) -> bool:
-        """Tell whether the size of a backup is missing."""
-        return any(e.model.sleeps and e.model.level == 1 and e.backup is None for e in self.engines)
-
-
-def _places(
+def _memories(
     workload: Workload,
     available_memory: AvailableMemory,
+    engines: Sequence[Engine],
+    placement: Placement,
     lines: Sequence[BudgetLine],
     shares: Sequence[Capacity],
-    doubts: _Doubts,
-) -> Iterator[MemoryPlace]:
+) -> Iterator[MemoryUse]:
     for gpu, share in enumerate(shares):
-        unproven = not (doubts.placement.fits or doubts.placement.proven)
-        yield memory_place(lines, f"gpu{gpu}", share, gpu, doubts=doubts.gpu(gpu), unproven=unproven)
-    yield memory_place(lines, RAM, capacity_of(available_memory.ram, "what the target gets"), doubts=doubts.backups)
+        here = {name for name, gpus in placement.gpus.items() if gpu in gpus}
+        doubts = any(each.missing and each.model.name in here for each in engines)
+        doubts = doubts or (VIDEO in here and bool(missing_of_video(workload.video)))
+        unproven = not (placement.fits or placement.proven)
+        yield memory_use(lines, f"gpu{gpu}", share, gpu, doubts=doubts, unproven=unproven)
+    unknown_backups = any(e.model.sleeps and e.model.level == 1 and e.backup is None for e in engines)
+    yield memory_use(lines, RAM, capacity_of(available_memory.ram, "what the target gets"), doubts=unknown_backups)
+    under_wsl = available_memory.path in SHARED_WITH_WINDOWS
+    evidence = ("wsl-pinned-reports", "vllm-pin-switch") if under_wsl else ()
+    pinned = capacity_of(available_memory.pinned, f"what may be pinned{' under WSL' * under_wsl}", *evidence)
+    machine = capacity_of(available_memory.host_ram, "memory of the machine")
     others = (
         (SHM, capacity_of(available_memory.shm, "size of /dev/shm", "shm-default-half"), False),
-        (
-            PINNED,
-            capacity_of(available_memory.pinned, *_pinned_bound(available_memory)),
-            doubts.backups and pins(workload, available_memory),
-        ),
-        (HOST, capacity_of(available_memory.host_ram, "memory of the machine"), False),
-        (HOST_PER_GPUS, capacity_of(available_memory.host_ram, "memory of the machine"), False),
+        (PINNED, pinned, unknown_backups and pins(workload, available_memory)),
+        (HOST, machine, False),
+        (HOST_PER_GPUS, machine, False),
     )
     for where, capacity, doubtful in others:
         if doubtful or any(line.where == where for line in lines):
-            yield memory_place(lines, where, capacity, doubts=doubtful)
-
-
-def _pinned_bound(available_memory: AvailableMemory) -> tuple[str, ...]:
-    if available_memory.path in SHARED_WITH_WINDOWS:
-        return "what may be pinned under WSL", "wsl-pinned-reports", "vllm-pin-switch"
-    return ("what may be pinned",)
+            yield memory_use(lines, where, capacity, doubts=doubtful)

@@ -20,7 +20,7 @@ from winhost.model.workload import Model, ModelState, Quantization, Workload
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import Missing, engine
 from winhost.sizing.fit_changes import ADVICE, LESS, PURCHASE, STEP, ChangeKind, FitChange, Fix, applied, minimal
-from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
+from winhost.sizing.memories import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
 
 PARTS = 64  # steps in which all models are reduced together, before each gets back what still fits
 TENSOR = (1, 2, 4, 8)  # GPUs that share a layer
@@ -57,9 +57,9 @@ def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> Wha
     """Shortages and the fixes found; none of either where the workload fits."""
     now = budget(workload, available_memory)
     short = tuple(
-        Shortage(place.where, place.used - place.capacity, max(0, place.least - place.capacity))
-        for place in now.places
-        if place.capacity is not None and place.used > place.capacity
+        Shortage(memory.where, memory.used - memory.capacity, max(0, memory.least - memory.capacity))
+        for memory in now.memories
+        if memory.capacity is not None and memory.used > memory.capacity
     )
     nothing_known_against_it = now.fits is None and now.missing
     fixes = () if now.fits or nothing_known_against_it else _FixSearch(workload, available_memory, now).fixes()
@@ -76,7 +76,7 @@ class _FixSearch:
         self.now = now
 
     def fixes(self) -> tuple[Fix, ...]:
-        """The smallest change first."""
+        """Find the fixes, the smallest change first."""
         found = self._tried([(), *self._of_workload()])
         if not any(change.kind in LESS for fix in found for change in fix.changes):
             found += self._tried(self._together())
@@ -93,12 +93,14 @@ class _FixSearch:
         yield from self._fewer((), ChangeKind.SEQUENCES)
         yield from self._fewer((), ChangeKind.CONTEXT)
         yield from self._quantized()
-        yield from self._asleep()
+        yield from self._fewest([*map(_sleep, self._may_sleep)], len(self._may_sleep))
         # A model without a level is stopped between its turns where it cannot sleep.
         stated = [each for each in self.workload.models if each.sleep_level is not None]
         yield from self._at_level(2, self.workload.models) or self._at_level(0, stated)
         yield from self._spread()
-        yield from self._elsewhere()
+        # One model at least stays on this machine.
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
+        yield from self._fewest(moves, len(moves) - 1)
 
     def _together(self) -> Iterator[Changes]:
         """Fewer sequences, shorter contexts, or both, for all models where reducing one is not enough."""
@@ -177,16 +179,8 @@ class _FixSearch:
         second = {*self.workload.availability.standby, *(model.stands_by for model in self.workload.models)}
         return [model for model in self._of_file if not (model.sleeps or model.name in second)]
 
-    def _asleep(self) -> Iterator[Changes]:
-        """The fewest resident models that must sleep."""
-        yield from self._fewest([*map(_sleep, self._may_sleep)], len(self._may_sleep))
-
-    def _elsewhere(self) -> Iterator[Changes]:
-        """The fewest models that must go to another machine, so that one at least stays."""
-        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
-        yield from self._fewest(moves, len(moves) - 1)
-
     def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
+        """The smallest sets of these changes that the GPUs hold."""
         subsets = (chosen for count in range(1, most + 1) for chosen in combinations(changes, count))
         fewest = most
         for chosen in islice(subsets, SUBSETS):
@@ -211,26 +205,16 @@ class _FixSearch:
         for model in self.workload.models:
             if model.memory is not None or model.attention is None:
                 continue
-            tries = [self._over(model, tensor) for tensor in _tensor_sizes(model)]
-            enough = [changes for changes in tries if len(changes) == 1]
-            for changes in (*enough, *(changes for changes in tries if changes not in enough)):
-                if self._gpus_hold(changes):
-                    yield changes
-                    break
-
-    def _over(self, model: Model, tensor: int) -> Changes:
-        change = FitChange(ChangeKind.TENSOR, model.name, model.parallel.tensor, tensor)
-        spread = model.parallel
-        needed = tensor * spread.pipeline * spread.data // spread.nodes
-        lacking = needed - len(self.available_memory.gpus)
-        return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
+            spread, tries = model.parallel, list[Changes]()
+            for tensor in _tensor_sizes(model):
+                lacking = tensor * spread.pipeline * spread.data // spread.nodes - len(self.available_memory.gpus)
+                change = FitChange(ChangeKind.TENSOR, model.name, spread.tensor, tensor)
+                tries.append((change, *_added(self.available_memory, max(0, lacking))))
+            yield from islice(filter(self._gpus_hold, sorted(tries, key=len)), 1)
 
     def _more_gpus(self) -> Iterator[Changes]:
-        for count in range(1, MORE_GPUS + 1):
-            changes = tuple(_added(self.available_memory, count))
-            if changes and self._gpus_hold(changes):
-                yield changes
-                return
+        tries = (_added(self.available_memory, count) for count in range(1, MORE_GPUS + 1))
+        yield from islice((changes for changes in tries if changes and self._gpus_hold(changes)), 1)
 
     def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
         return applied(self.workload, self.available_memory, changes)
@@ -278,7 +262,7 @@ def _sleep(model: Model) -> FitChange:
 
 
 def _tensor_sizes(model: Model) -> Iterator[int]:
-    """The next larger ones first, then the next smaller ones."""
+    """Yield the numbers of GPUs that can share the heads: the next larger ones first, then the next smaller ones."""
     assert model.attention is not None
     heads, larger = model.attention.kv_heads, [size for size in TENSOR if size > model.parallel.tensor]
     for tensor in (*larger, *(size for size in reversed(TENSOR) if size < model.parallel.tensor)):
@@ -286,11 +270,12 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
             yield tensor
 
 
-def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
-    """More GPUs, each as large as the largest there is."""
-    if available_memory.gpus:
-        there = len(available_memory.gpus)
-        yield FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus))
+def _added(available_memory: AvailableMemory, count: int) -> Changes:
+    """Add GPUs, each as large as the largest there is."""
+    there = len(available_memory.gpus)
+    if not there or not count:
+        return ()
+    return (FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus)),)
 
 
 # ---- whether a change helped
@@ -300,7 +285,7 @@ def _holds_on_gpus(found: Budget, now: Budget) -> bool:
     """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule
     out a fix.
     """
-    gpus = [place.fits for place in found.places if place.gpu is not None]
+    gpus = [memory.fits for memory in found.memories if memory.gpu is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in gpus)
 
@@ -311,23 +296,19 @@ def _as_good_as(found: Budget, now: Budget) -> bool:
 
 
 def _arithmetic(now: Budget, after: Budget) -> Iterator[str]:
-    """The places that were short, as they are after the change, with changed lines; equal GPUs share a line."""
-    places_by_text: defaultdict[str, list[str]] = defaultdict(list)
-    for where, text in _changes_in_full_places(now, after):
-        places_by_text[text].append(where)
-    yield from (f"{', '.join(places)}: {text}" for text, places in places_by_text.items())
-
-
-def _changes_in_full_places(now: Budget, after: Budget) -> Iterator[tuple[str, str]]:
-    full = {place.where for place in now.places if place.fits is False}
+    """The memories that were full, as they are after the change, with changed lines; equal GPUs share a text."""
+    names_by_text: defaultdict[str, list[str]] = defaultdict(list)
+    full = {memory.where for memory in now.memories if memory.fits is False}
     before = {(line.where, line.model, line.what): line.bytes for line in now.lines if line.where in full}
     for line in after.lines:
         was = before.get((line.where, line.model, line.what))
         if was is not None and was != line.bytes:
-            yield line.where, f"{line.what} {gib(line.bytes)} instead of {gib(was)} ({line.how})"
-    for place in after.places:
-        if place.where in full and place.capacity is not None:
-            yield place.where, f"{gib(place.used)} of {gib(place.capacity)}"
+            text = f"{line.what} {gib(line.bytes)} instead of {gib(was)} ({line.how})"
+            names_by_text[text].append(line.where)
+    for memory in after.memories:
+        if memory.where in full and memory.capacity is not None:
+            names_by_text[f"{gib(memory.used)} of {gib(memory.capacity)}"].append(memory.where)
+    yield from (f"{', '.join(names)}: {text}" for text, names in names_by_text.items())
 
 
 # ---- the memory that a change takes in the target and in its machine
@@ -341,9 +322,14 @@ def _memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterato
     ram = _ram(found, available_memory)
     if ram != available_memory.ram:
         yield FitChange(ChangeKind.RAM, None, available_memory.ram, ram)
-    host = _host_ram(found, available_memory, ram)
-    if host > available_memory.host_ram:
-        yield FitChange(ChangeKind.HOST_RAM, None, available_memory.host_ram, host)
+    needed = to = ram
+    if available_memory.path in ALONGSIDE_WINDOWS:
+        host, gpus = found.at(HOST), found.at(HOST_PER_GPUS)
+        assert host is not None
+        needed = max(host.used - available_memory.ram + ram, gpus.used if gpus else 0)
+        to = _whole(needed)
+    if needed > available_memory.host_ram:
+        yield FitChange(ChangeKind.HOST_RAM, None, available_memory.host_ram, to)
 
 
 def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
@@ -356,15 +342,6 @@ def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
     if host and not host.fits:
         return max(least, available_memory.ram - _whole(host.used - available_memory.host_ram))
     return available_memory.ram
-
-
-def _host_ram(found: Budget, available_memory: AvailableMemory, ram: Bytes) -> Bytes:
-    if available_memory.path not in ALONGSIDE_WINDOWS:
-        return ram
-    host, gpus = found.at(HOST), found.at(HOST_PER_GPUS)
-    assert host is not None
-    needed = max(host.used - available_memory.ram + ram, gpus.used if gpus else 0)
-    return _whole(needed) if needed > available_memory.host_ram else available_memory.host_ram
 
 
 def _whole(n: Bytes) -> Bytes:

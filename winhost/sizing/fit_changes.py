@@ -10,7 +10,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import Model, ModelState, Quantization, Workload
-from winhost.sizing.memory_places import SHARED_WITH_WINDOWS
+from winhost.sizing.memories import SHARED_WITH_WINDOWS
 
 
 class ChangeKind(StrEnum):
@@ -53,39 +53,34 @@ def applied(
 ) -> tuple[Workload, AvailableMemory]:
     """The workload and its available memory with all changes made."""
     for change in changes:
-        workload, available_memory = _changed(workload, available_memory, change)
+        if change.kind is ChangeKind.MOVE:
+            workload = replace(workload, models=tuple(m for m in workload.models if m.name != change.model))
+        elif change.model is not None:
+            models = tuple(_with(model, change) if model.name == change.model else model for model in workload.models)
+            workload = replace(workload, models=models)
+        else:
+            available_memory = _resized(available_memory, change)
     return workload, available_memory
 
 
-def _changed(
-    workload: Workload, available_memory: AvailableMemory, change: FitChange
-) -> tuple[Workload, AvailableMemory]:
-    if change.kind is ChangeKind.MOVE:
-        return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), available_memory
-    if change.model is not None:
-        models = tuple(_with(model, change) if model.name == change.model else model for model in workload.models)
-        return replace(workload, models=models), available_memory
+def _resized(available_memory: AvailableMemory, change: FitChange) -> AvailableMemory:
     to = int(change.to)
     match change.kind:
         case ChangeKind.GPUS:
             assert change.each is not None
-            return workload, replace(
-                available_memory, gpus=(*available_memory.gpus, *[change.each] * (to - len(available_memory.gpus)))
-            )
+            added = [change.each] * (to - len(available_memory.gpus))
+            return replace(available_memory, gpus=(*available_memory.gpus, *added))
         case ChangeKind.SHM:
-            return workload, replace(available_memory, shm=to)
+            return replace(available_memory, shm=to)
         case ChangeKind.RAM:
-            return workload, _with_ram(available_memory, to)
+            pinned = available_memory.pinned
+            # Where Linux has its own driver, the memory that can be pinned grows with it.
+            if pinned is not None and available_memory.path not in SHARED_WITH_WINDOWS:
+                pinned = max(0, pinned + to - available_memory.ram)
+            return replace(available_memory, ram=to, pinned=pinned)
         case ChangeKind.HOST_RAM:
-            return workload, replace(available_memory, host_ram=to)
+            return replace(available_memory, host_ram=to)
     raise AssertionError(change.kind)
-
-
-def _with_ram(available_memory: AvailableMemory, ram: Bytes) -> AvailableMemory:
-    """Change the memory of the target. Where Linux has its own driver, the memory that can be pinned grows with it."""
-    if available_memory.pinned is None or available_memory.path in SHARED_WITH_WINDOWS:
-        return replace(available_memory, ram=ram)
-    return replace(available_memory, ram=ram, pinned=max(0, available_memory.pinned + ram - available_memory.ram))
 
 
 def _with(model: Model, change: FitChange) -> Model:
@@ -143,12 +138,9 @@ class Fix:
     @property
     def tier(self) -> int:
         """The position in TIERS of its largest change."""
-        return max(map(self._tier, self.changes))
-
-    def _tier(self, change: FitChange) -> int:
-        if change.kind in LESS and self.lost > MOST_LOST:
-            return TIERS.index(MUCH_LESS)
-        return next(i for i, kinds in enumerate(TIERS) if change.kind in kinds)
+        less = TIERS.index(MUCH_LESS if self.lost > MOST_LOST else LESS)
+        tiers = {kind: tier for tier, kinds in enumerate(TIERS) for kind in kinds} | dict.fromkeys(LESS, less)
+        return max(tiers[change.kind] for change in self.changes)
 
     @property
     def lost(self) -> Fraction:
@@ -174,8 +166,6 @@ TIERS: tuple[tuple[ChangeKind, ...], ...] = (
     (ChangeKind.QUANTIZATION,),
     (ChangeKind.GPUS, ChangeKind.HOST_RAM),
 )
-
-
 ADVICE = TIERS.index((ChangeKind.QUANTIZATION,))  # from here on it is no smaller change of what is asked for
 PURCHASE = ADVICE + 1
 _MEMORY = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
@@ -191,9 +181,10 @@ def _does_less(one: Fix, other: Fix) -> bool:
     """Tell whether the other makes each change of this one, or a larger one of memory."""
     if one == other:
         return False
-    to = {(change.kind, change.model): change.to for change in other.changes}
-    return all(_within(change, to.get((change.kind, change.model))) for change in one.changes)
-
-
-def _within(change: FitChange, to: int | str | None) -> bool:
-    return to == change.to or (change.kind in _MEMORY and to is not None and int(to) >= int(change.to))
+    others = {(change.kind, change.model): change.to for change in other.changes}
+    for change in one.changes:
+        to = others.get((change.kind, change.model))
+        grows = change.kind in _MEMORY and to is not None and int(to) >= int(change.to)
+        if to != change.to and not grows:
+            return False
+    return True

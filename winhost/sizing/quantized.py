@@ -1,7 +1,6 @@
 """The weights of a quantized model, by its parameters and by what its checkpoint leaves unquantized."""
 
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
@@ -104,7 +103,8 @@ def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | 
     """
     if model.unquantized is None:
         return None
-    patterns = [each for each in model.unquantized if not _NO_PART.fullmatch(_plain(each))]
+    plain = (each.removeprefix("re:").strip("^$").replace("\\", "") for each in model.unquantized)
+    patterns = [each for each, name in zip(model.unquantized, plain, strict=True) if not _NO_PART.fullmatch(name)]
     if not patterns:
         return 0, 0
     if model.attention is None:
@@ -124,17 +124,9 @@ def _listed(patterns: tuple[str, ...], layers: int) -> frozenset[str] | None:
     """The linear layers that patterns list; None if one lists none. A search for what fits asks hundreds of times, and
     checkpoints list hundreds of modules.
     """
-    names = [name for number in range(layers) for name in _names(number)]
+    names = [f"model.layers.{number}.{part}" for number in range(layers) for part in (*_PARTS, *_MLP)]
     found = [[name for name in names if _matches(pattern, name)] for pattern in patterns]
     return frozenset(chain(*found)) if all(found) else None
-
-
-def _plain(pattern: str) -> str:
-    return pattern.removeprefix("re:").strip("^$").replace("\\", "")
-
-
-def _names(layer: int) -> Iterator[str]:
-    yield from (f"model.layers.{layer}.{part}" for part in (*_PARTS, *_MLP))
 
 
 def _matches(pattern: str, name: str) -> bool:

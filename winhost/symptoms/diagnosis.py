@@ -17,7 +17,7 @@ from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
 from winhost.symptoms.codes import Code, UnknownCode, spellings, told
 from winhost.symptoms.scan import Hit, ranked, scan
-from winhost.symptoms.table import MACHINES, PLACES, KnownCause, Symptom, marks, symptoms
+from winhost.symptoms.table import MACHINES, ORIGINS, KnownCause, Symptom, marks, symptoms
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
 STANDINGS: Mapping[Severity, Standing] = {
@@ -32,7 +32,7 @@ By: TypeAlias = Literal["text", "facts"]
 @dataclass(frozen=True)
 class Ruling:
     """severity: one of STANDINGS; because: what says so, in the facts or in the text; nothing where neither says
-    anything. here: the cause belongs to the place that the text comes from; unseen: companions of the line would show
+    anything. here: the cause belongs to where the text comes from; unseen: companions of the line would show
     it, and none of them is there.
     """
 
@@ -55,28 +55,28 @@ class Rulings:
 
     def __init__(self, seen: Mapping[str, str] | None, facts: HostFacts | None) -> None:
         self._shows, self._read, self._facts = tuple(seen or ()), seen is not None, facts
-        told = [set(marks()[name].places) for name in self._shows]
+        told = [set(marks()[name].origins) for name in self._shows]
         self._at = {
             kind: {*known}.intersection(*(each for each in told if not each.isdisjoint(known)))
-            for kind, known in PLACES.items()
+            for kind, known in ORIGINS.items()
         }
         self._machine_by: By = "text"
         if facts is not None and len(self._at["machine"]) in (0, len(MACHINES)):
-            self._at["machine"], self._machine_by = _places_of(facts), "facts"
+            self._at["machine"], self._machine_by = _origins_of(facts), "facts"
         self._reasons: dict[str, dict[str, str]] = {}
 
     def _ask(self, question: str) -> tuple[Any, ...]:
         """Answer about the text (what it shows, and where it may come from), or about the facts."""
         if question == "shows":
             return (self._shows,)
-        if question in PLACES and self._at[question]:
+        if question in ORIGINS and self._at[question]:
             return tuple(self._at[question])
-        if question in PLACES or self._facts is None:
+        if question in ORIGINS or self._facts is None:
             raise MissingFact(question, NOT_THERE)
         return self._facts.ask(question)
 
     def exclude(self, symptom: Symptom) -> bool:
-        """The text contradicts each cause: another engine has the same words, or it comes from another place."""
+        """The text contradicts each cause: another engine has the same words, or it comes from elsewhere."""
         return all(evaluate(cause.allowed, self._ask).holds is False for cause in symptom.causes)
 
     def of(self, cause: KnownCause) -> Ruling:
@@ -84,7 +84,7 @@ class Rulings:
         allowed = evaluate(cause.allowed, self._ask)
         if allowed.holds is False:
             return self._contradicted(cause, *allowed.seen)
-        here = any(len(at) < len(PLACES[kind]) for kind, at in allowed.seen.items() if kind in PLACES)
+        here = any(len(at) < len(ORIGINS[kind]) for kind, at in allowed.seen.items() if kind in ORIGINS)
         needed = evaluate(cause.when, self._ask, whole=True)
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
@@ -124,8 +124,8 @@ class Rulings:
         return self._reasons[path].get(code)
 
 
-def _places_of(facts: HostFacts) -> set[str]:
-    """The places that a text about this host may come from; empty if its facts do not tell what it is."""
+def _origins_of(facts: HostFacts) -> set[str]:
+    """The origins that a text about this host may come from; empty if its facts do not tell what it is."""
     try:
         if facts.is_linux:
             in_wsl = facts.ask("LinuxSystem.wsl") == (True,)
@@ -137,11 +137,11 @@ def _places_of(facts: HostFacts) -> set[str]:
     return on_every if family is OsFamily.CLIENT else on_every | {"dda"}
 
 
-def _either(places: set[str]) -> str:
-    named = places - {"docker-desktop"} if "wsl" in places else places  # which is WSL as well
-    if "pytorch" in places or "llama.cpp" in places:  # others contain it
-        named = places & {"pytorch", "llama.cpp"}
-    return " or ".join(words for known in PLACES.values() for place, words in known.items() if place in named)
+def _either(origins: set[str]) -> str:
+    named = origins - {"docker-desktop"} if "wsl" in origins else origins  # which is WSL as well
+    if "pytorch" in origins or "llama.cpp" in origins:  # others contain it
+        named = origins & {"pytorch", "llama.cpp"}
+    return " or ".join(words for known in ORIGINS.values() for origin, words in known.items() if origin in named)
 
 
 def _listed(values: tuple[Any, ...]) -> str:

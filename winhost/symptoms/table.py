@@ -34,13 +34,13 @@ class Sign:
 @dataclass(frozen=True)
 class Mark:
     """Something else that a text may show, and that decides between causes (marks.yaml). shows: a sentence about the
-    text; places: the machines that it comes from, no others; empty: it says nothing of that.
+    text; origins: the machines that it comes from, no others; empty: it says nothing of that.
     """
 
     id: str
     shows: str
     signs: tuple[Sign, ...]
-    places: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class KnownCause:
 
     cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
     do: what to do; when: facts without which it cannot be this; reason: the code of a reason that says the same of a
-    host, and whose sentence, remedy and evidence stand for what is not written here. where: the places (PLACES) at
+    host, and whose sentence, remedy and evidence stand for what is not written here. where: the origins (ORIGINS) at
     which it can be this, with the engine that prints the symptom unless it names programs itself; beside: marks, of
     which one in the same text shows that it is this, and without which it is unlikely; shown_by: the same, where their
     absence says nothing; unless: marks, of which one shows that it is not.
@@ -70,9 +70,9 @@ class KnownCause:
     @cached_property
     def allowed(self) -> Condition:
         """Without this of the text it cannot be this."""
-        at = {kind: [place for place in self.where if place in known] for kind, known in PLACES.items()}
-        places = {kind: wanted for kind, wanted in at.items() if wanted}
-        return Condition({"shows": {"lacks": [*self.unless]}, **places} if self.unless else places)
+        at = {kind: [each for each in self.where if each in known] for kind, known in ORIGINS.items()}
+        origins = {kind: wanted for kind, wanted in at.items() if wanted}
+        return Condition({"shows": {"lacks": [*self.unless]}, **origins} if self.unless else origins)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ PROGRAMS: Mapping[str, str] = {
     "lm-studio": "LM Studio",
 }
 WITH_LLAMA_CPP = ("ollama", "lm-studio")
-PLACES: Mapping[str, Mapping[str, str]] = {"machine": MACHINES, "layer": LAYERS, "program": PROGRAMS}
+ORIGINS: Mapping[str, Mapping[str, str]] = {"machine": MACHINES, "layer": LAYERS, "program": PROGRAMS}
 _HERE = files(__package__)
 
 
@@ -130,7 +130,7 @@ def marks() -> Mapping[str, Mark]:
 
 
 def _mark(name: str, row: Mapping[str, Any]) -> Mark:
-    return Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("places", ())))
+    return Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("origins", ())))
 
 
 @once

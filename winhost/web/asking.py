@@ -69,8 +69,16 @@ def ask(
     """The answer, whatever its status, redirects followed as `opened` does. most: how long it may be. Raises
     NotAnswered.
     """
+    body = bytearray()
     with opened(url, method=method, headers=headers, credentials=credentials, plain=plain) as answer:
-        return WebAnswer(answer.url, answer.status, answer.headers, _body(answer, most))
+        until = time.monotonic() + _WITHIN_S
+        for piece in answer.pieces():
+            body += piece
+            if len(body) > most:
+                raise NotAnswered(f"sends more than {size(most)}")
+            if time.monotonic() > until:
+                raise NotAnswered(f"sends for more than {_WITHIN_S:.0f} s")
+    return WebAnswer(answer.url, answer.status, answer.headers, bytes(body))
 
 
 @contextmanager
@@ -86,12 +94,12 @@ def opened(
     lead to another server. plain: also without TLS, for what is known by its hash or signature. Raises NotAnswered,
     also for what goes wrong while it is read.
     """
-    first = place_of(url)
+    first = url_parts(url)
     for _ in range(_MOST_REDIRECTS + 1):
-        place = place_of(url)
-        if not plain and place.scheme != "https" and not (first.scheme == "http" and is_this_machine(place)):
-            raise NotAnswered(f"leads to {_host(place)} without TLS")
-        given = credentials if (place.scheme, place.netloc) == (first.scheme, first.netloc) else None
+        parts = url_parts(url)
+        if not plain and parts.scheme != "https" and not (first.scheme == "http" and is_this_machine(parts)):
+            raise NotAnswered(f"leads to {visible((parts.hostname or '')[:200])} without TLS")
+        given = credentials if (parts.scheme, parts.netloc) == (first.scheme, first.netloc) else None
         with _one(url, method, dict(headers or {}), given) as answer:
             to = answer.headers.get("location")
             if answer.status not in _LEADS_ON or to is None:
@@ -109,7 +117,7 @@ def parsed(data: bytes) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def place_of(url: str) -> SplitResult:
+def url_parts(url: str) -> SplitResult:
     """The parts of a URL. Raises NotAnswered."""
     try:
         parts = urlsplit(url)
@@ -121,18 +129,14 @@ def place_of(url: str) -> SplitResult:
     raise NotAnswered(f"names {visible(url[:200])}, which is no address")
 
 
-def is_this_machine(place: SplitResult) -> bool:
+def is_this_machine(parts: SplitResult) -> bool:
     """Nobody else hears what goes there without TLS."""
-    if place.hostname == "localhost":
+    if parts.hostname == "localhost":
         return True
     try:
-        return ip_address(place.hostname or "").is_loopback
+        return ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return False
-
-
-def _host(place: SplitResult) -> str:
-    return visible((place.hostname or "")[:200])
 
 
 @contextmanager
@@ -141,7 +145,7 @@ def _one(url: str, method: str, headers: dict[str, str], credentials: Credential
     from urllib3.exceptions import HTTPError
 
     def signed(request: "PreparedRequest") -> "PreparedRequest":
-        # As `auth`: without it a .netrc would be sent, or take the place of what is given.
+        # As `auth`: without it a .netrc would be sent, or replace what is given.
         if credentials is not None:
             request.headers["Authorization"] = f"{credentials[0]} {credentials[1].reveal()}"
         return request
@@ -166,14 +170,3 @@ def _one(url: str, method: str, headers: dict[str, str], credentials: Credential
         why = f"gives no answer that can be read ({type(error).__name__})"
     # Here, because those errors hold the request with its credentials.
     raise NotAnswered(why)
-
-
-def _body(answer: OpenAnswer, most: Bytes) -> bytes:
-    until, body = time.monotonic() + _WITHIN_S, bytearray()
-    for piece in answer.pieces():
-        body += piece
-        if len(body) > most:
-            raise NotAnswered(f"sends more than {size(most)}")
-        if time.monotonic() > until:
-            raise NotAnswered(f"sends for more than {_WITHIN_S:.0f} s")
-    return bytes(body)

@@ -1,17 +1,20 @@
-"""The keys of the two files, their values as WSL reads them, and which of them take effect."""
+"""The keys of the two files: their values as WSL reads them, which of them take effect, and how one is changed without
+touching another byte.
+"""
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import Condition, When
 from winhost.model.catalogue_file import load_beside
+from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.units import Bytes
-from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, ConfigLine, Dialect, parse
+from winhost.wslconfig.format import HARMLESS, WSLCONF, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
 
 Id = tuple[str, str]
 """Section and key in lower case."""
@@ -73,20 +76,14 @@ def other(dialect: Dialect) -> Dialect:
 
 @once
 def _table(file: str) -> Mapping[Id, Key]:
-    keys = {key.id: key for key in _rows(file)}
-    return {name: keys[_id(key.alias)] if key.alias else key for name, key in keys.items()}
-
-
-def _rows(file: str) -> Iterator[Key]:
+    keys: dict[Id, Key] = {}
     for section, rows in _book()[file].items():
-        for key, row in rows.items():
+        for name, row in rows.items():
             told = {"values": tuple(row.get("values", ())), "when": Condition(row.get("when", {}))}
-            yield Key(section, key, **{**row, **told})
-
-
-def _id(dotted: str) -> Id:
-    section, _, name = dotted.lower().partition(".")
-    return section, name
+            key = Key(section, name, **{**row, **told})
+            keys[key.id] = key
+    newer = {str(key).lower(): key for key in keys.values()}
+    return {id_: newer[key.alias.lower()] if key.alias else key for id_, key in keys.items()}
 
 
 @once
@@ -108,9 +105,12 @@ _ALL_64 = (1 << 64) - 1
 
 def read(key: Key, value: str) -> Value:
     """The value as WSL reads it. Raises ValueError, which says what to write instead."""
-    if key.values:
-        return _one_of(key.values, value)
-    return _READ[key.type](value)
+    if not key.values:
+        return _READ[key.type](value)
+    for word in key.values:
+        if word.lower() == value.lower():
+            return word
+    raise ValueError(f"write one of {', '.join(key.values)}")
 
 
 def _bool(value: str) -> bool:
@@ -165,13 +165,6 @@ def _ports(value: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _one_of(values: tuple[str, ...], value: str) -> str:
-    for word in values:
-        if word.lower() == value.lower():
-            return word
-    raise ValueError(f"write one of {', '.join(values)}")
-
-
 _READ: Mapping[str, Callable[[str], Value]] = {
     "bool": _bool,
     "int": _int,
@@ -212,3 +205,76 @@ def valid(key: Key, line: ConfigLine) -> Value | None:
         return read(key, line.value)
     except ValueError:
         return None
+
+
+# ---- changes
+
+
+def _refused(key: str, why: str, hint: str) -> UsageError:
+    return UsageError("WslConfigRefused", what=f"{visible(key)} cannot be written: {visible(why)}", hint=hint)
+
+
+def changed(text: str, desired: Mapping[tuple[str, str], str | None], dialect: Dialect = WSLCONFIG) -> str:
+    """The file with other values for these keys; None takes a key out. Every other byte stays.
+
+    A value goes to the line that counts, else to the end of its section, else to a new section at the end of the file.
+    Raises UsageError (WslConfigRefused) for a key that WSL does not know, a value that the format cannot hold, and
+    where a line that WSL cannot read would swallow what is added.
+    """
+    file = parse(text, dialect)
+    for (section, name), value in desired.items():
+        key = key_of(dialect, (section.lower(), name.lower()))
+        if key is None:
+            raise _refused(f"{section}.{name}", "WSL knows no such key", "Name one that it knows.")
+        setting = [line for line in file.keys if key_of(dialect, line.id) is key]
+        if value is None:  # all of them: otherwise a second one would take effect
+            text = "".join(line.text for line in file.lines if not any(line is each for each in setting))
+        elif not setting:
+            text = _added(file, key, _written(key, value))
+        else:
+            line, raw = setting[0], _written(key, value)
+            there = line.text if line.value == value else line.text[: line.raw.start] + raw + line.text[line.raw.stop :]
+            text = "".join(there if each is line else each.text for each in file.lines)
+        file = parse(text, dialect)
+    return file.text
+
+
+def _added(file: ConfigFile, key: Key, raw: str) -> str:
+    end = "\r\n" if "\r\n" in file.text or (file.dialect.windows and not file.text) else "\n"
+    of_section = [
+        number
+        for number, line in enumerate(file.lines, 1)
+        if line.kind in (LineKind.SECTION, LineKind.KEY) and line.section.lower() == key.section.lower()
+    ]
+    heading = "" if of_section else f"[{key.section}]{end}"
+    index = of_section[-1] if of_section else len(file.lines)
+    _check_read(file, index, key)
+    before, after = ("".join(line.text for line in part) for part in (file.lines[:index], file.lines[index:]))
+    # A newline that a backslash joins to the value does not end the line.
+    last = file.lines[index - 1] if before not in ("", "\ufeff") else None
+    ended = last is None or last.text[last.raw.stop :].endswith("\n")
+    return f"{before}{'' if ended else end}{heading}{key.name}={raw}{end}{after}"
+
+
+def _check_read(file: ConfigFile, index: int, key: Key) -> None:
+    """Raises WslConfigRefused where WSL would not read a line put here: after one at which it stops, or joined to one
+    by a backslash."""
+    for line in file.lines[:index]:
+        joins = line is file.lines[-1] and (line.text[line.at :] == "\\" or line.text.endswith("\\\r"))
+        if joins or not (file.dialect.windows or line.kind in HARMLESS):
+            why = f"WSL would not read it behind line {line.position[0]}"
+            remedy = f"Mend line {line.position[0]} first: winhost lint {file.dialect.name} FILE"
+            raise _refused(str(key), why, remedy)
+
+
+_PLAIN = re.compile(r"[\t\b -~]*")
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\b": "\\b"})
+
+
+def _written(key: Key, value: str) -> str:
+    """The value with its escapes, quoted where blanks at its ends or a `#` would be lost."""
+    if not _PLAIN.fullmatch(value):
+        why = "WSL keeps one byte of each character, and values end with their line"
+        raise _refused(str(key), f"{why} ({value!r})", "Use ASCII for names of switches and files.")
+    raw = value.translate(_ESCAPES)
+    return f'"{raw}"' if "#" in raw or raw != raw.strip(" ") else raw

@@ -50,11 +50,6 @@ class LintContext:
     host: HostLimits
     start: bytes = b""
 
-    @property
-    def forbidden(self) -> frozenset[str]:
-        """The WSL policies that are 0 on the machine."""
-        return self.host.forbidden
-
     @cached_property
     def keys(self) -> list[tuple[Key, ConfigLine]]:
         """Each key with the line that counts."""
@@ -95,13 +90,12 @@ def unreadable(context: LintContext) -> Iterator[Found]:
     """Lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
-        if line.kind is LineKind.BAD_NAME and char in _FIRST:
-            yield context.found(line, _FIRST[char])
+        if line.kind is LineKind.BAD_NAME and char == ";":
+            yield context.found(line, "semicolon")
+        elif line.kind is LineKind.BAD_NAME and char == "\ufeff" and not context.file.dialect.windows:
+            yield context.found(line, "byte-order-mark")
         elif line.kind not in HARMLESS:
             yield context.found(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
-
-
-_FIRST = {";": "semicolon", "\ufeff": "byte-order-mark"}
 
 
 def sections(context: LintContext) -> Iterator[Found]:
@@ -206,7 +200,7 @@ def versions(context: LintContext) -> Iterator[Found]:
 def policies(context: LintContext) -> Iterator[Found]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
-        if key.policy in context.forbidden and not meets(valid(key, line), [None, key.allowed]):
+        if key.policy in context.host.forbidden and not meets(valid(key, line), [None, key.allowed]):
             yield context.found(line, "policy", key=key, policy=key.policy, default=_default(key))
 
 

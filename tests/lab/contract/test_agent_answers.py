@@ -15,7 +15,7 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.resources.base import ResourceType
+from winhost.resources.base import ResourceType, State
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.values import FLAG
 from winhost.resources.windows.distros import WslAccess, WslConf, WslDistro, WslVm
@@ -213,6 +213,17 @@ def test_a_resource_that_declares_nothing_special_needs_nothing_here(
     assert host.machine.settled_state() == {**before, "Lamp": []}
 
 
+def test_a_resource_that_a_host_has_once_needs_its_usual_state_and_nothing_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lamp = ResourceType("Lamp", "the lamp", sets={"on": FLAG}, usual={"on": False})
+    monkeypatch.setitem(vars(WINDOWS), "states", (*WINDOWS.states, type("Lamp", (State,), {"resource_type": lamp})))
+    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    host = Host("server2025-3gpu")
+    assert host.get("Lamp")["instances"] == [{"key": {}, "state": {"on": False}}]
+    assert host.set("Lamp", {}, {"on": True})["after"] == {"on": True}
+
+
 def test_what_is_special_is_said_of_resources_that_can_be_set() -> None:
     assert set(Host("server2025-3gpu").machine.changes) <= {name for name, resource in WINDOWS.items() if resource.sets}
 
@@ -338,6 +349,18 @@ def test_whoever_waits_for_the_mutex_can_be_stopped() -> None:
         asking.start()
         asking.join(WAIT)
     assert len(outcome) == 1
+
+
+def test_a_set_that_was_stopped_before_its_turn_changes_nothing() -> None:
+    """Its controller is gone, and whoever rolls back may have read the host before the mutex was free for it."""
+    host = Host("server2025-role-installed")
+    stop = threading.Event()
+    stop.set()
+    key = {"vm": VM}
+    late = {"resource": "VmPower", "verb": "set", "key": key, "desired": {"state": "off"}, "expect": {}, "how": {}}
+    with pytest.raises(PipelineStopped):
+        host.agent.invoke(json.dumps({"exclusive": True, "calls": [late]}), stop)
+    assert host.get("VmPower", key)["state"] == {"state": "running"}
 
 
 def test_a_host_that_goes_down_meanwhile_gives_no_answer() -> None:

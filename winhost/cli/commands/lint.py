@@ -42,12 +42,12 @@ class RecipeOptions:
 
 
 class Lints(WinhostGroup):
-    """A group whose commands are kinds of files: who names a file first is told which kinds there are."""
+    """A group whose commands are kinds of files. A file in the place of the kind gets the list of kinds."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         word, kinds = args[0], self.list_commands(ctx)
         if word not in kinds and (word == "-" or Path(word).exists()) and not ctx.resilient_parsing:
-            from winhost.model.errors import visible  # which `winhost lint --help` does without
+            from winhost.model.errors import visible  # `winhost lint --help` must not load it
 
             ctx.fail(f"the kind of a file comes before '{visible(word)}': {', '.join(kinds)}")
         return super().resolve_command(ctx, args)
@@ -103,7 +103,7 @@ def autoinstall() -> None:
 @options_object(RecipeOptions, "asked")
 @does("lint")
 def serve() -> None:
-    """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
+    """Check how vLLM is started: what is wrong, missing, dangerous, renamed or without effect.
 
     FILE is a script, a compose file, a Kubernetes manifest, values of vLLM's Helm chart, a systemd unit, a podman
     quadlet, a file of variables, or the file of vllm serve --config; each is checked by itself. - is standard input.

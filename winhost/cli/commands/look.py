@@ -1,10 +1,13 @@
-"""Arguments, options and help of commands that look at hosts and facts."""
+"""Arguments, options and help of commands that look at hosts and facts, or tell what winhost knows."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli import completion, options
+from winhost.cli.formats import FILES, KINDS
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
 from winhost.cli.options import declared, one_of, options_object, repeated, split_words
 from winhost.core.dataclass import dataclass
@@ -127,8 +130,8 @@ def diff() -> None:
     """
 
 
-# Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
-KINDS: tuple[str, ...] = (
+# Repeats winhost.imports.sources, so that --help need not load the readers.
+TOOLS: tuple[str, ...] = (
     *("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda", "pnp-devices", "disks"),
     *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "wsl-list", "hyper-v"),
     *("linux", "windows-version"),
@@ -144,7 +147,7 @@ def facts() -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.PATH)
 @click.option("--host", metavar="NAME", help="Name for the machine. Default: its own name, if a file contains it.")
 @click.option(
-    "--kind", type=click.Choice(KINDS), help="The kind of all FILES. Default: recognised from the content of each."
+    "--kind", type=click.Choice(TOOLS), help="The kind of all FILES. Default: recognised from the content of each."
 )
 @options.force
 @options.answers("FILE", "Write the facts to FILE.", wide=True)
@@ -172,4 +175,57 @@ def known() -> None:
     SUBJECT is one of those that the command lists without it, for example wsl or vllm. With SUBJECT, it lists each
     statement about it, with the newest version for which the statement was checked and the day; -o wide adds its claim
     and its source. A verdict that rests on statements about other versions than that of a host is unverified.
+    """
+
+
+_NEGATIVE = re.compile(r"-[0-9]{9,10}")
+
+
+class ExplainCommand(WinhostCommand):
+    """A command to which a negative number is a code of Windows, not an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> Any:
+        return super().parse_args(
+            ctx, [f"0x{int(arg) & 0xFFFFFFFF:08X}" if _NEGATIVE.fullmatch(arg) else arg for arg in args]
+        )
+
+
+@click.command(cls=ExplainCommand)
+@click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
+@click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
+@options.facts_file
+@options.answers()
+@does("explain")
+def explain() -> None:
+    """Explain a reason by its CODE, or an error that you paste.
+
+    For a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
+    The codes for a fact that could not be read are listed once, as *.unknown, and can be explained for each path and
+    capability, for example nvlink.unknown. For a CODE that lint prints: what it finds, why, and what to do. For a CODE
+    of serve profile --explain: the line, when it is set, why, and its evidence.
+
+    TEXT is what another program printed: an error code of Windows (0xC035001E or -2147023511), or a message of wsl.exe,
+    Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size; - is standard input, which is also read
+    without any argument if a pipe leads to it. The answer is the likely causes, how to tell which one it is, and the
+    remedy. --facts rules out the causes that the facts contradict. Secrets in the text are never shown.
+    """
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
+@does("schema")
+def schema() -> None:
+    """Print the JSON Schema of a winhost file or output format.
+
+    FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
+    sets up), workload (workload.yaml), host (a simulated host), journal (a line of a run's journal). Or the output of a
+    command with --json: detection (detect, facts import), probe, assessment and assessment-full (assess, assess
+    --full), report, diff, explanation (explain CODE), diagnosis (explain TEXT), codes (explain --list), known, planning
+    (plan), check (apply --check), outcome (apply, resume, rollback), runs, run (runs RUN), verification (verify), boot
+    and boot-linux (boot), bundle, lint (lint wslconfig, wslconf, autoinstall), recipe (lint serve, docker-daemon, cdi),
+    install-plan, install-media and install-bmc (install), profile (serve profile), serving (serve status),
+    serving-change (serve up, down and the like), serving-keys, serving-log, serving-test, yield, hosts and host-test
+    (host), chat, status, lab (lab list), draft (workload init), fetched (fetch), models, models-refreshed, weights,
+    rendered (render), error (if a command fails before any result). Or event: a line of apply, resume and rollback with
+    --jsonl.
     """

@@ -59,19 +59,14 @@ class InjectedFaults:
 
     def meet(self, resource: str, verb: str, *, changed: bool = False) -> None:
         """Let a call meet its next fault, if one is due. changed: the call has made its change. Raises CmdletError."""
-        fault = self._take(resource, verb, changed=changed)
-        if fault is not None:
-            self._machine.clock.sleep(fault.seconds)
-            if fault.error is not None:
-                raise fault.error
-
-    def _take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
         with self._lock:
-            first = next((each for each in self._coming if (each.resource, each.verb) == (resource, verb)), None)
-            if first is None or first.changed is not changed:
-                return None
-            self._coming.remove(first)
-            return first
+            fault = next((each for each in self._coming if (each.resource, each.verb) == (resource, verb)), None)
+            if fault is None or fault.changed is not changed:
+                return
+            self._coming.remove(fault)
+        self._machine.clock.sleep(fault.seconds)
+        if fault.error is not None:
+            raise fault.error
 
 
 MARKS = "RunMarks"
@@ -122,12 +117,14 @@ class AgentAnswers:
             if self.machine.boot != boot:
                 raise HostDown
         try:
+            if stop.is_set():  # whoever asked has gone on by now, and counts on what is read
+                raise PipelineStopped
             yield
         finally:
             self.machine.mutex.release()
 
     def _answers(self, calls: Sequence[Call], stop: threading.Event) -> list[Answer]:
-        """After a change that failed no other is begun. Raises PipelineStopped."""
+        """Answer calls in order; after a change that failed, no other is begun. Raises PipelineStopped."""
         answers: list[Answer] = []
         failed = False
         for call in calls:
@@ -137,22 +134,18 @@ class AgentAnswers:
                 skipped = CmdletError("", "OperationStopped", "Winhost.Skipped", (), "A call before it failed.")
                 answers.append(failure(skipped))
                 continue
-            answers.append(self._answer(call, stop))
+            try:
+                if call.get("verb") not in _VERBS:
+                    raise bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
+                answers.append(getattr(self, f"_{call['verb']}")(call, stop))
+            except NotYet as missing:
+                answers.append({"ok": False, "unavailable": missing.resource})
+            except CmdletError as error:
+                answers.append(failure(error))
             failed = failed or (changes and not answers[-1]["ok"])
             if stop.is_set():
                 raise PipelineStopped
         return answers
-
-    def _answer(self, call: Call, stop: threading.Event) -> Answer:
-        try:
-            if call.get("verb") not in _VERBS:
-                raise bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
-            answer: Answer = getattr(self, f"_{call['verb']}")(call, stop)
-        except NotYet as missing:
-            return {"ok": False, "unavailable": missing.resource}
-        except CmdletError as error:
-            return failure(error)
-        return answer
 
     def _get(self, call: Call, _: threading.Event) -> Answer:
         resource, key = str(call.get("resource", "")), call.get("key")
@@ -179,17 +172,7 @@ class AgentAnswers:
             return {"ok": True, "before": before, "after": before, "restart": [], "warnings": []}
         if resource == MARKS:
             return self._changed(resource, key, before, [], lambda: self._write_marks(desired["marks"]))
-        return self._mark(call, before) or self._change(resource, key, call, before, stop)
-
-    def _mark(self, call: Call, before: Answer) -> Answer | None:
-        """Keep the line that the controller wants kept from before the change. Returns the answer where that fails."""
-        mark = (call.get("how") or {}).get("mark")
-        try:
-            if mark and self.machine.lab.administrator and mark not in (marks := self._read_marks()):
-                self._write_marks([*marks, mark])
-        except CmdletError as error:
-            return {**failure(error), "before": before, "after": before}
-        return None
+        return self._change(resource, key, call, before, stop)
 
     def _found(self, resource: str, key: Key | None) -> Sequence[Record]:
         return [Record({"marks": self._read_marks()})] if resource == MARKS else self._instances(resource, key)
@@ -269,6 +252,12 @@ class AgentAnswers:
 
     def _change(self, resource: str, key: Key, call: Call, before: Answer, stop: threading.Event) -> Answer:
         how = call.get("how") or {}
+        mark = how.get("mark")  # which the controller wants kept from before the change
+        try:
+            if mark and self.machine.lab.administrator and mark not in (marks := self._read_marks()):
+                self._write_marks([*marks, mark])
+        except CmdletError as error:
+            return {**failure(error), "before": before, "after": before}
         within = _WITHIN if how.get("within") is None else float(how["within"])
         accepted, secret = frozenset(how.get("accept") or ()), str(how.get("secret") or "")
         asked = SetCall(resource, key, call["desired"], accepted, within, stop, secret=secret)
@@ -280,8 +269,8 @@ class AgentAnswers:
         return self._changed(resource, key, before, asked.warnings, change)
 
     def _check_values(self, resource: str, asked: SetCall) -> None:
-        for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
-            raise bad_request(f"{fixed} cannot be set.")
+        if fixed := [name for name in asked.desired if name not in WINDOWS[resource].sets]:
+            raise bad_request(f"{fixed[0]} cannot be set.")
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator()
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}

@@ -19,7 +19,9 @@ _MODES = {stat.S_IFDIR: 0o755, stat.S_IFLNK: 0o777}
 
 @dataclass(eq=False)
 class Node:
-    """kind: as stat has it. data: the bytes of a file, or where a link leads; entries: what is in a folder."""
+    """A file, folder or link. kind: as stat has it; data: the bytes of a file, or the target of a link; entries: those
+    of a folder.
+    """
 
     kind: int
     inode: int
@@ -31,7 +33,7 @@ class Node:
     attributes: tuple[str, ...] = ()
     changes: int = 0
     told: tuple[int, str] | None = None
-    """Size and hash of a file whose bytes nobody has."""
+    """The size and hash of a file without bytes."""
 
     def copy(self) -> "Node":
         made = Node(self.kind, self.inode, self.mode, self.uid, self.gid, self.data)
@@ -55,14 +57,14 @@ class Node:
         return self.entries
 
 
-Place = list[tuple[str, Node]]  # from the root on
+Chain = list[tuple[str, Node]]  # from the root on
 
 
 @dataclass
 class Found:
-    """above: the folder that it is in, or would be."""
+    """The result of a search. above: the folder that holds the node, or would hold it."""
 
-    above: Place
+    above: Chain
     name: str
     node: Node | None
 
@@ -71,7 +73,7 @@ class Found:
         return self.above[-1][1].folder()
 
     @property
-    def place(self) -> Place:
+    def chain(self) -> Chain:
         assert self.node is not None
         return [*self.above, (self.name, self.node)] if self.name else self.above
 
@@ -84,7 +86,7 @@ def fail(number: int, path: object) -> NoReturn:
 
 
 class Disk:
-    """Paths are absolute, unless they say from where."""
+    """A file system. Paths are absolute, unless a call has a base."""
 
     def __init__(self) -> None:
         self._inodes = 1
@@ -100,19 +102,19 @@ class Disk:
         mode = _MODES.get(kind, 0o644) if mode is None else mode
         return Node(kind, self._inodes, mode, data=data, entries={} if kind == stat.S_IFDIR else None)
 
-    def find(self, path: str, base: Place | None = None, *, follow: bool = True) -> Found:
-        """Raises OSError where its folder is not there, or none."""
-        root: Place = [("", self.root)]
-        place = root if base is None or path.startswith("/") else list(base)
+    def find(self, path: str, base: Chain | None = None, *, follow: bool = True) -> Found:
+        """Find a path. Raises OSError where its folder is missing, or is no folder."""
+        root: Chain = [("", self.root)]
+        chain = root if base is None or path.startswith("/") else list(base)
         parts, links = [part for part in path.split("/") if part not in ("", ".")], 0
         while parts:
             part = parts.pop(0)
             if part == "..":
-                place = place[:-1] or root
+                chain = chain[:-1] or root
                 continue
-            node = place[-1][1].folder(path).get(part)
+            node = chain[-1][1].folder(path).get(part)
             if node is None and not parts:
-                return Found(place, part, None)
+                return Found(chain, part, None)
             if node is None:
                 fail(errno.ENOENT, path)
             if node.kind == stat.S_IFLNK and (parts or follow):
@@ -120,18 +122,18 @@ class Disk:
                 if links > _MOST_LINKS:
                     fail(errno.ELOOP, path)
                 to = node.data.decode()
-                place = root if to.startswith("/") else place
+                chain = root if to.startswith("/") else chain
                 parts = [each for each in to.split("/") if each not in ("", ".")] + parts
             elif not parts:
-                return Found(place, part, node)
+                return Found(chain, part, node)
             else:
-                place = [*place, (part, node)]
-        return Found(place, "", place[-1][1])
+                chain = [*chain, (part, node)]
+        return Found(chain, "", chain[-1][1])
 
     @staticmethod
-    def in_kernel(place: Place) -> bool:
-        """It is a setting of the kernel, not a file of any disk."""
-        return [name for name, _ in place[1:3]] == ["proc", "sys"]
+    def in_kernel(chain: Chain) -> bool:
+        """Tell whether it is a setting of the kernel, not a file of a disk."""
+        return [name for name, _ in chain[1:3]] == ["proc", "sys"]
 
     # ---- as the simulator itself looks at it and changes it
 
@@ -175,11 +177,11 @@ class Disk:
             del found.folder[found.name]
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files together."""
         return sum(node.size for _, node in self.walk(""))
 
     def walk(self, path: str) -> Iterator[tuple[str, Node]]:
-        """All that is below a folder."""
+        """Yield all that is below a folder, by path."""
         node = self.node(path, follow=True)
         for name, each in sorted((node.entries or {}).items()) if node is not None else ():
             yield f"{path}/{name}", each
@@ -316,7 +318,7 @@ RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link,
 
 
 def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
-    """Made once. found: records of the facts, by resource."""
+    """Make the disk that the facts tell. found: returns the records of a resource."""
     disk = Disk()
     for folder in _FOLDERS:
         disk.make_folder(folder)
@@ -326,15 +328,15 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
     _put_accounts(disk, found("LinuxUser"), found("LinuxGroup"))
     for each in found("LinuxFile"):
         put_file(disk, each.key["path"], each.state)
-    for user, lines in _keys(found("SshKey")).items():
-        disk.write(f"/{user}/.ssh/authorized_keys" if user == "root" else f"/home/{user}/.ssh/authorized_keys", lines)
+    _put_keys(disk, found("SshKey"))
     for each in found("ReleaseFile"):
         if each.state["sha256"] is not None and each.state["source"] is None:  # somebody else put it there
             disk.write(each.key["path"], "", 0o755).told = (each.state["bytes"], f"sha256:{each.state['sha256']}")
     for each in found("KernelModule"):
         if each.state["loaded"]:
             load_module(disk, each.key["module"])
-    _put_kernel(disk, found("Sysctl"))
+    for name, live in {**_SYSCTLS, **{each.key["name"]: each.state["live"] for each in found("Sysctl")}}.items():
+        disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{live}\n")
     return disk
 
 
@@ -372,18 +374,13 @@ def _put_accounts(disk: Disk, users: Sequence[Record], groups: Sequence[Record])
     write_rows(disk, GROUP, table)
 
 
-def _keys(found: Sequence[Record]) -> dict[str, str]:
-    """The lines of each user."""
+def _put_keys(disk: Disk, found: Sequence[Record]) -> None:
     lines: dict[str, str] = {}
     for each in found:
         parts = filter(None, (each.state["options"], each.key["key"], each.state["comment"]))
         lines[each.key["user"]] = lines.get(each.key["user"], "") + " ".join(parts) + "\n"
-    return lines
-
-
-def _put_kernel(disk: Disk, found: Sequence[Record]) -> None:
-    for name, live in {**_SYSCTLS, **{each.key["name"]: each.state["live"] for each in found}}.items():
-        disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{live}\n")
+    for user, text in lines.items():
+        disk.write(f"/{user}/.ssh/authorized_keys" if user == "root" else f"/home/{user}/.ssh/authorized_keys", text)
 
 
 def load_module(disk: Disk, name: str) -> None:
@@ -391,13 +388,16 @@ def load_module(disk: Disk, name: str) -> None:
 
 
 def start_kernel(disk: Disk, settings: Mapping[str, bytes]) -> None:
-    """A start empties /run, sets the kernel's settings from files, and unloads NVIDIA's and blacklisted modules."""
+    """Empty /run, set the kernel's settings from files, and unload NVIDIA's and blacklisted modules."""
     disk.remove("/run")
     disk.make_folder("/run")
     for path, data in settings.items():
         disk.write(path, data.decode())
-    for name, words in _set_at_boot(disk):
-        disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{words}\n")
+    for path, node in list(disk.walk("/etc/sysctl.d")):
+        for line in node.data.decode().splitlines() if node.kind == stat.S_IFREG and path.endswith(".conf") else ():
+            name, equals, value = line.partition("=")
+            if equals and not line.startswith("#"):
+                disk.write(f"/proc/sys/{name.strip().replace('.', '/')}", f"{value.strip()}\n")
     for name in disk.names("/sys/module"):
         if name in ("nouveau", "nvidia") or is_blacklisted(disk, name):
             disk.remove(f"/sys/module/{name}")
@@ -405,11 +405,3 @@ def start_kernel(disk: Disk, settings: Mapping[str, bytes]) -> None:
 
 def is_blacklisted(disk: Disk, module: str) -> bool:
     return f"blacklist {module}\n" in (disk.text(f"/etc/modprobe.d/winhost-{module}.conf") or "")
-
-
-def _set_at_boot(disk: Disk) -> Iterator[tuple[str, str]]:
-    for path, node in disk.walk("/etc/sysctl.d"):
-        for line in node.data.decode().splitlines() if node.kind == stat.S_IFREG and path.endswith(".conf") else ():
-            name, equals, words = line.partition("=")
-            if equals and not line.startswith("#"):
-                yield name.strip(), words.strip()

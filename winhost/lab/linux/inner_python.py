@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 from urllib.request import HTTPRedirectHandler
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.disk import Disk, Found, Node, Place, fail, rows
+from winhost.lab.linux.disk import Chain, Disk, Found, Node, fail, rows
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import CmdletError
 
@@ -100,13 +100,13 @@ def _status(node: Node) -> _Status:
 
 @dataclass
 class _Opened:
-    place: Place
+    chain: Chain
     flags: int
     at: int = 0
 
     @property
     def node(self) -> Node:
-        return self.place[-1][1]
+        return self.chain[-1][1]
 
 
 class InnerFile(io.BytesIO):
@@ -155,7 +155,7 @@ class OnDisk:
     # ---- finding
 
     def find(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Found:
-        path, base = str(path), None if dir_fd is None else self.opened[dir_fd].place
+        path, base = str(path), None if dir_fd is None else self.opened[dir_fd].chain
         if base is not None and "/" not in path and path not in (".", ".."):  # as nearly all that scripts open
             node = base[-1][1].folder(path).get(path)
             if node is None or not follow or node.kind != stat.S_IFLNK:
@@ -229,7 +229,7 @@ class OnDisk:
             fail(errno.ENOTDIR if flags & self.O_DIRECTORY else errno.ELOOP, str(path))
         elif flags & self.O_DIRECTORY and node.kind != stat.S_IFDIR:
             fail(errno.ENOTDIR, str(path))
-        return self._number(_Opened(Found(found.above, found.name, node).place, flags, 0))
+        return self._number(_Opened(Found(found.above, found.name, node).chain, flags, 0))
 
     def _number(self, opened: _Opened) -> int:
         number = max(self.opened, default=2) + 1
@@ -258,8 +258,8 @@ class OnDisk:
         opened = self.opened[number]
         node = opened.node
         at = len(node.data) if opened.flags & self.O_APPEND else opened.at
-        if node.kind == stat.S_IFREG and self.disk.in_kernel(opened.place):
-            node.data, at = data, 0  # what is written to a setting of the kernel takes its place
+        if node.kind == stat.S_IFREG and self.disk.in_kernel(opened.chain):
+            node.data, at = data, 0  # what is written to a setting of the kernel replaces it
         else:
             node.data = node.data[:at].ljust(at, b"\0") + data + node.data[at + len(data) :]
         opened.at = at + len(data)
@@ -271,7 +271,7 @@ class OnDisk:
         node.data = node.data[:size]
 
     def fsync(self, number: int) -> None:
-        """Nothing is ever lost."""
+        """Do nothing: the disk is in memory."""
 
     # ---- changing
 
@@ -526,7 +526,7 @@ def _no_network(*_: Any, **__: Any) -> Any:
 
 
 def _thread(target: Callable[..., object], args: Sequence[Any] = ()) -> SimpleNamespace:
-    """A thread that runs to its end when it is started."""
+    """Make a thread that runs to its end when it is started."""
     return SimpleNamespace(start=lambda: target(*args), join=lambda: None)
 
 

@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, cast
+from typing import Any
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
@@ -146,8 +146,15 @@ class LinuxAnswers:
 
     def _make(self, names: Names, resource: str, record: Record) -> None:
         if resource == "PackedModel":
-            if isinstance(record.state["files"], list | tuple):
-                self._take_packed(names, record.key["folder"], record.state)
+            files, folder = record.state["files"], record.key["folder"]
+            if isinstance(files, list | tuple):
+                paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in files}
+                for path in paths.values():
+                    self.linux.disk.write(path, "")
+                marks = {line: names["mark_of"](path) for line, path in paths.items()}
+                names["remember"](
+                    "packed", folder, {"folder": folder, **record.state, "files": [*paths], "marks": marks}
+                )
             return
         entry = names["RESOURCES"][resource]
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
@@ -155,14 +162,6 @@ class LinuxAnswers:
         with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
             if desired and names["instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
-
-    def _take_packed(self, names: Names, folder: str, told: Mapping[str, Json]) -> None:
-        paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in cast("Sequence[Json]", told["files"])}
-        for path in paths.values():
-            self.linux.disk.write(path, "")
-        marks = {line: names["mark_of"](path) for line, path in paths.items()}
-        record = {"folder": folder, **told, "files": [*paths], "marks": marks}
-        names["remember"]("packed", folder, record)
 
     def came_in(self) -> int:
         """Count a new connection, and return its number."""
@@ -272,17 +271,15 @@ class LinuxAnswers:
             declared = declared._replace(get=found)
         if self.linux.begins or declared.set is None:  # faults are ordered for runs, not for what makes a replica
             return declared
-        return declared._replace(set=self._with_faults(names, resource, declared.set))
 
-    def _with_faults(self, names: Names, resource: str, change: Callable[..., None]) -> Callable[..., None]:
         def changed(key: Key, desired: Mapping[str, Json], how: Mapping[str, Json]) -> None:
             with _as_agent(names):
                 self.faults.meet(resource, "set")
-            change(key, desired, how)
+            declared.set(key, desired, how)
             with _as_agent(names):
                 self.faults.meet(resource, "set", changed=True)
 
-        return changed
+        return declared._replace(set=changed)
 
 
 def _remembered(found: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
@@ -301,7 +298,7 @@ def _remembered(found: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str,
 
 
 def _unread(value: Json) -> bool:
-    """A recorded host could not tell it."""
+    """Tell whether a recorded host could not read this value."""
     return isinstance(value, Mapping) and bool({"unknown", "unavailable"} & {*value})
 
 
@@ -347,7 +344,7 @@ class Sshd:
     def of(
         cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, run: Callable[[], object]
     ) -> "Sshd":
-        """run: names the run of this Linux, and changes when that ends."""
+        """Make the server for a new connection. run: names the run of this Linux, and changes when that ends."""
         began = run()
         return cls(answers, user, tuple(keys), host, lambda: run() == began, answers.came_in())
 
@@ -406,7 +403,7 @@ class DistrosOfHost:
         return None
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
-        """The SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
+        """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
         machine = self._machine
         near = all(within(peer, distro.allowed) for peer in machine.network.peers())
         run = lambda: (machine.accepting(), machine.boot, distro.running, distro.starts)  # noqa: E731

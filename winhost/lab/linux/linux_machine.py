@@ -37,7 +37,7 @@ from winhost.lab.linux.software import (
 )
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.wsl_exe import Distro, UtilityVm
+from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.once import once
 from winhost.model.units import GiB
 from winhost.resources.windows.windows_scripts import inside_script
@@ -156,7 +156,7 @@ class Linux:
             self.spec = self.driver if state["fresh"] is True else "another"
 
     def part(self, kind: type[P]) -> P:
-        """Made of this machine, once."""
+        """Return the one part of this kind, made when it is first asked for."""
         if kind not in self.parts:
             self.parts[kind] = kind(self)  # type: ignore[call-arg]
         made = self.parts[kind]
@@ -183,7 +183,7 @@ class Linux:
             self.spec = self.driver
         self.rules = ""
         self.systemd.restart_all()
-        if self.systemd.state(NFT_UNIT)["active"] is True:
+        if self.systemd.is_active(NFT_UNIT):
             self.rules = self.disk.text(RULES) or ""
 
     def _driver(self) -> str:
@@ -207,14 +207,10 @@ class Linux:
             return
         usual = ubuntu(sha256(self.distro.seed).hexdigest()[:32], 16 * GiB)
         usual |= {"virtualization": "wsl", "secure_boot": None, "pci_hyperv": None}
-        mode = next((vm.mode for vm in self._vms()), None)
+        sessions = self.machine.distros.sessions.values()
+        mode = next((each.vm.mode for each in sessions if each.vm is not None and self.distro in each.running), None)
         of_windows = {"simulated": True, "wsl": True, "wsl_networking": mode, "systemd": self.distro.systemd}
         yield Record({**usual, **known, **of_windows})
-
-    def _vms(self) -> Iterator[UtilityVm]:
-        for session in self.machine.distros.sessions.values():
-            if session.vm is not None and self.distro in session.running:
-                yield session.vm
 
     @property
     def boot_id(self) -> str:
@@ -279,8 +275,7 @@ class Linux:
             return dict(NO_FILE)
         if node.kind == stat.S_IFLNK:
             return {**NO_FILE, "link": node.data.decode()}
-        owners = {0: "root"}
-        owner = f"{owners.get(node.uid, node.uid)}:{owners.get(node.gid, node.gid)}"
+        owner = f"{node.uid or 'root'}:{node.gid or 'root'}"
         return {"text": node.data.decode(), "link": None, "mode": f"{node.mode:04o}", "owner": owner}
 
     def write(self, path: str, after: State) -> None:
@@ -333,20 +328,18 @@ class Linux:
     def _show_kernel(self) -> None:
         """Write the kernel's present state to the disk."""
         self.disk.remove(_PCI)
-        for address, kind in self._on_bus() if self.own else ():
-            self.disk.write(f"{_PCI}/{address}/vendor", "0x10de\n")
-            self.disk.write(f"{_PCI}/{address}/class", f"{kind}\n")
+        if self.own:
+            kinds = {each.key["address"]: "0x030200" for each in self.found("LinuxGpu")}
+            if any(FABRIC_MANAGER in each.key["packages"] for each in self.found("AptPackages")):
+                kinds["0000:00:1f.7"] = "0x068000"  # a switch, which the fabric manager needs
+            for address, kind in kinds.items():
+                self.disk.write(f"{_PCI}/{address}/vendor", "0x10de\n")
+                self.disk.write(f"{_PCI}/{address}/class", f"{kind}\n")
         if self.distro.systemd:
             self.disk.make_folder("/run/systemd/system")
         else:
             self.disk.remove("/run/systemd")
         self.disk.write("/proc/sys/kernel/random/boot_id", f"{self.boot_id}\n")
-
-    def _on_bus(self) -> Iterator[tuple[str, str]]:
-        """NVIDIA's GPUs, and a switch where the facts tell of its fabric manager."""
-        yield from ((each.key["address"], "0x030200") for each in self.found("LinuxGpu"))
-        if any(FABRIC_MANAGER in each.key["packages"] for each in self.found("AptPackages")):
-            yield "0000:00:1f.7", "0x068000"
 
     def _write_keys(self) -> None:
         """Write the keys that Windows has, then those that others added inside."""

@@ -100,18 +100,15 @@ def linux_gpu(device: Device) -> Mapping[str, Json] | None:
     if ids[0] != "VEN_10DE" or not device.bars.wide:
         return None
     told = {"vram": device.known_or("vram", None)}  # the driver of Linux will say what that of Windows said
-    return {**_NO_DRIVER, **told, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": _bars(device)}
-
-
-_NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid": None, "vram": None}
-
-
-def _bars(device: Device) -> list[dict[str, Json]]:
     sizes = [*((size, False) for size in device.bars.narrow), *((size, True) for size in device.bars.wide)]
-    return [
+    bars = [
         {"index": index, "start": 1 << 40, "size": size, "prefetchable": wide}
         for index, (size, wide) in enumerate(sizes)
     ]
+    return {**_NO_DRIVER, **told, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": bars}
+
+
+_NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid": None, "vram": None}
 
 
 def _ubuntu(
@@ -146,15 +143,11 @@ class GuestLinux:
         for found in self.vm.discs[self.seen :]:
             self.seen += 1
             self.answers.machine.boot += 1
-            self._start(found)
+            # Where cloud-init runs, a start without the same seed is that of another machine.
+            runs = self.answers.linux.file(NO_MORE)["text"] is None
+            if runs and (found is None or read_disc(found).instance != self.disc.instance):
+                self.distro.own_seed = sha256(b"made anew" + self.distro.seed).digest()
         self.answers.look()
-
-    def _start(self, found: bytes | None) -> None:
-        """cloud-init takes a start for that of another machine where it runs and does not find the same seed."""
-        if self.answers.linux.file(NO_MORE)["text"] is not None:
-            return
-        if found is None or read_disc(found).instance != self.disc.instance:
-            self.distro.own_seed = sha256(b"made anew" + self.distro.seed).digest()
 
 
 class GuestsOfHost:
@@ -225,10 +218,7 @@ class AnswersBeside(LinuxAnswers):
         """Answer like any Linux, and answer the program of `winhost boot` too."""
         if program != "boot":
             return super().told(program, json_text, connection)
-        return json.dumps({"answers": [self._booted(json.loads(json_text))]})
-
-    def _booted(self, request: Mapping[str, Json]) -> dict[str, Json]:
-        boot = self._host.part(FirmwarePart).boot
+        boot, request = self._host.part(FirmwarePart).boot, json.loads(json_text)
         self._timer = request.get("timer", self._timer)
         if request.get("to") == "linux":
             boot["next"] = boot["current"]
@@ -238,7 +228,8 @@ class AnswersBeside(LinuxAnswers):
         told = {name: boot[name] for name in ("current", "next", "order", "entries")}
         if request.get("restart"):
             self._host.restart()
-        return {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
+        answer = {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
+        return json.dumps({"answers": [answer]})
 
 
 class LinuxBeside:

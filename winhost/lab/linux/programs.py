@@ -26,7 +26,9 @@ _NOTHING: State = {"filesystem": None, "label": None, "uuid": None}
 
 
 class DataDisks:
-    """formatted: file systems that winhost made here, and those that the facts tell, by the disk's name."""
+    """The disks of a Linux. formatted: file systems that winhost made here, and those that the facts tell, by the
+    disk's name.
+    """
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
@@ -147,27 +149,22 @@ def _systemctl(linux: Linux, words: Sequence[str]) -> Ended | str:
 
 
 def _ask_unit(linux: Linux, verb: str, unit: str, options: Sequence[str]) -> None:
-    """Raises CmdletError."""
+    """Change one unit. Raises CmdletError."""
     systemd, now = linux.systemd, "--now" in options
     if verb in ("enable", "disable", "mask", "unmask"):
         systemd.enable(unit, {"enable": "enabled", "mask": "masked"}.get(verb, "disabled"))
     if verb in ("start", "restart") or (verb == "enable" and now):
-        _start(linux, unit, waits="--no-block" not in options)
-    if verb.startswith("try-") and systemd.state(unit)["active"] is True:
+        engines, waits = linux.part(ServedEngines), "--no-block" not in options
+        if waits and unit in engines.units:
+            engines.start(unit)
+        (systemd if waits else linux.part(SimulatedServing)).start(unit)
+    if verb.startswith("try-") and systemd.is_active(unit):
         systemd.start(unit)
     if verb == "stop" or (verb == "disable" and now):
         linux.part(SimulatedServing).stop(unit)
     if verb == "reset-failed" and systemd.state(unit)["loaded"]:
         systemd.find(unit).failed = False
     _react(linux, unit, verb)
-
-
-def _start(linux: Linux, unit: str, *, waits: bool) -> None:
-    """Raises CmdletError."""
-    engines = linux.part(ServedEngines)
-    if waits and unit in engines.units:
-        engines.start(unit)
-    (linux.systemd if waits else linux.part(SimulatedServing)).start(unit)
 
 
 def _react(linux: Linux, unit: str, verb: str) -> None:
@@ -191,7 +188,7 @@ def _shown(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:
 
 
 def _properties(linux: Linux, unit: str, runs: bool) -> Sequence[tuple[str, object]]:
-    """runs: of its run, too, which goes on when it is looked at."""
+    """List the properties of a unit. runs: also those of its run, which goes on when it is looked at."""
     serving = linux.part(SimulatedServing)
     if runs:
         serving.look(unit)
@@ -229,21 +226,21 @@ _DROP = re.compile(r"tcp dport (\d+) .*?(?:(ip6?) saddr != \{ (.*?) \}|meta nfpr
 
 
 def _nft(linux: Linux, words: Sequence[str]) -> Ended | str:
-    """Nobody else has rules. What a file has is taken by its unit."""
+    """List or delete winhost's rules: nobody else has any. Its unit loads what the file has."""
     if "delete" in words:
         linux.rules = ""
     if "chains" in words:
         return json.dumps({"nftables": []})
     if "list" in words and not linux.rules:
         return Ended(1, "", "Error: No such file or directory\n")
-    rules = [{"rule": {"expr": list(_matches(*found))}} for found in _DROP.findall(linux.rules)]
+    rules: list[Any] = []
+    for port, _, networks in _DROP.findall(linux.rules):
+        matches: list[Any] = [{"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}]
+        if networks:
+            allowed = {"set": networks.split(", ")}
+            matches.append({"match": {"left": {"payload": {"field": "saddr"}}, "right": allowed}})
+        rules.append({"rule": {"expr": matches}})
     return json.dumps({"nftables": rules}) if "list" in words else ""
-
-
-def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any]]:
-    yield {"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}
-    if networks:
-        yield {"match": {"left": {"payload": {"field": "saddr"}}, "right": {"set": networks.split(", ")}}}
 
 
 def _journalctl(linux: Linux, words: Sequence[str]) -> str:
@@ -256,7 +253,7 @@ def _journalctl(linux: Linux, words: Sequence[str]) -> str:
 
 
 def _python3(linux: Linux, words: Sequence[str]) -> str:
-    """Its version, or what compiles packages."""
+    """Print the version, or compile packages."""
     if "-c" in words:
         told = (str(each.state["python"]) for each in linux.found("PythonVenv") if each.state["python"])
         return next(told, _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12")) + "\n"

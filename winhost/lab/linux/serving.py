@@ -47,13 +47,13 @@ class ServedEngines:
     @property
     def units(self) -> Mapping[str, State]:
         """The units by name, in the shape of their resource."""
-        names = (name for name in self._linux.disk.names(_UNITS) if re.fullmatch(_UNIT, name))
-        return {name: self._state(name) for name in names}
-
-    def _state(self, name: str) -> State:
-        unit = self._linux.systemd.find(name)
-        text = self._linux.disk.text(f"{_UNITS}/{name}")
-        return {"text": text, "enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
+        found: dict[str, State] = {}
+        for name in self._linux.disk.names(_UNITS):
+            if re.fullmatch(_UNIT, name):
+                unit, text = self._linux.systemd.find(name), self._linux.disk.text(f"{_UNITS}/{name}")
+                known = {"enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
+                found[name] = {"text": text, **known}
+        return found
 
     def put(self, name: str, **state: Any) -> None:
         """Change a unit; values that are not named stay."""
@@ -76,9 +76,9 @@ class ServedEngines:
         for path in map(str, re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text)):
             if self._linux.file(path)["text"] is None:
                 return path
-        for compose in re.findall(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)[:1]:
-            return self._lacking_container(str(self._linux.file(compose)["text"]))
-        return None
+        if (file := re.search(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)) is None:
+            return None
+        return self._lacking_container(str(self._linux.file(file[1])["text"]))
 
     def _lacking_container(self, compose: str) -> str | None:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
@@ -91,17 +91,15 @@ class ServedEngines:
     def serves(self) -> bool:
         """Tell whether the gateway runs, and every engine of the serving file runs or would start at its turn."""
         told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
-        return self._runs("winhost-gateway.service") and all(map(self._would_serve, told["engines"]))
-
-    def _runs(self, unit: str) -> bool:
-        return self._linux.systemd.state(unit)["active"] is True
+        gateway = self._linux.systemd.is_active("winhost-gateway.service")
+        return gateway and all(map(self._would_serve, told["engines"]))
 
     def _would_serve(self, engine: Mapping[str, Json]) -> bool:
         name = str(engine["unit"])
         unit = self.units.get(name, _NONE)
         if not engine["turns"]:
             return unit["active"] is True
-        started = unit["text"] is not None and self._runs("winhost-keeper.service")
+        started = unit["text"] is not None and self._linux.systemd.is_active("winhost-keeper.service")
         return started and self._lacking(str(unit["text"])) is None
 
 
@@ -165,11 +163,11 @@ class SimulatedServing:
         """Stand-ins for functions of the script of `winhost serve`, by their names."""
         return {
             "boot_test": lambda: self.boot_test,
-            "connection": lambda place, within: SimpleNamespace(place=place, close=lambda: None),
+            "connection": lambda address, within: SimpleNamespace(address=address, close=lambda: None),
             "gpus": self._gpus,
             "holds_port": lambda pid, port: pid > 0,
             "read_mode": lambda: self.yields,
-            "request": lambda to, path, body, key: self._reply(to.place, path, body, key),
+            "request": lambda to, path, body, key: self._reply(to.address, path, body, key),
             "time": SimpleNamespace(monotonic=lambda: next(self.clock), sleep=lambda seconds: None),
             "unless": self._unless,
             "versions": lambda: [{"name": name, "version": version} for name, version in self.versions.items()],
@@ -193,7 +191,7 @@ class SimulatedServing:
 
     def look(self, unit: str) -> None:
         """Advance the start of an engine by more lines of its log, until it serves or fails."""
-        if not self._active(unit) or "-engine-" not in unit:
+        if not self.linux.systemd.is_active(unit) or "-engine-" not in unit:
             return
         lines, at_once = self.fails.get(unit, START_LOG), _AT_ONCE
         if unit not in self.looks:  # a plan started it, and waited for it
@@ -210,9 +208,6 @@ class SimulatedServing:
 
     def _said_all(self, unit: str) -> bool:
         return self.looks.get(unit, 0) * _AT_ONCE >= len(self.fails.get(unit, START_LOG))
-
-    def _active(self, unit: str) -> bool:
-        return self.linux.systemd.state(unit)["active"] is True
 
     def _invocation(self, unit: str) -> str:
         return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
@@ -246,11 +241,19 @@ class SimulatedServing:
 
     # ---- what engines and gateway answer
 
-    def _reply(self, place: Mapping[str, Any], path: str, body: Mapping[str, Any] | None, key: str | None) -> Reply:
-        """Raises OSError where nobody answers."""
-        if "socket" in place:
-            return self._engine_reply(place["socket"], path)
-        return self._gateway_reply(path, key) if body is None else self.completion(path, body, key)
+    def _reply(self, address: Mapping[str, Any], path: str, body: Mapping[str, Any] | None, key: str | None) -> Reply:
+        """Answer for an engine, by its socket, or for the gateway. Raises OSError where nobody answers."""
+        if "socket" in address:
+            return self._engine_reply(address["socket"], path)
+        if body is not None:
+            return self.completion(path, body, key)
+        if path == "/ready":
+            code = self.ready()
+            return Reply(503, {"error": {"code": code}}) if code else Reply(200)
+        if path == "/metrics":
+            return Reply(200, "".join(self._metrics())) if self._knows(key, metrics=True) else Reply(401)
+        self._prepare(self._served()["gateway"]["unit"])
+        return Reply(200)
 
     def _engine_reply(self, socket: str, path: str) -> Reply:
         slug = socket.split("/")[3]
@@ -266,16 +269,7 @@ class SimulatedServing:
         return Reply(200, said.get(path, ""))
 
     def _is_up(self, unit: str) -> bool:
-        return self._active(unit) and self._said_all(unit)
-
-    def _gateway_reply(self, path: str, key: str | None) -> Reply:
-        if path == "/ready":
-            code = self.ready()
-            return Reply(503, {"error": {"code": code}}) if code else Reply(200)
-        if path == "/metrics":
-            return Reply(200, "".join(self._metrics())) if self._knows(key, metrics=True) else Reply(401)
-        self._prepare(self._served()["gateway"]["unit"])
-        return Reply(200)
+        return self.linux.systemd.is_active(unit) and self._said_all(unit)
 
     def ready(self) -> str:
         """The code of what the gateway waits for; empty where it is ready."""
@@ -285,7 +279,7 @@ class SimulatedServing:
         return "" if all(map(self._serves, self._served()["engines"])) else "engine-down"
 
     def _write_mode(self, mode: str) -> None:
-        """Models leave while somebody looks once."""
+        """Change the mode; models have left when somebody looks for the second time."""
         self._left, self.yields = mode == self.yields, mode
 
     def _metrics(self) -> Iterator[str]:
@@ -308,14 +302,14 @@ class SimulatedServing:
             yield f"winhost_gateway_{_METRICS[kind]}{{{labels}}} {value}\n"
 
     def _prepare(self, gateway: str) -> None:
-        """Engines that take turns: each is started once, one after the other, and then rests."""
+        """Start engines that take turns once, one after the other; each rests then."""
         for engine in (each for each in self._served()["engines"] if each.get("turns")):
             unit = engine["unit"]
             if gateway not in self.starts and self.linux.systemd.state(unit)["loaded"]:
                 self.rest.add(unit)  # a plan started the gateway, and waited until it was ready
             if unit in self.rest or (self.linux.systemd.state(unit)["failed"] and unit in self.looks):
                 continue
-            if not self._active(unit):
+            if not self.linux.systemd.is_active(unit):
                 self.start(unit)
             self.look(unit)
             if self._is_up(unit):
@@ -345,8 +339,8 @@ class SimulatedServing:
         )
 
     def read_keys(self) -> None:
-        """The gateway that runs has read the changes, and says so; what keys used is made up."""
-        if not self._active("winhost-gateway.service"):
+        """Report changed keys as read, as a gateway that runs does; the use of keys is made up."""
+        if not self.linux.systemd.is_active("winhost-gateway.service"):
             return
         changes = self.linux.disk.text(KEY_CHANGES) or ""
         read = {"changes": sha256(changes.encode()).hexdigest(), "problem": "", "at": ""}
@@ -364,7 +358,7 @@ class SimulatedServing:
 
     @contextmanager
     def _unless(self, to: object, hopeless: Callable[[], bool] | None) -> Iterator[None]:
-        """hopeless: tells whether whoever waits for the answer gives up."""
+        """Keep, during a request, the function that tells whether its caller gives up."""
         self._hopeless = hopeless
         try:
             yield
@@ -392,7 +386,7 @@ class SimulatedServing:
             return 404
         if self._hopeless and engine["unit"] in self.fails:
             while not self._hopeless():
-                if not self._active(engine["unit"]):
+                if not self.linux.systemd.is_active(engine["unit"]):
                     self.start(engine["unit"])  # as the gateway does again and again
             raise ConnectionAbortedError("given up")
         if engine.get("turns"):
@@ -408,7 +402,7 @@ class SimulatedServing:
         gateway = self._served()["gateway"]
         there, _, number = gateway["listen"].rpartition(":")
         found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
-        return found and self._active(gateway["unit"])
+        return found and self.linux.systemd.is_active(gateway["unit"])
 
     def connect(self, address: str, port: int) -> socket.socket | None:
         """A connection from within that Linux; None where nothing listens."""
@@ -434,7 +428,7 @@ class SimulatedServing:
                 self.wfile.write(reply.getvalue())
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
-                """Nobody reads it."""
+                """Log nothing."""
 
         with connection:
             Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server

@@ -39,7 +39,9 @@ class Unit:
 
 @dataclass
 class Systemd:
-    """texts: of the unit files that somebody wrote; generate: what the unit of the CDI spec runs; false: it did not."""
+    """The units. texts: returns those of unit files that somebody wrote; generate: makes the CDI spec, as its unit
+    does, and returns whether it could.
+    """
 
     distro: Distro
     texts: Callable[[], Mapping[str, str]]
@@ -82,6 +84,9 @@ class Systemd:
         masked = unit.enabled == "masked"
         return {"loaded": not masked, "enabled": unit.enabled, "active": unit.active, "failed": unit.failed}
 
+    def is_active(self, name: str) -> bool:
+        return self.state(name)["active"] is True
+
     def enable(self, name: str, desired: str) -> None:
         """systemctl mask, unmask, enable, disable. Raises CmdletError."""
         if name == SSH:
@@ -112,7 +117,7 @@ class Systemd:
         self.find(name).active = False
 
     def restart_all(self) -> None:
-        """A start of the machine starts what is enabled."""
+        """Start what is enabled, as a start of the machine does."""
         for name in self.loaded():
             unit = self.find(name)
             unit.active, unit.failed = False, False
@@ -135,12 +140,12 @@ _NOTHING: Mapping[str, Json] = dict.fromkeys(("loaded", "kind", "installed", "si
 
 
 class GpuDriver:
-    """broken: it does not load, as where nobody trusts who signed it; lost: GPUs that fell off the bus; multiverse:
-    that archive is among the sources.
+    """NVIDIA's driver. broken: it does not load, as where nobody trusts its signer; lost: GPUs that fell off the bus;
+    multiverse: that archive is among the sources.
     """
 
     def __init__(self, machine: Machine, packages: Callable[[], Mapping[str, str]]) -> None:
-        """packages: those that are installed, with their versions."""
+        """packages: returns those that are installed, with their versions."""
         self._machine, self._packages = machine, packages
         given = machine.instances("LinuxGpuDriver")
         known = given[0].state if given else {}
@@ -151,8 +156,8 @@ class GpuDriver:
         self.lost: set[str] = set()
 
     def candidate(self, name: str) -> str | None:
-        """Its version in an archive of Ubuntu; empty where this one has no such archive, and None for what is no part
-        of the driver.
+        """Return a package's version in an archive of Ubuntu; empty where this Linux has no such archive, and None for
+        what is no part of the driver.
         """
         if name != FABRIC_MANAGER and _OF_THE_DRIVER.fullmatch(name) is None:
             return None
@@ -192,9 +197,9 @@ class GpuDriver:
     def gpus(self) -> Iterator[Record]:
         """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
         for record in self._machine.instances("LinuxGpu"):
-            yield Record({**record.state, **self._of(record)}, record.key)
+            yield Record({**record.state, **self._seen(record)}, record.key)
 
-    def _of(self, record: Record) -> Mapping[str, Json]:
+    def _seen(self, record: Record) -> Mapping[str, Json]:
         found, address = record.state, record.key["address"]
         if self.loaded is None:
             other = found["driver"] if found["driver"] != "nvidia" else "nouveau"
@@ -234,7 +239,7 @@ _APT_SECONDS, _UPDATE_SECONDS = 20.0, 5.0
 
 @dataclass
 class LabPackage:
-    """auto: it came for the sake of another."""
+    """An installed package. auto: it came for the sake of another."""
 
     version: str
     held: bool = False
@@ -243,7 +248,7 @@ class LabPackage:
 
 @dataclass
 class Apt:
-    """driver: NVIDIA's own, where the machine has one."""
+    """The packages. driver: NVIDIA's own, where the machine has one."""
 
     machine: Machine
     distro: Distro
@@ -255,7 +260,7 @@ class Apt:
 
     @property
     def installed(self) -> dict[str, LabPackage]:
-        """The way in brings sshd, whoever asked for it."""
+        """All packages: the way in brings sshd, whoever asked for it."""
         return {SSHD: LabPackage(_VERSION), **self.packages} if self.distro.sshd else self.packages
 
     def version(self, name: str) -> str:
@@ -355,19 +360,18 @@ def _apt_get(apt: Apt, words: Sequence[str]) -> str:
 def _apt_cache(apt: Apt, words: Sequence[str]) -> str:
     verb, *names = _words(words)
     if verb == "policy":
-        return "".join(_policy(apt, name) for name in names)
+        told = ""
+        for each in names:
+            found = apt.installed.get(each)
+            told += f"{each}:\n  Installed: {found.version if found else '(none)'}\n"
+            told += f"  Candidate: {apt.offered(each) or '(none)'}\n"
+        return told
     name, _, version = names[0].partition("=")
     if not apt.offered(name):
         return ""
     # What is called like a package comes in its version.
     needs = (f"{each} (= {version})" if each.startswith(name) else each for each in apt.needs(name))
     return f"Package: {name}\nVersion: {version}\nDepends: {', '.join(needs)}\n"
-
-
-def _policy(apt: Apt, name: str) -> str:
-    found = apt.installed.get(name)
-    lines = (f"{name}:", f"  Installed: {found.version if found else '(none)'}", "  Candidate: ")
-    return "\n".join(lines) + f"{apt.offered(name) or '(none)'}\n"
 
 
 def _apt_mark(apt: Apt, words: Sequence[str]) -> str:
@@ -384,7 +388,7 @@ def _apt_mark(apt: Apt, words: Sequence[str]) -> str:
 
 
 def _dpkg_query(apt: Apt, words: Sequence[str]) -> str:
-    """Each by name, or all of them: two letters of its state, and then what was asked for."""
+    """List one package by name, or all: two letters of its state, and then what was asked for."""
     names = _words(words)
     if names and names[0] not in apt.installed:
         raise program_failed("dpkg-query", f"dpkg-query: no packages found matching {names[0]}")

@@ -97,20 +97,24 @@ class Disks(Part):
     for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
     administrators_set = ("Partition", "OwnPartition")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
-        self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
-        self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
-        told = {r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())}
+        self.disks = [whole_disk(record, number) for number, record in enumerate(host.initial.get("Disk", ()))]
+        laid_out: Iterable[Record] | None = host.initial.get("Partition")
+        if laid_out is None:  # then as Windows does it
+            after_c = iter("DEFGHIJKLMNOPQRSTUVW")
+            laid_out = [each for disk in self.disks for each in partitions_of(disk, after_c)]
+        self.partitions = {r.key["partition"]: dict(r.state) for r in laid_out}
+        told = {r.key["partition"]: r.state for r in host.initial.get("ResizeLimit", ())}
         self._limits = {guid: dict(told.get(guid) or limits(state)) for guid, state in self.partitions.items()}
         self.labels: dict[str, tuple[str, str]] = {}
         self.read_only: set[str] = set()  # by the attribute of the table
         self._mounted_read_only: set[str] = set()
         self._files: dict[str, dict[str, tuple[str, bytes]]] = {}
-        self._formatted = {r.key["partition"]: dict(r.state) for r in initial.get("EfiVolume", ())}
-        self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
-        self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
+        self._formatted = {r.key["partition"]: dict(r.state) for r in host.initial.get("EfiVolume", ())}
+        self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, host.initial.get("BitLocker", ()))}
+        self._controllers = host.initial.get("StorageController", tuple(controllers(self.disks)))
         paging = of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
         copy = of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
         host.cim_classes["Win32_PageFileUsage"] = partial(self._if_held, "page-file", paging)
@@ -121,21 +125,12 @@ class Disks(Part):
     def _encryptable(self) -> list[WindowsObject]:
         return [of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes]
 
-    def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
-        """Yield the partitions of all disks: those of the host file, else Windows' default layout."""
-        if stated is not None:
-            yield from stated
-            return
-        after_c = iter("DEFGHIJKLMNOPQRSTUVW")
-        for disk in self.disks:
-            yield from partitions_of(disk, after_c)
-
     def records(self) -> Listing:
         return {
             "Disk": lambda: self.disks,
             "Partition": self._listed,
             "ResizeLimit": self._resize_limits,
-            "EfiVolume": self._efi_volumes,
+            "EfiVolume": lambda: (Record(dict(self.volume(r)), r.key) for r in self._efi_partitions()),
             "BitLocker": lambda: (Record(dict(state), {"volume": v}) for v, state in self.volumes.items()),
             "StorageController": lambda: self._controllers,
             "OwnPartition": self._own_partitions,
@@ -205,10 +200,6 @@ class Disks(Part):
 
     def _efi_partitions(self) -> list[Record]:
         return [record for record in self._listed() if record.state["type"] == EFI]
-
-    def _efi_volumes(self) -> Iterator[Record]:
-        for record in self._efi_partitions():
-            yield Record(dict(self.volume(record)), record.key)
 
     def volume(self, record: Record) -> Mapping[str, Json]:
         """The file system on an EFI system partition: the state of resource EfiVolume."""
@@ -316,18 +307,17 @@ class Disks(Part):
     def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
         mine |= {"partition": record and record["partition"], "complete": False}
-        guid = (self.own_partition(record) if record else None) or self._new_own(name, mine)
+        guid = self.own_partition(record) if record else None
+        if guid is None:
+            disk, offset, size = mine["disk"], mine["offset"], mine["size"]
+            for other, state in self.partitions.items():
+                reaches = state["offset"] < offset + size and offset < state["offset"] + state["size"]
+                refuse(state["disk"] == disk and reaches, "NotFree", guid=other)
+            self.keep("partition", name, {**mine, "partition": None})
+            guid = self.new_partition(disk, offset, size)
         self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", mine["label"])
         self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
         self.keep("partition", name, {**mine, "partition": guid, "complete": True})
-
-    def _new_own(self, name: str, mine: Kept) -> str:
-        disk, offset, size = mine["disk"], mine["offset"], mine["size"]
-        for guid, state in self.partitions.items():
-            reaches = state["offset"] < offset + size and offset < state["offset"] + state["size"]
-            refuse(state["disk"] == disk and reaches, "NotFree", guid=guid)
-        self.keep("partition", name, {**mine, "partition": None})
-        return self.new_partition(disk, offset, size)
 
     def _remove_own(self, name: str, record: Kept) -> None:
         found = self.own_partition(record)
@@ -429,11 +419,10 @@ class Disks(Part):
     def new_partition(self, disk: str, offset: int, size: int) -> str:
         """Make a partition and return its GUID."""
         on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
-        place = offset + MiB * self.physics.misplaces
         guid = made_guid(disk, offset, len(self.partitions))
         number = max((each["number"] for each in on_disk), default=0) + 1
         flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
-        where = {"disk": disk, "number": number, "offset": place, "size": size}
+        where = {"disk": disk, "number": number, "offset": offset + MiB * self.physics.misplaces, "size": size}
         self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
         return guid
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import own_error, refuse
 from winhost.model.once import once
 from winhost.model.written import Closed
@@ -46,7 +46,7 @@ class FirmwarePart(Part):
 
     for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
@@ -55,7 +55,7 @@ class FirmwarePart(Part):
         self._stated = {
             name: {each: value for each, value in records[0].state.items() if not isinstance(value, Mapping)}
             for name in self.for_administrators
-            if (records := initial.get(name))
+            if (records := host.initial.get(name))
         }
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
@@ -93,7 +93,7 @@ class FirmwarePart(Part):
         entry = Made("boot", self._make_own, self._remove_own)
         return {
             "OwnBootEntry": partial(self.set_made, entry),
-            "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"]),
+            "FirmwareBoot": self.set_boot,
         }
 
     def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
@@ -110,6 +110,10 @@ class FirmwarePart(Part):
     def _remove_own(self, name: str, record: Kept) -> None:
         if (found := self.own_entry(name, record)) is not None:
             self.remove_entry(found)
+
+    def set_boot(self, asked: SetCall) -> None:
+        """Apply a set of FirmwareBoot."""
+        self.set_next(asked.desired["next"])
 
     def set_next(self, number: Json) -> None:
         """Set the entry that is started once. Raises CmdletError."""
@@ -146,7 +150,7 @@ class FirmwarePart(Part):
     def _enumerated(self) -> str:
         manager, title, word = _BCD.get(str(self.host.lab.language)[:2], _BCD["en"])
         ids = {entry["entry"]: self.bcd_id(entry) for entry in self.boot["entries"]}
-        order = "\r\n".join(f"{'' if place else 'displayorder':<24}{id_}" for place, id_ in enumerate(ids.values()))
+        order = "\r\n".join(f"{'' if number else 'displayorder':<24}{id_}" for number, id_ in enumerate(ids.values()))
         once = [f"{'bootsequence':<24}{ids[self.boot['next']]}"] if self.boot["next"] in ids else []
         lines = [manager, "-" * len(manager), f"{word:<24}{{fwbootmgr}}", order, *once, f"{'timeout':<24}2"]
         blocks = ["\r\n".join(lines)]
@@ -197,20 +201,14 @@ class FirmwarePart(Part):
     def boot(self) -> dict[str, Json]:
         """The state of resource FirmwareBoot."""
         if self._boot is None:
-            self._boot = {**(_NO_BOOT if self.kind == "bios" else self._windows_alone()), "kind": self.kind}
+            self._boot = {**_NO_BOOT, "kind": self.kind}
+            if self.kind != "bios":
+                system = (r.key["partition"] for r in self.host.instances("Partition") if r.state["system"])
+                entry: dict[str, Json] = {"entry": "0000", "description": "Windows Boot Manager", "active": True}
+                entry |= {"partition": next(system, None), "path": WINDOWS_LOADER}
+                self._boot |= {"current": "0000", "order": ["0000"], "entries": [entry]}
             self._boot |= self._stated.get("FirmwareBoot", {})
         return self._boot
-
-    def _windows_alone(self) -> dict[str, Json]:
-        system = (r.key["partition"] for r in self.host.instances("Partition") if r.state["system"])
-        entry = {
-            "entry": "0000",
-            "description": "Windows Boot Manager",
-            "active": True,
-            "partition": next(system, None),
-            "path": WINDOWS_LOADER,
-        }
-        return {"current": "0000", "next": None, "order": ["0000"], "entries": [entry]}
 
     @property
     def secure_boot(self) -> Mapping[str, Json]:
@@ -225,9 +223,15 @@ class FirmwarePart(Part):
 
     def variable(self, name: str, space: str) -> bytes | None:
         """The bytes of a variable, or None where there is no such variable."""
-        made = self._variables().get((space, name))
-        waiting = self._pending.get(name.removeprefix("Boot")) if space == GLOBAL else None
-        return load_option(waiting) if waiting else made() if made else None
+        if space != GLOBAL:
+            return None
+        if name == "BootOrder":
+            return numbers(self.boot["order"])
+        if name in ("BootCurrent", "BootNext"):
+            number = self.boot[name.removeprefix("Boot").lower()]
+            return numbers([number]) if number else None
+        entries: Iterable[Mapping[str, Any]] = (*self._pending.values(), *self.boot["entries"])
+        return next((load_option(each) for each in entries if name == f"Boot{each['entry']}"), None)
 
     def secure_variable(self, name: str) -> bytes:
         """The bytes that Get-SecureBootUEFI returns. Raises CmdletError where there is no such variable, or none at
@@ -247,16 +251,6 @@ class FirmwarePart(Part):
         if not value:
             raise self.host.fail("no-such-variable", "Get-SecureBootUEFI")
         return value
-
-    def _variables(self) -> Mapping[tuple[str, str], Callable[[], bytes | None]]:
-        boot = self.boot
-        entries: Iterable[Mapping[str, Any]] = boot["entries"]
-        return {
-            (GLOBAL, "BootOrder"): lambda: numbers(boot["order"]),
-            (GLOBAL, "BootCurrent"): lambda: numbers([boot["current"]]) if boot["current"] else None,
-            (GLOBAL, "BootNext"): lambda: numbers([boot["next"]]) if boot["next"] else None,
-            **{(GLOBAL, f"Boot{each['entry']}"): lambda each=each: load_option(each) for each in entries},  # type: ignore[misc]
-        }
 
 
 _NOT_READ = own_error(

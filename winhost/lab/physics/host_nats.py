@@ -4,13 +4,12 @@ Its sources: the reference of modules NetNat and Hyper-V; that a second NAT is r
 incorrect" is reported, and that Windows supports one is Microsoft's word.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
 from winhost.lab.physics.windows_errors import refusal
 from winhost.lab.physics.windows_network import APPEARS, Network
@@ -18,12 +17,12 @@ from winhost.resources.windows.network import NO_NAT
 
 
 class HostNats(Part):
-    """prefixes: of the NATs of a host, by their names."""
+    """The NATs of a host. prefixes: their networks, by name."""
 
-    def __init__(self, host: Host, network: Network, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._network = network
-        found = {record.key["name"]: record.state["network"] for record in initial.get("NatSwitch", ())}
+        self._network: Network = host.network
+        found = {record.key["name"]: record.state["network"] for record in host.initial.get("NatSwitch", ())}
         self.prefixes = {name: str(prefix) for name, prefix in {**found, **host.lab.nats}.items() if prefix}
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
@@ -40,7 +39,8 @@ class HostNats(Part):
             if record is None or other.casefold() != name:
                 raise refusal("OtherNat", other=other, prefix=prefix)
         mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
-        switch = self._named(name)
+        switches = (each for each in self._network.switches if str(each.state["name"]).casefold() == name)
+        switch = next(switches, None)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
             raise refusal("NameTaken", what="switch", name=name)
         switch = switch or self._network.new_internal_vm_switch(name)
@@ -50,9 +50,6 @@ class HostNats(Part):
         if not self.prefixes:
             self.new_net_nat(name, network)
         self.keep("nat", name, {**mine, "switch": switch.guid, "complete": True})
-
-    def _named(self, name: str) -> Switch | None:
-        return next((each for each in self._network.switches if str(each.state["name"]).casefold() == name), None)
 
     def _remove(self, name: str, record: Kept) -> None:
         for each in [other for other in self.prefixes if other.casefold() == name]:

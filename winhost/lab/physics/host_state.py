@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
@@ -20,6 +19,7 @@ from winhost.lab.physics.virtual_machine import (
     VirtualMachine,
     device,
     fitting,
+    known_or,
     virtual_machine,
 )
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_administrator
@@ -89,12 +89,20 @@ class HostState:
         self._facts = facts
         self._lock = threading.RLock()
         self._logon_ready, self._servicing = True, False
-        self._initial = _initial(facts, self.lab)
-        system = self._initial.get("OperatingSystem", ())
+        self.initial = _initial(facts, self.lab)
+        system = self.initial.get("OperatingSystem", ())
         self._system = typed(OperatingSystem, system[0]).state if system else None
-        self._role, self._tools = self._features()
+        # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole. Who may not ask for
+        # features may still see their effect.
+        seen = "available" if isinstance(facts.resources.get("Vm"), Unavailable) else "installed"
+        known = self._first("HyperVRole")
+        self.role, self.tools = str(known.get("role", seen)), str(known.get("tools", seen))
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
-        self.devices = self._make_devices()
+        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
+        self.devices = [
+            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
+            for r in self.initial.get("PciDevice", ())
+        ]
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
@@ -124,43 +132,28 @@ class HostState:
     # ---- made from facts
 
     def _first(self, resource: str) -> Mapping[str, Json]:
-        records = self._initial.get(resource, ())
+        records = self.initial.get(resource, ())
         return records[0].state if records else {}
-
-    def _features(self) -> tuple[str, str]:
-        known = self._first("HyperVRole")
-        if known:
-            return str(known["role"]), str(known["tools"])
-        # Who may not ask for features may still see their effect.
-        state = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
-        return state, state
-
-    def _make_devices(self) -> list[Device]:
-        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self._initial.get("AssignableDevice", ())}
-        return [
-            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
-            for r in self._initial.get("PciDevice", ())
-        ]
 
     @property
     def other_devices(self) -> set[str]:
         """Locations of devices that are no GPUs, and that VMs had when the host was given."""
         gpus = {d.location for d in self.devices}
-        told = self._initial.get("AssignableDevice", ())
+        told = self.initial.get("AssignableDevice", ())
         return {r.key["location"] for r in told if r.state.get("present") is True} - gpus
 
     def _make_vms(self) -> dict[str, VirtualMachine]:
-        assignments = {r.key["location"]: str(r.state["assignment"]) for r in self._initial.get("AssignableDevice", ())}
-        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._initial.get("AssignableDevice", ())}
+        assignments = {r.key["location"]: str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
+        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self.initial.get("AssignableDevice", ())}
         instances = gone | {d.location: d.instance for d in self.devices}
 
         def make(guid: str) -> VirtualMachine:
             def state_of(resource: str) -> Mapping[str, Json]:
-                return next((r.state for r in self._initial.get(resource, ()) if r.key["vm"] == guid), {})
+                return next((r.state for r in self.initial.get(resource, ()) if r.key["vm"] == guid), {})
 
             return virtual_machine(guid, state_of, assignments, lambda location: instances.get(location, ""))
 
-        return {r.key["vm"]: make(r.key["vm"]) for r in self._initial.get("Vm", ())}
+        return {r.key["vm"]: make(r.key["vm"]) for r in self.initial.get("Vm", ())}
 
     # ---- looking
 
@@ -170,16 +163,6 @@ class HostState:
         return self._system.hostname if self._system else self._facts.host
 
     @property
-    def role(self) -> str:
-        """The Windows feature Hyper-V, in the words of resource HyperVRole."""
-        return self._role
-
-    @property
-    def tools(self) -> str:
-        """The Windows feature Hyper-V-PowerShell, in the words of resource HyperVRole."""
-        return self._tools
-
-    @property
     def is_client(self) -> bool:
         """Tell whether it is a client Windows, where roles are optional features."""
         return self._system is not None and self._system.installation_type == "Client"
@@ -187,11 +170,11 @@ class HostState:
     @property
     def manages_vms(self) -> bool:
         """Tell whether the service that knows the VMs runs and its PowerShell module is installed."""
-        return self._service_runs and self._tools == "installed"
+        return self.service_runs and self.tools == "installed"
 
     @property
-    def _service_runs(self) -> bool:
-        return self._role in ("installed", "uninstall-pending")
+    def service_runs(self) -> bool:
+        return self.role in ("installed", "uninstall-pending")
 
     def assignment(self, location: str) -> str | None:
         """The assignment of the device there, as AssignableDevice shows it: a VM that claims it counts first."""
@@ -248,7 +231,15 @@ class HostState:
     def instances(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource, whoever may see them."""
         with self._lock:
-            return tuple(self._lister(resource)())
+            if resource in VM_RESOURCES:
+                return tuple(Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
+            if self._asked != len(self.parts):
+                self._tellers = {name: part for part in reversed(self.parts) for name in part.records()}
+                self._asked = len(self.parts)
+            # Only this one is looked up, because each read asks for dozens.
+            if (part := self._tellers.get(resource)) is not None:
+                return tuple(part.records()[resource]())
+            return tuple(self._listers.get(resource, lambda: self.initial.get(resource, ()))())
 
     def set_record(self, asked: SetCall) -> bool:
         """Change a resource to whose change Windows adds nothing: its record takes what is desired."""
@@ -261,16 +252,16 @@ class HostState:
 
     def put(self, resource: str, key: Key, state: Mapping[str, Json]) -> None:
         """Give properties to an instance that no part keeps; in its absent state it is gone."""
-        records = {_frozen(each.key): each for each in self._initial.get(resource, ())}
+        records = {_frozen(each.key): each for each in self.initial.get(resource, ())}
         absent = WINDOWS[resource].absent
         before = records[_frozen(key)].state if _frozen(key) in records else absent or {}
         records[_frozen(key)] = Record({**before, **state}, key)
-        self._initial[resource] = tuple(each for each in records.values() if each.state != absent)
+        self.initial[resource] = tuple(each for each in records.values() if each.state != absent)
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
-        some = {"Hyper-V": self._tools == "installed", "ServerManager": not self.is_client}
-        return some.get(module, module != "BitLocker" or bool(self._initial.get("BitLocker")))
+        some = {"Hyper-V": self.tools == "installed", "ServerManager": not self.is_client}
+        return some.get(module, module != "BitLocker" or bool(self.initial.get("BitLocker")))
 
     def denied(self, cmdlet: str) -> CmdletError:
         """The error of this cmdlet for those who are no administrators."""
@@ -312,51 +303,42 @@ class HostState:
         """
         with self._lock:
             found = {
-                resource: self.instances(resource) for resource in {**self._initial, **WINDOWS} if resource != "Boot"
+                resource: self.instances(resource) for resource in {**self.initial, **WINDOWS} if resource != "Boot"
             }
-            records = {name: _as_json(each) for name, each in found.items() if each or name in self._initial}
+            records = {name: _as_json(each) for name, each in found.items() if each or name in self.initial}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             volatile |= {("WslDistro", "file_size"), ("VmDisk", "file_size")}
-            if not self._service_runs:
+            if not self.service_runs:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
             for resource, name in volatile:
                 for record in records.get(resource, ()):
                     del record["state"][name]
             return records
 
-    def _lister(self, resource: str) -> Callable[[], Iterable[Record]]:
-        """Return what lists a resource. Only this one is looked up, because each read asks for dozens."""
-        if resource in VM_RESOURCES:
-            return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
-        if self._asked != len(self.parts):
-            self._tellers = {name: part for part in reversed(self.parts) for name in part.records()}
-            self._asked = len(self.parts)
-        if (part := self._tellers.get(resource)) is not None:
-            return part.records()[resource]
-        return self._listers.get(resource, lambda: self._initial.get(resource, ()))
-
     @property
     def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         # Not kept: in a copy of this host they would go on telling of this one.
+        session = {"administrator": self.lab.administrator, "simulated": True}
+        role = {"role": self.role, "tools": self.tools, "vms": len(self.vms) if self.manages_vms else 0}
         return {
-            "Session": partial(self._with, "Session", self._session_state),
-            "Boot": partial(self._with, "Boot", self._boot_state),
-            "Firmware": partial(self._with, "Firmware", self._firmware_state),
-            "Memory": partial(self._with, "Memory", lambda: {"free": self._free_memory()}),
-            "HyperVRole": partial(self._with, "HyperVRole", self._role_state),
-            "PendingReboot": partial(self._with, "PendingReboot", lambda: {"reasons": list(self._reasons)}),
+            "Session": lambda: self._with("Session", session | {name: tell() for name, tell in self.session.items()}),
+            "Boot": lambda: self._with("Boot", self._boot_state()),
+            "Firmware": lambda: self._with("Firmware", self._firmware_state()),
+            "Memory": lambda: self._with("Memory", {"free": self._free_memory()}),
+            "HyperVRole": lambda: self._with("HyperVRole", role),
+            "PendingReboot": lambda: self._with("PendingReboot", {"reasons": list(self._reasons)}),
             "HyperVHost": self._hyper_v_host,
             "PciDevice": lambda: (Record(d.state(), d.key) for d in self.devices),
             "AssignableDevice": self._assignments,
         }
 
-    def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
+    def _with(self, resource: str, changed: Mapping[str, Json]) -> Iterator[Record]:
         """Yield the given records with their present values."""
-        return (Record({**r.state, **changed()}, r.key) for r in self._initial.get(resource, ()))
+        return (Record({**r.state, **changed}, r.key) for r in self.initial.get(resource, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:
-        if "HyperVHost" in self._initial or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
-            return self._initial.get("HyperVHost", ())
+        if "HyperVHost" in self.initial or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
+            return self.initial.get("HyperVHost", ())
         # Where the role never was, nobody has asked yet.
         return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
 
@@ -385,14 +367,6 @@ class HostState:
         if known_or(self._first("Firmware"), "hypervisor_present", False):
             return {**state, "virtualization_enabled": True, "second_level_translation": True}
         return state
-
-    def _session_state(self) -> dict[str, Json]:
-        added = {name: tell() for name, tell in self.session.items()}
-        return {"administrator": self.lab.administrator, "simulated": True, **added}
-
-    def _role_state(self) -> dict[str, Json]:
-        vms = len(self.vms) if self.manages_vms else 0
-        return {"role": self._role, "tools": self._tools, "vms": vms}
 
     def _used_memory(self) -> int:
         return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)
@@ -474,18 +448,13 @@ class HostState:
 
 
 def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
-    """All instances: those that were read, and the hidden ones."""
+    """All instances: the usual ones, those that were read, and the hidden ones."""
+    usual = {name: (Record(each.usual),) for name, each in WINDOWS.items() if each.usual is not None}
     read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
     hidden = {
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
     }
-    return read | hidden
-
-
-def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
-    """A property, or `otherwise` where the recorded host could not tell it."""
-    value = state.get(name, otherwise)
-    return otherwise if isinstance(value, Mapping) else value
+    return usual | read | hidden
 
 
 def _frozen(key: Key) -> frozenset[tuple[str, str]]:

@@ -4,7 +4,7 @@ import gzip
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -39,7 +39,7 @@ class InstallerPart(Part):
 
     for_administrators = ("RunningSystem", "UbuntuInstaller")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
         self.mounted: set[str] = set()  # paths of images
@@ -73,7 +73,10 @@ class InstallerPart(Part):
         asked.check_data()
         record = self.kept("ubuntu", "ubuntu")
         if desired.get("made") is False:
-            self._remove(record)
+            if record is not None and (guid := self.partition(record["partition"])) is not None:
+                self._disks.unprotect(guid)
+                self._disks.clear(guid)
+            self.keep("ubuntu", "ubuntu", None)
             return
         record = self._make({**(record or {}), **desired}) if "made" in desired else record or {}
         if "host_key" in desired:
@@ -81,12 +84,6 @@ class InstallerPart(Part):
             self.keep("ubuntu", "ubuntu", record)
         if "ticket" in desired:
             self._hand_over(record, desired["ticket"], asked.secret)
-
-    def _remove(self, record: Kept | None) -> None:
-        if record is not None and (guid := self.partition(record["partition"])) is not None:
-            self._disks.unprotect(guid)
-            self._disks.clear(guid)
-        self.keep("ubuntu", "ubuntu", None)
 
     def _make(self, wanted: Mapping[str, Any]) -> Kept:
         parts = {part: wanted.get(part) for part in _PARTS}

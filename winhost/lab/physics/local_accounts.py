@@ -10,7 +10,7 @@ from dataclasses import field
 from hashlib import sha256
 from typing import Any
 
-from winhost.core.answers import Json, Record
+from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.parts import Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import (
@@ -106,7 +106,7 @@ TOLD = ("enabled", "password_expires", "administrator", "profile", "sessions")  
 
 @dataclass
 class Account:
-    """unread: properties that a recorded host could not tell."""
+    """A local account. unread: properties that a recorded host could not tell."""
 
     name: str
     sid: str
@@ -132,17 +132,17 @@ class Account:
 class LocalAccounts(Part):
     """The accounts of a Windows. Its methods are cmdlets in snake case."""
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.accounts: dict[str, Account] = {}
         self.rights: dict[str, list[str]] = {}
         self.tasks: dict[str, Task] = {}
-        system = initial.get("OperatingSystem", ())
+        system = host.initial.get("OperatingSystem", ())
         # It has no accounts of its own.
         self.is_controller = any(record.state.get("product_options") == "LanmanNT" for record in system)
-        for account in self._made(initial):
+        for account in self._made():
             self.accounts[account.name.casefold()] = account
-        self._give_rights(initial)
+        self._give_rights()
         host.registry_keys.append(self._registry)
         host.cim_classes |= {
             "Win32_UserProfile": self._profiles,
@@ -152,16 +152,16 @@ class LocalAccounts(Part):
 
     # ---- made from facts
 
-    def _made(self, initial: Mapping[str, Sequence[Record]]) -> Iterator[Account]:
-        if "LocalAccount" not in initial:
+    def _made(self) -> Iterator[Account]:
+        if "LocalAccount" not in self.host.initial:
             yield from self._built_in()
-        for record in initial.get("LocalAccount", ()):
+        for record in self.host.initial.get("LocalAccount", ()):
             unread = {name: value for name, value in record.state.items() if isinstance(value, Mapping)}
             state: dict[str, Any] = {name: value for name, value in record.state.items() if name not in unread}
             told = {name: state[name] for name in TOLD if name in state}
             sid, mark = state.get("sid") or self._new_sid(), MARKER if state.get("ours") else ""
             yield Account(record.key["account"], sid, description=mark, unread=unread, **told)
-            ours = [r for r in initial.get("WslDistro", ()) if r.key["account"] == record.key["account"]]
+            ours = [r for r in self.host.initial.get("WslDistro", ()) if r.key["account"] == record.key["account"]]
             ours = [r for r in ours if r.state["image"]]
             for number in range((state.get("distros") or 0) - len(ours)):  # the disks of ours lie in winhost's folder
                 self.host.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
@@ -176,13 +176,13 @@ class LocalAccounts(Part):
         yield Account("Guest", f"{base}-501", enabled=False)
         yield Account("DefaultAccount", f"{base}-503", enabled=False)
 
-    def _give_rights(self, initial: Mapping[str, Sequence[Record]]) -> None:
+    def _give_rights(self) -> None:
         self.rights = {right: [] for right in RIGHTS}
-        if "AccountRight" not in initial:
+        if "AccountRight" not in self.host.initial:
             self.rights = {right: list(holders) for right, holders in _DEFAULT_RIGHTS.items()}
             if self.host.lab.wsl.no_service_logon:
                 self.rights[SERVICE].remove(VIRTUAL_MACHINES)
-        for record in initial.get("AccountRight", ()):
+        for record in self.host.initial.get("AccountRight", ()):
             if record.state.get("granted") is True:
                 self.rights[record.key["right"]].append(self._sid_of(record.key["account"]))
 
@@ -303,22 +303,20 @@ class LocalAccounts(Part):
         name, desired = asked.key["account"], asked.desired
         account = self.find(name)
         if desired.get("there") is False:
-            if account is not None:
-                self._remove(account)
+            if account is None:
+                return
+            account.check_ours()
+            if distros := self.distros(account):
+                raise refusal("HoldsDistro", name=account.name, distros=distros)
+            if account.profile is not None and self.loaded(account):
+                raise refusal("LoggedOn", name=account.name)
+            self.remove_profile(account.sid)
+            self.remove_local_user(account.sid)
             return
         account = account or self.new_local_user(name, new_secret(), MARKER)
         if desired.get("administrator", account.administrator) is not account.administrator:
             account.check_ours()
             (self.remove_local_group_member if account.administrator else self.add_local_group_member)(account.sid)
-
-    def _remove(self, account: Account) -> None:
-        account.check_ours()
-        if distros := self.distros(account):
-            raise refusal("HoldsDistro", name=account.name, distros=distros)
-        if account.profile is not None and self.loaded(account):
-            raise refusal("LoggedOn", name=account.name)
-        self.remove_profile(account.sid)
-        self.remove_local_user(account.sid)
 
     def distros(self, account: Account) -> int | None:
         """The number of distros' disks of an account of ours; nobody looks into other accounts."""
@@ -338,20 +336,19 @@ class LocalAccounts(Part):
         options = dict(zip(arguments[1::2], arguments[2::2], strict=False))
         with self.host.changing("secedit.exe"):
             if arguments[0] == "/export":
-                self.host.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
+                rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
+                # A right that nobody has is not listed.
+                lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
+                head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]"]
+                head.append("SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545")
+                policy = "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
+                self.host.files.write(options["/cfg"], encoded(policy, "utf-16le"))
                 return 0, "The task has completed successfully.\r\n"
             text, _ = decoded(self.host.files.read(options["/cfg"]) or b"")
             for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
                 named = [holder.lstrip("*") for holder in holders.split(",") if holder]
                 self.set_right(right, [self._sid_of(holder) for holder in named])
             return 0, "The task has completed successfully.\r\n"
-
-    def _policy(self) -> str:
-        rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
-        # A right that nobody has is not listed.
-        lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
-        head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]", "SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545"]
-        return "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
 
     def _listed(self, holder: str) -> str:
         """A local account by its name, everybody else by SID."""

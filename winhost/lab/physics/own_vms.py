@@ -161,8 +161,10 @@ class OwnVms(Part):
         if stage == ATTACHED:
             self._put_in(name, record, desired)
         elif record is not None and (stage == NONE or (record["complete"] and not set(_MADE_WITH) & set(desired))):
-            if stage is not None:
-                self._take_out(name, record)
+            if stage is not None:  # take it out
+                if (vm := self.made(name, self.kept("vm", name))) and record["path"] in vm.dvds:
+                    self.host.set_vm_dvd_drive(vm.guid, record["path"], None)
+                self.host.files.remove(record["path"])
             known = {**record, "host_keys": list(desired.get("host_keys", record["host_keys"]))}
             self.keep("seed", name, None if stage == NONE else {**known, "retired": record["retired"] or bool(stage)})
 
@@ -185,11 +187,6 @@ class OwnVms(Part):
         if path not in vm.dvds:
             self.host.add_vm_dvd_drive(vm.guid, path)
         self.keep("seed", name, {**mine, "host_keys": [public], "complete": True})
-
-    def _take_out(self, name: str, record: Kept) -> None:
-        if (vm := self.made(name, self.kept("vm", name))) and record["path"] in vm.dvds:
-            self.host.set_vm_dvd_drive(vm.guid, record["path"], None)
-        self.host.files.remove(record["path"])
 
     def _seeds(self) -> Iterator[Record]:
         for name, record in self.all_kept("seed"):

@@ -1,4 +1,4 @@
-"""A simulated Windows host: the one place that knows how Windows behaves when it is asked to change.
+"""A simulated Windows host: the one module that knows how Windows behaves when it is asked to change.
 
 Its methods are cmdlets in snake case. They change its state or raise CmdletError, as Windows would; what is read back
 is in the form of the facts' resources. Here it is put together, and restarted.
@@ -19,7 +19,7 @@ from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.own_vms import OwnVms
-from winhost.lab.physics.parts import as_cmdlet
+from winhost.lab.physics.parts import Part, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS
 from winhost.lab.physics.vm_cmdlets import FeatureCmdlets
 from winhost.lab.physics.vm_making import VmMaking
@@ -35,7 +35,7 @@ from winhost.model.facts import Facts
 
 @dataclass(frozen=True, repr=False)
 class InstalledLinux:
-    """private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
+    """The Linux that an installer left. private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
 
     hostname: str
     private: str
@@ -45,7 +45,9 @@ class InstalledLinux:
 
 @dataclass
 class LinuxTurn:
-    """installer: plays it, and gives what it installed, or None where it stops; starts: of the Linux so far."""
+    """The Linux that takes turns with Windows. installer: plays the installer, and returns what that installed, or None
+    where it stops; starts: the number of its starts.
+    """
 
     installer: Callable[[], InstalledLinux | None] = field(default=lambda: None)
     installed: InstalledLinux | None = None
@@ -60,6 +62,7 @@ class LinuxTurn:
 
 
 P = TypeVar("P")
+NewPart = TypeVar("NewPart", bound=Part)
 INSTALLER = "winhost-installer"  # what the boot entry of a played installer is called
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 
@@ -77,20 +80,15 @@ class Machine(VmMaking, FeatureCmdlets):
         self.linux = LinuxTurn()
         self._ends_with_boot: list[Callable[[], None]] = []
         self.files = Files()
-        self.accounts = Accounts(self, self._initial)
-        self.parts.append(self.accounts)
-        self.parts.append(YieldWatchers(self, self._initial))
-        self.software = Software(self, self._initial)
-        self.parts.append(self.software)
-        self.network = Network(self)
-        self.parts.append(self.network)
-        self.nats = HostNats(self, self.network, self._initial)
-        self.parts.append(self.nats)
-        self.own_vms = OwnVms(self)
-        self.parts.append(self.own_vms)
-        found = (Curl, Disks, FirmwarePart, InstallerPart, Power)
-        self.parts += [part(self, self._initial) for part in found]
-        self.distros = Distros(self, self._initial)
+        self.accounts = self._with_part(Accounts)
+        self._with_part(YieldWatchers)
+        self.software = self._with_part(Software)
+        self.network = self._with_part(Network)
+        self.nats = self._with_part(HostNats)
+        self.own_vms = self._with_part(OwnVms)
+        for kind in (Curl, Disks, FirmwarePart, InstallerPart, Power):
+            self._with_part(kind)
+        self.distros = Distros(self)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         self.changes |= {
             **dict.fromkeys(("HyperVRole", "VirtualMachinePlatform"), self.set_features),
@@ -102,6 +100,11 @@ class Machine(VmMaking, FeatureCmdlets):
             self.changes |= part.changes()
         # Something else starts it, as virtualization-based security does.
         self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
+
+    def _with_part(self, kind: type[NewPart]) -> NewPart:
+        part = kind(self)
+        self.parts.append(part)
+        return part
 
     def part(self, kind: type[P]) -> P:
         """The one part of this kind."""
@@ -155,7 +158,10 @@ class Machine(VmMaking, FeatureCmdlets):
         self.clock.sleep(self.lab.restart_delay)
         with self._lock:
             self._up = self.linux.runs = False
-            self._stop_all()
+            for vm in self.vms.values():
+                vm.was_running = vm.power == "running"
+                if vm.power in ("running", "paused"):
+                    vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
             ending, self._ends_with_boot = self._ends_with_boot, []
         for end in ending:
             end()
@@ -173,7 +179,9 @@ class Machine(VmMaking, FeatureCmdlets):
             self._ready.set()
 
     def _starts_linux(self) -> bool:
-        """The firmware's choice; an installer restarts the machine at its end, and leaves the firmware another."""
+        """Start what the firmware chooses, and tell whether that is the Linux. An installer restarts the machine at its
+        end, and the firmware chooses again.
+        """
         firmware = self.part(FirmwarePart)
         entry = firmware.start()
         if entry is not None and entry["description"] == INSTALLER:
@@ -189,29 +197,18 @@ class Machine(VmMaking, FeatureCmdlets):
 
     def _come_up(self) -> bool:
         """Start Windows, and tell whether it has changes to finish."""
-        changed = any([self._role in PENDING, *(part.restarted() for part in self.parts)])
-        self._role = PENDING.get(self._role, self._role)
+        changed = any([self.role in PENDING, *(part.restarted() for part in self.parts)])
+        self.role = PENDING.get(self.role, self.role)
         if changed:
             self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
         self._reasons = []
         self._logon_ready, self._servicing = False, changed
         self.boot += 1
-        self._start_all()
-        self._up = True
-        return changed
-
-    def _stop_all(self) -> None:
-        for vm in self.vms.values():
-            vm.was_running = vm.power == "running"
-            if vm.power in ("running", "paused"):
-                vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
-
-    def _start_all(self) -> None:
-        if not self._service_runs:
-            return
-        for vm in self.vms.values():
+        for vm in self.vms.values() if self.service_runs else ():
             desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
             # A VM that cannot start says so in the event log, and to nobody else.
             with suppress(CmdletError):
                 if desired and vm.power != "running":
                     self._power_on(vm)
+        self._up = True
+        return changed

@@ -9,7 +9,7 @@ public reports of WSL in session 0.
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -59,20 +59,20 @@ class Accounts(LocalAccounts):
 
     for_administrators = ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
-        super().__init__(host, initial)
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         host.files.links |= {path.casefold() for path in host.lab.accounts.links}
         host.files.taken |= {path.casefold() for path in host.lab.accounts.taken}
-        self._register_tasks(initial)
-        self._write_configs(initial)
+        self._register_tasks()
+        self._write_configs()
         host.known_as["AccountRight"] = self._by_name
         host.refusals |= {name: no_local_accounts for name in ("LocalAccount", "WslConfig") if self.is_controller}
         host.refusals["AccountTasks"] = self._try_passwords
 
     # ---- made from facts
 
-    def _register_tasks(self, initial: Mapping[str, Sequence[Record]]) -> None:
-        for record in initial.get("AccountTasks", ()):
+    def _register_tasks(self) -> None:
+        for record in self.host.initial.get("AccountTasks", ()):
             name, state = record.key["account"], record.state
             logon = str(state["logon"] or "password")
             # Of a host that was recorded: all passwords fit but those that were told not to.
@@ -84,11 +84,11 @@ class Accounts(LocalAccounts):
             if state["keep_alive"] != "absent":
                 task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
                 key = {"account": name, "distro": state["distro"]}
-                task.running = any(r.key == key and r.state["running"] for r in initial.get("WslDistro", ()))
+                task.running = any(r.key == key and r.state["running"] for r in self.host.initial.get("WslDistro", ()))
                 self.put(task, state["keep_alive"])
 
-    def _write_configs(self, initial: Mapping[str, Sequence[Record]]) -> None:
-        for record in initial.get("WslConfig", ()):
+    def _write_configs(self) -> None:
+        for record in self.host.initial.get("WslConfig", ()):
             account = self.find(record.key["account"])
             if account is None or account.profile is None:
                 continue
@@ -302,7 +302,8 @@ class Accounts(LocalAccounts):
         if task.logon == "interactive":
             task.running = bool(self.accounts[task.account.casefold()].sessions)
             return
-        self._log_on(task.account)
+        account = self.accounts[task.account.casefold()]
+        account.profile = account.profile or f"C:\\Users\\{account.name}"
         if task.distro is None:
             self._do_jobs(task.account)
             task.result = 0
@@ -325,10 +326,6 @@ class Accounts(LocalAccounts):
         if mine & set(self.rights[DENY_BATCH]) or not mine & set(self.rights[BATCH]):
             return NOT_GRANTED
         return None
-
-    def _log_on(self, name: str) -> None:
-        account = self.accounts[name.casefold()]
-        account.profile = account.profile or f"C:\\Users\\{account.name}"
 
     # ---- jobs
 
@@ -409,10 +406,10 @@ class YieldWatchers(Part):
 
     for_administrators = ("YieldWatcher",)
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._accounts: Accounts = host.accounts
-        for record in initial.get("YieldWatcher", ()):
+        for record in host.initial.get("YieldWatcher", ()):
             account, state = str(record.key["account"]), record.state
             script = watcher_script() if state["task"] not in ("absent", STALE) else None
             told = {"settings.json": state["settings"], "reference": state["key"], "watch.ps1": script}

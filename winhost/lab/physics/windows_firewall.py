@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
@@ -52,23 +53,21 @@ class Firewalls(Part):
         port = asked.key["port"]
         before = next((r.state for r in self._forwards() if r.key["port"] == port), {})
         wanted = {**before, **asked.desired}
-        parts = [wanted.get(each) or None for each in ("target", "connect_port", "allowed")]
+        parts: list[Any] = [wanted.get(each) or None for each in ("target", "connect_port", "allowed")]
+        target, connect, allowed = parts
         name = rule_name(port)
         if name in self.rules:
             self.set_net_firewall_rule(name, [])
         if any(parts):
-            self._open(port, *parts)
+            if name not in self.rules:
+                self.new_net_firewall_rule(name)
+            self._netsh("set", f"listenport={port}", f"connectaddress={target}", f"connectport={connect}")
+            self.set_net_firewall_rule(name, allowed)
             return
         if port in self.proxies:
             self._netsh("delete", f"listenport={port}")
         if name in self.rules:
             self.remove_net_firewall_rule(name)
-
-    def _open(self, port: str, target: Json, connect: Json, allowed: Json) -> None:
-        if rule_name(port) not in self.rules:
-            self.new_net_firewall_rule(rule_name(port))
-        self._netsh("set", f"listenport={port}", f"connectaddress={target}", f"connectport={connect}")
-        self.set_net_firewall_rule(rule_name(port), allowed)
 
     def _netsh(self, verb: str, *ends: str) -> None:
         code, output = self.run_netsh([verb, "v4tov4", *ends])
@@ -106,14 +105,14 @@ class Firewalls(Part):
 
     def run_netsh(self, words: list[str]) -> tuple[int, str]:
         """netsh interface portproxy set or delete v4tov4: its exit code and what it prints."""
-        initial = dict(word.partition("=")[::2] for word in words[2:])
+        given = dict(word.partition("=")[::2] for word in words[2:])
         if not self.host.lab.administrator:
             return 1, "The requested operation requires elevation (Run as administrator)."
         if self._fails(f"netsh.exe {words[0]}"):
             return 1, "The system cannot find the file specified."
         if words[0] == "set":
-            self.proxies[initial["listenport"]] = f"{initial['connectaddress']}/{initial['connectport']}"
-        elif self.proxies.pop(initial["listenport"], None) is None:
+            self.proxies[given["listenport"]] = f"{given['connectaddress']}/{given['connectport']}"
+        elif self.proxies.pop(given["listenport"], None) is None:
             return 1, "The system cannot find the file specified."
         return 0, ""
 

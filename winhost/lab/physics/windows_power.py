@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
 
-from winhost.core.answers import Json, Record
+from winhost.core.answers import Json
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
 from winhost.model.written import Closed
@@ -14,6 +14,9 @@ _SETTINGS = {
     "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
 }
 _S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
+_BALANCED = (
+    "381b4222-f694-41f0-9685-ff5bb260df2e"  # https://learn.microsoft.com/windows/win32/power/power-setting-guids
+)
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
@@ -32,23 +35,21 @@ class SleepPhysics(Closed):
 
 class Power(Part):
     """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
-    are those of a new Windows: a client hibernates, and starts fast.
+    are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
+    sleeps, as on a host that serves.
     """
 
     administrators_set = ("PowerPlan", "FastStartup")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
         self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
-        usual: Mapping[str, dict[str, Json]] = {
-            "FastStartup": {"hibernation": host.is_client, "fast_startup": host.is_client},
-            "PowerSource": {"batteries": 0, "on_battery": False},
-            "HardwareClock": {"utc": False},
-        }
-        for name, state in usual.items():
-            told = initial.get(name, ())
-            host.put(name, {}, {**state, **(told[0].state if told else {})})
+        if "FastStartup" not in host.initial:
+            host.put("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
+        if "PowerPlan" not in host.initial:
+            usual = {"name": "Balanced", "active": True, "standby": 0, "hibernate": 0, "modern_standby": False}
+            host.put("PowerPlan", {"scheme": _BALANCED}, usual)
         host.cim_classes |= {
             "Win32_PowerPlan": self._listed,
             "Win32_PowerSettingDataIndex": self._indexes,

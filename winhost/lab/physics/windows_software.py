@@ -6,7 +6,7 @@ import base64
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 
@@ -40,23 +40,30 @@ class Software(Part):
     for_administrators = ("StagedFile",)
     administrators_set = ("Wsl", "GpuDriverModel")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._initial = initial
-        self.platform = self._first_platform()
+        told = host.initial.get("VirtualMachinePlatform", ())
+        # Who may not ask for features may still see their effect.
+        seen = "installed" if any(r.state["version"] for r in host.initial.get("Wsl", ())) else "available"
+        self.platform = str(told[0].state["feature"]) if told else seen
         self.record: dict[str, str] = {}  # values of the registry key of winhost
         self._brought: dict[str, SourcePhysics] = {}
-        for key in (record.key for record in initial.get("StagedFile", ())):
+        for key in (record.key for record in host.initial.get("StagedFile", ())):
             path = self.path_of(key["sha256"], key["name"])
             self._keep(path, key["sha256"], self._source(key["source"]))
             self.record[f"file {key['sha256']}-{key['name']}"] = key["source"]
         self.wsl: str | None = None
         self.in_box = False
-        self._begin_with_wsl()
+        for state in (record.state for record in host.initial.get("Wsl", ())):
+            both = (state.get(name) for name in ("version", "package"))
+            version, package = (value if isinstance(value, str) else None for value in both)
+            self.wsl, self.in_box = version, state["present"] is True and version is None
+            if version and package:
+                self.record |= {"wsl version": version, "wsl package": package}
         self._runs: dict[str, int] = {}  # how often a package was run
         self._pending = {
             record.key["location"]: record.state["pending"]
-            for record in initial.get("GpuDriverModel", ())
+            for record in host.initial.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
         host.registry_keys.append(self._keys)
@@ -64,39 +71,25 @@ class Software(Part):
     def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
         return [(RECORD, dict(self.record))] if self.record else []
 
-    def _first_platform(self) -> str:
-        for record in self._initial.get("VirtualMachinePlatform", ()):
-            return str(record.state["feature"])
-        # Who may not ask for features may still see their effect.
-        return "installed" if any(r.state["version"] for r in self._initial.get("Wsl", ())) else "available"
-
     @property
     def has_platform(self) -> bool:
         """True until a restart has removed the platform."""
         return self.platform in ("installed", "uninstall-pending")
-
-    def _begin_with_wsl(self) -> None:
-        for record in self._initial.get("Wsl", ()):
-            version, package = (_text(record.state.get(name)) for name in ("version", "package"))
-            self.wsl, self.in_box = version, record.state["present"] is True and version is None
-            if version and package:
-                self.record |= {"wsl version": version, "wsl package": package}
 
     # ---- as a part of the machine
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {
             "VirtualMachinePlatform": lambda: (Record({"feature": self.platform}),),
-            "StagedFile": self._with_parts,
-            "Wsl": lambda: (Record(self._wsl_state()),),
+            "StagedFile": lambda: (*self._staged(), *(Record({"present": None}, key) for key in self._noted("part"))),
+            "Wsl": lambda: (
+                Record({"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}),
+            ),
             "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self.host.devices if drives(d)),
         }
 
-    def _wsl_state(self) -> dict[str, Json]:
-        return {"present": self.wsl is not None or self.in_box, "version": self.wsl, "package": self.package}
-
     def restarted(self) -> bool:
-        """Windows finishes a feature that was waiting."""
+        """Finish a feature that waited for the restart."""
         waited = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
         for device in self.host.devices:
@@ -109,10 +102,6 @@ class Software(Part):
         """The MSI that the installed version came from, if winhost knows it."""
         ours = self.wsl is not None and self.record.get("wsl version") == self.wsl
         return self.record.get("wsl package") if ours else None
-
-    def _with_parts(self) -> Iterator[Record]:
-        yield from self._staged()
-        yield from (Record({"present": None}, key) for key in self._noted("part"))
 
     def _staged(self) -> list[Record]:
         keys = self._noted("file")
@@ -193,9 +182,15 @@ class Software(Part):
         """Bring a file, or remove it."""
         name, path = self._named(asked.key)
         if asked.desired["present"]:
+            source, wanted, part = asked.key["source"], asked.key["sha256"], f"{path}.part"
             self.host.files.make_folders(FOLDER, _FILES)
-            self._receive(asked.key, name, path)
-            self.write_registry(f"file {name}", asked.key["source"])
+            if not source.startswith("./") and self.read_hash(part) != wanted:
+                self.copy_source(source, part)
+            if (found := self.read_hash(part)) != wanted:
+                self._remove_part(name, path)
+                raise refusal("WrongHash", found=found, desired=wanted)
+            self.move_file(part, path)
+            self.write_registry(f"file {name}", source)
         elif self.record.get(f"file {name}", "").casefold() == asked.key["source"].casefold():
             self.host.files.remove(path)
             self.write_registry(f"file {name}", None)
@@ -209,15 +204,6 @@ class Software(Part):
         self.host.files.remove(f"{path}.part")
         for kind in ("version", "part"):
             self.write_registry(f"{kind} {name}", None)
-
-    def _receive(self, key: Key, name: str, path: str) -> None:
-        part = f"{path}.part"
-        if not key["source"].startswith("./") and self.read_hash(part) != key["sha256"]:
-            self.copy_source(key["source"], part)
-        if (found := self.read_hash(part)) != key["sha256"]:
-            self._remove_part(name, path)
-            raise refusal("WrongHash", found=found, desired=key["sha256"])
-        self.move_file(part, path)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
         """Take a piece of a staged file, and tell how much was received; without a piece, also its hash."""
@@ -316,13 +302,11 @@ class Software(Part):
     @as_cmdlet("msiexec.exe")
     def run_msiexec(self, arguments: Sequence[str]) -> int:
         """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
-        if arguments[0] == "/i":
-            return self._install(arguments[1])
-        self.wsl = None
-        self.host.distros.stop_everything()
-        return 0
-
-    def _install(self, path: str) -> int:
+        if arguments[0] == "/x":
+            self.wsl = None
+            self.host.distros.stop_everything()
+            return 0
+        path = arguments[1]
         physics = self._brought[path]
         number = self._runs.get(path, 0)
         self._runs[path] = number + 1
@@ -369,7 +353,10 @@ class Software(Part):
         device = next((d for d in self.host.devices if d.location == location), None)
         if device is None or location not in self.driver_models():
             return _NOT_FOUND, "No devices were found"
-        if MODELS[number] not in _known_models(device):
+        models = device.physics.driver_models
+        if models is None:  # GPUs for games know nothing else; of the others some are seen in each model
+            models = MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
+        if MODELS[number] not in models:
             return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
         self._pending[location] = MODELS[number]
         return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
@@ -382,17 +369,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 def drives(device: Device) -> bool:
     """Tell whether NVIDIA's driver is for this device."""
     return device.key["device"].startswith("VEN_10DE&") and device.healthy["kind"] == "display"
-
-
-def _known_models(device: Device) -> tuple[str, ...]:
-    if device.physics.driver_models is not None:
-        return device.physics.driver_models
-    # GPUs for games know nothing else; of the others some are seen in each model.
-    return MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
-
-
-def _text(value: Json) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
@@ -409,14 +385,14 @@ class CurlPhysics(Closed):
 class Curl(Part):
     """curl.exe, where Windows has it."""
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:
             host.programs["curl.exe"] = self.curl
 
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Its exit code and what it prints; goes on where the file ends, as --continue-at says."""
+        """Run it: its exit code and what it prints. It goes on where the file ends, as --continue-at says."""
         path, url = arguments[arguments.index("--output") + 1], arguments[-1]
         if not self._physics.reaches:
             return _TIMED_OUT, ""

@@ -1,7 +1,7 @@
 """Distros of a simulated Windows as resources, and what winhost wrote down of them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import count
 from typing import Any
@@ -24,14 +24,14 @@ class Distros(WslExe):
 
     for_administrators = DISTRO_RESOURCES
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
-        for record in initial.get("WslDistro", ()):
+        for record in host.initial.get("WslDistro", ()):
             self._take_over(record)
-        for record in initial.get("WslVm", ()):
+        for record in host.initial.get("WslVm", ()):
             self._take_over_vm(record)
         for resource, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
-            for record in initial.get(resource, ()):
+            for record in host.initial.get(resource, ()):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
         for resource in DISTRO_RESOURCES:
@@ -252,7 +252,13 @@ class Distros(WslExe):
             self._add(account, name, str(desired.get("image")))
         if runs is not None:
             distro, _ = self._our_distro(account, name)
-            (self._start_and_hold if runs else self._end)(account, distro)
+            if not runs:
+                self._end(account, distro)
+                return
+            self._end_idle(account)
+            self._resume(account, distro)
+            self.host.clock.sleep(_KEEP_SECONDS)
+            refuse(not distro.running, "NotHeld")
 
     def _add(self, account: str, name: str, image: str) -> None:
         files, folder = self.host.files, folder_of(account, name)
@@ -284,12 +290,6 @@ class Distros(WslExe):
         self.host.files.remove_folder(folder_of(account, name))
         self.host.files.remove(f"{folder_of(account, name)}.json")
         self._end_idle(account)
-
-    def _start_and_hold(self, account: str, distro: Distro) -> None:
-        self._end_idle(account)
-        self._resume(account, distro)
-        self.host.clock.sleep(_KEEP_SECONDS)
-        refuse(not distro.running, "NotHeld")
 
     def _resume(self, account: str, distro: Distro) -> None:
         task = self._keeper(account, distro.name)

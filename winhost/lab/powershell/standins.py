@@ -39,11 +39,9 @@ _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, w
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
     """The cmdlets with a stand-in, by name: module, parameters, sets and the rest of the table."""
     every: Mapping[str, Mapping[str, Any]] = json.loads(script_text("cmdlets.json"))["cmdlets"]
-    return {n: c for n, c in every.items() if n in _ALSO or not _of_the_engine(c["module"])}
-
-
-def _of_the_engine(module: str) -> bool:
-    return module.startswith(_ENGINES_OWN) and module != _WINDOWS_OWN
+    modules = {c["module"] for c in every.values()}
+    engines = {each for each in modules if each.startswith(_ENGINES_OWN) and each != _WINDOWS_OWN}
+    return {n: c for n, c in every.items() if n in _ALSO or c["module"] not in engines}
 
 
 @once
@@ -59,7 +57,9 @@ def script_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class Types:
-    """classes: of each property its type, and which of ours it shows, if that is all. keys: how an object is named."""
+    """The table of types. classes: the type of each property, and which of ours it shows, if that is all; keys: how an
+    object is named.
+    """
 
     enumerations: Mapping[str, Sequence[str]]
     classes: Mapping[str, Mapping[str, Sequence[str]]]

@@ -224,7 +224,7 @@ class EfiVolume(State):
     file_system: str
 
 
-@resource(ResourceType("PowerSource", title="the power source", order=80))
+@resource(ResourceType("PowerSource", title="the power source", order=80, usual={"batteries": 0, "on_battery": False}))
 class PowerSource(State):
     """on_battery: the host runs on a battery now. A UPS may count as a battery."""
 
@@ -232,7 +232,7 @@ class PowerSource(State):
     on_battery: bool
 
 
-@resource(ResourceType("HardwareClock", title="the hardware clock", order=82))
+@resource(ResourceType("HardwareClock", title="the hardware clock", order=82, usual={"utc": False}))
 class HardwareClock(State):
     """utc: Windows keeps the clock in UTC, which is Linux's default; otherwise in local time, which is its own."""
 

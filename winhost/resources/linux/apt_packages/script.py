@@ -248,7 +248,7 @@ def install_set(wanted: str, how: State) -> None:
     await_packages(how)
     ONCE.clear()
     if shown["installed"] is False and package_set(wanted) != shown:
-        raise wrong_place("What apt would do is no longer what it was before winhost waited; nothing was changed.")
+        raise wrong_state("What apt would do is no longer what it was before winhost waited; nothing was changed.")
     doing = simulated(asked)
     refuse_transaction(doing, how)
     ledger = ledger_with(ledger_of(wanted) or marks_of(asked), doing)

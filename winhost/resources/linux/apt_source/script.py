@@ -46,7 +46,7 @@ def change_apt_source(key: Key, desired: State, how: State) -> None:
     name = key["name"]
     before = apt_source(name)
     if before["present"] and content(source_file(name)).decode("utf-8") != source_text(name, before):
-        raise wrong_place(f"{source_file(name)} was changed by hand; it is left alone.")
+        raise wrong_state(f"{source_file(name)} was changed by hand; it is left alone.")
     after = dict(before, **desired)
     try:
         write_source(name, after)

@@ -53,7 +53,7 @@ def change_debian_package(key: Key, desired: State, how: State) -> None:
 def install(name: str, version: str, how: State) -> None:
     before = packages()
     if name in before and before[name].held:
-        raise wrong_place(f"{name} is held at {before[name].version}.")
+        raise wrong_state(f"{name} is held at {before[name].version}.")
     exact = exactly(name, version)
     asked = [f"{each}={at}" for each, at in exact.items()]
     planned = apt_get(how, "--simulate", "install", *asked)

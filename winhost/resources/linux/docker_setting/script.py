@@ -63,7 +63,7 @@ def put_at(daemon: dict[str, Any], names: list[str], desired: Any) -> None:
     for name in folders:
         inner = above[-1].setdefault(name, {})
         if not isinstance(inner, dict):
-            raise wrong_place(f"{name} in {DAEMON_JSON} is no object.")
+            raise wrong_state(f"{name} in {DAEMON_JSON} is no object.")
         above.append(inner)
     if desired is not None:
         above[-1][last] = desired

@@ -48,7 +48,7 @@ def own_lines(name: str) -> list[str]:
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     known = (f"options {name} ", f"blacklist {name}")
     if not text.startswith(MODULE_NOTE) or not all(line.startswith(known) for line in lines) or len(lines) > 2:
-        raise wrong_place(f"{modprobe_file(name)} was changed by hand; it is left alone.")
+        raise wrong_state(f"{modprobe_file(name)} was changed by hand; it is left alone.")
     return lines
 
 
@@ -67,7 +67,7 @@ def change_kernel_module(key: Key, desired: State, how: State) -> None:
     name = key["module"]
     after = dict(kernel_module(name), **desired)
     if desired.get("initramfs_due") is True or desired.get("restart_due") is True:
-        raise wrong_place("An initramfs is only ever brought up to date, and a restart only ever done.")
+        raise wrong_state("An initramfs is only ever brought up to date, and a restart only ever done.")
     if after["options"] is not None:
         matching(f"{OPTION}( {OPTION})*", after["options"], "options, as NAME=VALUE")
     if set(desired) - {"at_boot", "restart_due"}:

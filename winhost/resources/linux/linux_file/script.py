@@ -77,9 +77,9 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
     before = linux_file(path)
     after = dict(before, **desired)
     if isinstance(before["text"], dict):
-        raise wrong_place(f"{path} cannot be read, so it could not be put back.")
+        raise wrong_state(f"{path} cannot be read, so it could not be put back.")
     if after["text"] is not None and after["link"] is not None:
-        raise wrong_place("{} is a link to {}; what replaces it says so: link null.".format(path, before["link"]))
+        raise wrong_state("{} is a link to {}; what replaces it says so: link null.".format(path, before["link"]))
     if path == CLOUD_INIT_OFF:
         # It goes on to the end of this start all the same, and what it still does, such as lists of packages, counts.
         wait_while(first_boot, "cloud-init", how)

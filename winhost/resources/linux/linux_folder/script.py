@@ -21,7 +21,7 @@ def linux_folder(path: str) -> State:
     if found is None:
         return {"files": None, "only_root": None}
     if not stat.S_ISDIR(found.st_mode):
-        raise wrong_place(f"{path} is no folder.")
+        raise wrong_state(f"{path} is no folder.")
     states = [found, *(status(f"{path}/{name}") for name in names_in(path))]
     only_root = all(each is not None and each.st_uid == 0 and not each.st_mode & 0o022 for each in states)
     return {"files": value(lambda: texts_in(path)), "only_root": only_root}

@@ -27,7 +27,7 @@ def change_linux_group(key: Key, desired: State, how: State) -> None:
     if desired.get("there") is False:
         remove_group(name, before)
     elif before["there"]:
-        raise wrong_place(f"Group {name} is there already, with the number {before['gid']}, which it keeps.")
+        raise wrong_state(f"Group {name} is there already, with the number {before['gid']}, which it keeps.")
     elif desired.get("there"):
         make_group(name, ("--system",) if desired.get("system") else ())
 

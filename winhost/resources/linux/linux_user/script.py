@@ -49,7 +49,7 @@ def change_linux_user(key: Key, desired: State, how: State) -> None:
         remove_user(name, before)
         return
     if before["there"] and "system" in desired:
-        raise wrong_place(f"User {name} is there already, with the number {before['uid']}, which stays.")
+        raise wrong_state(f"User {name} is there already, with the number {before['uid']}, which stays.")
     options = user_options({each: desired[each] for each in desired if desired[each] is not None or each == "expires"})
     if before["there"]:
         must("usermod", *options, "--", name)
@@ -79,7 +79,7 @@ def known_groups(names: Any) -> list[str]:
         raise bad_request(f"{names!r} is not a list of groups, each once and in order.")
     lacking = [name for name in names if name not in groups()]
     if lacking:
-        raise wrong_place("There is no group {}.".format(", ".join(lacking)))
+        raise wrong_state("There is no group {}.".format(", ".join(lacking)))
     return names
 
 
@@ -95,7 +95,7 @@ def day(text: str | None) -> str:
 
 def make_user(name: str, system: bool, options: list[str]) -> None:
     if of_directory(name):
-        raise wrong_place(f"User {name} comes from a directory that this machine asks; it is changed there.")
+        raise wrong_state(f"User {name} comes from a directory that this machine asks; it is changed there.")
     kind = ["--system", "--no-create-home"] if system else ["--create-home"]
     own = ["--gid", name] if name in groups() else ["--user-group"]
     joined = name in groups()
@@ -118,7 +118,7 @@ def remove_user(name: str, before: State) -> None:
     if not before["ours"] or made is None:
         raise not_ours(f"User {name}")
     if logs_us_on(name):
-        raise wrong_place(f"winhost is logged on as {name}.")
+        raise wrong_state(f"winhost is logged on as {name}.")
     # A session that was closed takes some seconds to end.
     left = said_until(lambda: ", ".join(processes_of(before["uid"])[:10]), LINGERS, 0.2)
     if left:

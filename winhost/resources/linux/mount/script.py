@@ -88,7 +88,7 @@ def change_mount(key: Key, desired: State, how: State) -> None:
     before = mount_state(path)
     wanted = {**before, **desired}
     if not systemd_runs():
-        raise wrong_place("Without systemd nothing would mount it.")
+        raise wrong_state("Without systemd nothing would mount it.")
     if wanted["uuid"] is None:
         unmount(path, how, for_good=True)
         return
@@ -101,7 +101,7 @@ def change_mount(key: Key, desired: State, how: State) -> None:
     if wanted["mounted"]:
         uuid = wanted["uuid"]
         if said_until(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
-            raise wrong_place(f"No file system here has the UUID {uuid}.")
+            raise wrong_state(f"No file system here has the UUID {uuid}.")
         must("systemctl", "enable", "--quiet", "--now", "--", mount_unit(path), within=seconds(how, 120))
 
 
@@ -117,14 +117,14 @@ def refuse_mounts_of_others(path: str) -> None:
     """A line of fstab, a unit, or what is mounted there without any."""
     fstab = content("/etc/fstab").decode("utf-8", "replace") if status("/etc/fstab") else ""
     if any(line.split()[1:2] == [path] for line in fstab.splitlines() if not line.lstrip().startswith("#")):
-        raise wrong_place(f"/etc/fstab mounts {path}.")
+        raise wrong_state(f"/etc/fstab mounts {path}.")
     if unit_text(mount_unit(path)) is not None:
         return
     shown = run("systemctl", "show", "--property=FragmentPath", "--value", "--", mount_unit(path)).output.strip()
     if shown or status(f"{MOUNT_UNITS}/{mount_unit(path)}") is not None:
         raise not_ours(f"{mount_unit(path)} ({shown})")
     if mounted_at(path) is not None:
-        raise wrong_place(f"{mounted_at(path)} is mounted at {path}.")
+        raise wrong_state(f"{mounted_at(path)} is mounted at {path}.")
 
 
 def make_mount_point(path: str) -> None:
@@ -132,7 +132,7 @@ def make_mount_point(path: str) -> None:
     try:
         with folder_of(path + "/x") as (folder, _):
             if os.listdir(folder):
-                raise wrong_place(f"{path} is not empty; the mount would hide what is in it.")
+                raise wrong_state(f"{path} is not empty; the mount would hide what is in it.")
     except FileNotFoundError:
         remember("made", f"mount {path}", {"name": path})
         with folder_of(path + "/x", make=True):

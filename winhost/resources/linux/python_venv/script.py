@@ -122,7 +122,7 @@ def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) ->
             continue
         file = Path(to)
         if file.is_symlink():  # as bin/python3, which is the machine's own
-            raise wrong_place(f"{path} holds {each.filename!r}, in whose place something else is.")
+            raise wrong_state(f"{path} holds {each.filename!r}, in whose place something else is.")
         file.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):  # wheels of one family share files
             file.unlink()
@@ -135,7 +135,7 @@ def place_of_member(member: zipfile.ZipInfo, path: str, making: str, site: str) 
     """The path of a wheel's member in the environment; None for members without one, such as headers."""
     parts, kind = member.filename.split("/"), stat.S_IFMT(member.external_attr >> 16)
     if any(part in ("", ".", "..") or "\\" in part for part in parts) or kind not in (0, stat.S_IFREG):
-        raise wrong_place(f"{path} holds {member.filename!r}, which leads elsewhere.")
+        raise wrong_state(f"{path} holds {member.filename!r}, which leads elsewhere.")
     if not parts[0].endswith(".data") or len(parts) < 3:
         return "/".join([site, *parts])
     place = PLACES_OF_DATA.get(parts[1])

@@ -21,7 +21,7 @@ def serving_file() -> State:
         units = [str(each["unit"]) for each in found["engines"]]
         return {"host": address.strip("[]"), "port": int(port), "tls": found["gateway"]["tls"] is True, "units": units}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise wrong_place(f"{SERVING_FILE} is not as winhost writes it.") from None
+        raise wrong_state(f"{SERVING_FILE} is not as winhost writes it.") from None
 
 
 def endpoint_lacks() -> str:

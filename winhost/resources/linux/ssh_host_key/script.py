@@ -43,7 +43,7 @@ def prepare_key() -> None:
 
 def replace_key(public: str) -> None:
     if public_of(NEXT_KEY) != public or status(NEXT_KEY) is None:
-        raise wrong_place("That key was not prepared on this machine.")
+        raise wrong_state("That key was not prepared on this machine.")
     must("sshd", "-t", "-h", NEXT_KEY)
     put(HOST_KEY, content(NEXT_KEY).decode("ascii"), 0o600)
     if systemd_runs():

@@ -69,7 +69,7 @@ def keys_text(account: LocalUser) -> str:
     try:
         return content(keys_file(account)).decode("utf-8") if there else ""
     except UnicodeDecodeError:
-        raise wrong_place(f"{keys_file(account)} is no text, so it could not be kept as it is.") from None
+        raise wrong_state(f"{keys_file(account)} is no text, so it could not be kept as it is.") from None
 
 
 def key_line(line: str) -> KeyLine | None:
@@ -81,7 +81,7 @@ def key_line(line: str) -> KeyLine | None:
 def change_ssh_key(key: Key, desired: State, how: State) -> None:
     account = accounts().get(key["user"])
     if account is None:
-        raise wrong_place(f"There is no user {key['user']}.")
+        raise wrong_state(f"There is no user {key['user']}.")
     wanted = {**ssh_key(account, key["key"]), **desired}
     lines = lines_in(keys_text(account))
     mine = [n for n, line in enumerate(lines) if (key_line(line) or KeyLine("", None, None)).key == key["key"]]
@@ -109,14 +109,14 @@ def refuse_unread(account: LocalUser) -> None:
         tokens = {"%h": account.home, "%u": account.name, "%U": str(account.uid), "%%": "%"}
         meant = [re.sub("%.", lambda found: tokens.get(found[0], found[0]), each) for each in places]
         if keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:
-            raise wrong_place("sshd looks for keys of {} in {}.".format(account.name, ", ".join(meant) or "no file"))
+            raise wrong_state("sshd looks for keys of {} in {}.".format(account.name, ", ".join(meant) or "no file"))
     file = keys_file(account)
     if not os.path.isdir(account.home):
-        raise wrong_place(f"{account.name} has no home for them: there is no folder {account.home}.")
+        raise wrong_state(f"{account.name} has no home for them: there is no folder {account.home}.")
     for path in (os.path.realpath(account.home), file.rpartition("/")[0], file):
         found = status(path)
         if found is not None and (found.st_uid not in (0, account.uid) or stat.S_IMODE(found.st_mode) & 0o022):
-            raise wrong_place(
+            raise wrong_state(
                 f"sshd does not read keys there, because others may write to {path}. Change its mode first."
             )
 

@@ -110,7 +110,7 @@ function Set-WinhostBitLocker {
 function Write-WinhostSuspension {
     param($Volume, $Restarts)
     if ("$($Volume.VolumeStatus)" -cne 'FullyEncrypted') {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The volume is $($Volume.VolumeStatus): there is nothing to suspend, or it is under way."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The volume is $($Volume.VolumeStatus): there is nothing to suspend, or it is under way."
     }
     if ($null -eq $Restarts) {
         $null = Resume-BitLocker -MountPoint "$($Volume.MountPoint)" -Confirm:$false -ErrorAction Stop

@@ -91,7 +91,7 @@ function Set-WinhostExternalSwitch {
         Start-WinhostSwitchTask $goal
     }
     elseif ($flying[0].name -ne $goal.name -or $flying[0].make -ne $goal.make) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Another change is under way: of switch $($flying[0].name)."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "Another change is under way: of switch $($flying[0].name)."
     }
     elseif ($flying[0].phase -eq 'awaiting') {
         Write-WinhostSwitchFile 'commit.json' @{ name = $goal.name }
@@ -131,14 +131,14 @@ function Assert-WinhostSwitchFree {
     param($Goal)
     $adapter = Find-WinhostAdapter $Goal.adapter
     if ($adapter.InterfaceOperationalStatus -ne 1) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "$($adapter.Name) has no link."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "$($adapter.Name) has no link."
     }
     foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
         if (Test-WinhostText "$($switch.Name)" $Goal.name 'OrdinalIgnoreCase') {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "There is a switch $($switch.Name) already."
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "There is a switch $($switch.Name) already."
         }
         if (@(Find-WinhostBound $switch) -contains $Goal.adapter) {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Switch $($switch.Name) has this adapter."
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "Switch $($switch.Name) has this adapter."
         }
     }
 }
@@ -148,14 +148,14 @@ function Assert-WinhostSwitchOurs {
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if ($null -ne $Record -and "$($switch.Id)" -eq $Record.switch) {
             if (@(Find-WinhostSwitchUsers $switch).Count -gt 0) {
-                Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'VMs are connected to it.'
+                Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'VMs are connected to it.'
             }
             $Goal.adapter = $Record.adapter
             $Goal.switch = $Record.switch
             return
         }
     }
-    Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'winhost removes only switches that it made.'
+    Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'winhost removes only switches that it made.'
 }
 
 function Stop-WinhostSwitchUndone {

@@ -112,7 +112,7 @@ function Set-WinhostNatSwitch {
     }
     $record = Find-WinhostMadeRecord 'nat' $name
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A NAT keeps its network: take it away first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A NAT keeps its network: take it away first.'
     }
     Assert-WinhostFlags $Desired @('made')
     if (-not $Desired.made) {
@@ -186,7 +186,7 @@ function Remove-WinhostNatSwitch {
         return
     }
     if ((Measure-WinhostSwitchUsers $Record.switch) -gt 0) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'VMs are connected to it.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'VMs are connected to it.'
     }
     foreach ($nat in @(Get-NetNat -ErrorAction Stop)) {
         if (Test-WinhostText "$($nat.Name)" $Name 'OrdinalIgnoreCase') {

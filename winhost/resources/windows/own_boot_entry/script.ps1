@@ -51,7 +51,7 @@ function Set-WinhostOwnBootEntry {
     Assert-WinhostForm $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
     Assert-WinhostForm $Desired 'path' '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z' 'one such as \EFI\boot\bootx64.efi'
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
     }
     Assert-WinhostDataConsent $How 'Firmware variables would be written'
     if (-not $Desired.made) {
@@ -127,7 +127,7 @@ function ConvertTo-WinhostLoadOption {
             return , ([byte[]]($head + $text.GetBytes("$Description`0") + $path))
         }
     }
-    Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "There is no partition $($Mine.partition) for the boot entry: make that first."
+    Stop-Winhost 'Winhost.WrongState' 'ObjectNotFound' "There is no partition $($Mine.partition) for the boot entry: make that first."
 }
 
 function Remove-WinhostOwnBootEntry {

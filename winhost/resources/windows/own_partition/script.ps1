@@ -64,7 +64,7 @@ function Set-WinhostOwnPartition {
     }
     Assert-WinhostPartitionDesired $Desired
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
     }
     Assert-WinhostDataConsent $How 'A partition table would be written'
     $record = Find-WinhostMadeRecord 'partition' $name
@@ -100,7 +100,7 @@ function Add-WinhostOwnPartition {
     $found = $null
     if ($null -ne $Record) {
         if ("$($Record.disk)" -cne $mine.disk -or [long]$Record.offset -ne $mine.offset -or [long]$Record.size -ne $mine.size) {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made $Name elsewhere: take that away first."
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made $Name elsewhere: take that away first."
         }
         $mine.partition = $Record.partition
         $found = Find-WinhostOwnPartition $Record

@@ -129,7 +129,7 @@ function Find-WinhostOurVm {
             Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "The notes of the VM $Name no longer have the mark of winhost, which leaves it alone."
         }
     }
-    Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made no VM $Name."
+    Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made no VM $Name."
 }
 
 # ---- come and go
@@ -138,7 +138,7 @@ function Add-WinhostOwnVm {
     param([string]$Name, $Record, $Desired)
     $disk = Find-WinhostMadeRecord 'disk' $Name
     if ($null -eq $disk -or -not $disk.complete) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "There is no disk for the VM ${Name}: make that first."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "There is no disk for the VM ${Name}: make that first."
     }
     $null = Find-WinhostVmSwitch $Desired.switch
     $vm = $null
@@ -281,10 +281,10 @@ function Remove-WinhostOwnVm {
     if ($null -ne $vm) {
         $vm = Find-WinhostOurVm $Name $Record
         if ("$($vm.State)" -cne 'Off') {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The VM is $($vm.State): shut it down first."
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($vm.State): shut it down first."
         }
         if (@(Get-VMAssignableDevice -VM $vm -ErrorAction Stop).Count -gt 0) {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'A device is assigned to the VM: take it back first, or the host has it no more.'
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A device is assigned to the VM: take it back first, or the host has it no more.'
         }
         # The disk stays: it is a resource of its own. The cmdlet asks back whatever -Confirm says.
         Remove-VM -VM $vm -Force -ErrorAction Stop

@@ -36,7 +36,7 @@ function Write-WinhostPartitionSize {
     param($Partition, [long]$Size, $How)
     Assert-WinhostDataConsent $How 'A partition table would be written'
     if (-not [bool]$Partition.IsBoot) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'Only the partition that Windows runs from is resized.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'Only the partition that Windows runs from is resized.'
     }
     $limits = Get-PartitionSupportedSize -InputObject $Partition -ErrorAction Stop
     if ($Size -lt [long]$limits.SizeMin -or $Size -gt [long]$limits.SizeMax) {

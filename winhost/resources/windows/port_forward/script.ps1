@@ -35,7 +35,7 @@ function Set-WinhostPortForward {
     $goal = Join-WinhostForward (Get-WinhostPortForward $Key).state $Desired
     $rules = @(foreach ($rule in @(Find-WinhostRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })
     if ($rules.Count -eq 0 -and @(Read-WinhostProxy $port).Count -gt 0) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
     }
     # As long as there is a forward there is our rule, which makes it ours; meanwhile it lets nobody in. So whatever
     # fails on the way leaves what is shut, and can be taken back.

@@ -66,10 +66,10 @@ function Set-WinhostUbuntuInstaller {
         $record = Add-WinhostInstaller $Desired $record
     }
     elseif (Test-WinhostInstallerParts $Desired) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'An installer stays what it is: set made, too, to make it again.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'An installer stays what it is: set made, too, to make it again.'
     }
     if ($null -eq $record -or -not $record.complete) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'There is no finished installer on this host: set made first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'There is no finished installer on this host: set made first.'
     }
     Write-WinhostInstallerKey $record $Desired $How
 }
@@ -114,7 +114,7 @@ function Add-WinhostInstaller {
     }
     $partition = Find-WinhostInstallerPartition $record.partition
     if ($null -eq $partition) {
-        Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' "$($record.partition) is not the partition that winhost made for an installer."
+        Stop-Winhost 'Winhost.WrongState' 'ObjectNotFound' "$($record.partition) is not the partition that winhost made for an installer."
     }
     $image = Find-WinhostStagedFile $record.image.Substring(0, 64)
     $texts = ConvertFrom-WinhostPacked $record.files
@@ -242,7 +242,7 @@ function Write-WinhostInstallerKey {
     }
     $partition = Find-WinhostInstallerPartition "$($Record.partition)"
     if ($null -eq $partition) {
-        Stop-Winhost 'Winhost.WrongPlace' 'ObjectNotFound' 'The partition of the installer is not there any more.'
+        Stop-Winhost 'Winhost.WrongState' 'ObjectNotFound' 'The partition of the installer is not there any more.'
     }
     $path = "$(Read-WinhostPartitionRoot $partition)$script:WinhostTicket"
     if ($null -eq $Desired.ticket) {

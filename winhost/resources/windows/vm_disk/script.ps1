@@ -54,10 +54,10 @@ function Set-WinhostVmDisk {
         return
     }
     if ($null -eq $record -or -not $record.complete) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made no disk for $name."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made no disk for $name."
     }
     if (Test-WinhostDesired $Desired 'image') {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'The disk was made of another image: take it away first.'
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'The disk was made of another image: take it away first.'
     }
     if ($null -ne $Desired.size) {
         Resize-WinhostDisk $record.path $Desired.size
@@ -149,7 +149,7 @@ function Add-WinhostVmDisk {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is something in $folder that winhost did not make."
     }
     if ($begun -and $null -ne (Find-WinhostDiskUser $path)) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "$path is attached to a VM."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "$path is attached to a VM."
     }
     foreach ($each in @($store, $folder)) {
         Initialize-WinhostFolder $each 'machines'
@@ -204,7 +204,7 @@ function Resize-WinhostDisk {
     param([string]$Path, [long]$Size)
     $now = [long](Get-VHD -Path $Path -ErrorAction Stop).Size
     if ($now -gt $Size) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The disk has $now bytes already, and winhost makes none smaller."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The disk has $now bytes already, and winhost makes none smaller."
     }
     if ($now -lt $Size) {
         Resize-VHD -Path $Path -SizeBytes $Size -ErrorAction Stop
@@ -220,7 +220,7 @@ function Remove-WinhostVmDisk {
     $path = "$($Record.path)"
     $user = Find-WinhostDiskUser $path
     if ($null -ne $user) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The disk is attached to the VM $user."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The disk is attached to the VM $user."
     }
     $folder = Split-WinhostPath $path
     Assert-WinhostOwnFile $Name $path 'disk.vhdx'

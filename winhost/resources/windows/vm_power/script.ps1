@@ -35,7 +35,7 @@ function Stop-WinhostVm {
     param($Vm, $How)
     # Saved and paused memory is data that only its owner may throw away.
     if (@('Saved', 'Paused') -contains "$($Vm.State)") {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The VM is $($Vm.State): start it, and shut it down from inside."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($Vm.State): start it, and shut it down from inside."
     }
     $within = Read-WinhostWithin $How 300
     $end = (Read-WinhostClock) + $within

@@ -103,11 +103,11 @@ function Set-WinhostVmSeed {
         return
     }
     if ($null -eq $record -or -not $record.complete) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "winhost made no seed for $name."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made no seed for $name."
     }
     foreach ($part in @('user', 'address', 'template')) {
         if (Test-WinhostDesired $Desired $part) {
-            Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' 'The seed was made already, with others: take it away first.'
+            Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'The seed was made already, with others: take it away first.'
         }
     }
     if (Test-WinhostDesired $Desired 'host_keys') {
@@ -150,7 +150,7 @@ function Add-WinhostSeed {
     }
     $vm = Find-WinhostOurVm $Name (Find-WinhostMadeRecord 'vm' $Name)
     if ("$($vm.State)" -cne 'Off') {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "The VM is $($vm.State): its Linux reads a seed on its first start only."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($vm.State): its Linux reads a seed on its first start only."
     }
     Assert-WinhostAddressFree (Read-WinhostField $Desired 'address') $vm
     $folder = "$(Read-WinhostVmStore)\$Name"

@@ -225,7 +225,7 @@ function Test-WinhostDistro {
 function Assert-WinhostDistroOurs {
     param($Key)
     if (-not (Test-WinhostDistro $Key)) {
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' "$($Key.account) has no distro $($Key.distro)."
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "$($Key.account) has no distro $($Key.distro)."
     }
     if ($null -eq (Read-WinhostOurs $Key.account $Key.distro)) {
         $why = "winhost did not make the distro $($Key.distro) of $($Key.account), and leaves it alone."
@@ -237,7 +237,7 @@ function Assert-WinhostMadeOf {
     param($Key, [string]$Image)
     if ((Read-WinhostOurs $Key.account $Key.distro).image -cne $Image) {
         $why = "$($Key.distro) was imported from another image: take it away first."
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' $why
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' $why
     }
 }
 

@@ -123,7 +123,7 @@ function Set-WinhostWslVm {
     $digest = Read-WinhostConfigDigest $Key.account
     if ((Test-WinhostDesired $Desired 'config') -and -not (Test-WinhostText "$digest" "$config" 'Ordinal')) {
         $why = "The .wslconfig of $($Key.account) is another one, so no VM can be made with that."
-        Stop-Winhost 'Winhost.WrongPlace' 'InvalidOperation' $why
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' $why
     }
     if ($running.Count -gt 0 -and -not (Test-WinhostAccepted $How 'vm-stop')) {
         Stop-Winhost 'Winhost.EndsDistros' 'ResourceBusy' "What runs in $($running -join ', ') would end."

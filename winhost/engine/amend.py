@@ -18,13 +18,13 @@ from winhost.paths.playbook import PathRequest
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another ask for a run under way. shown: its stage as a person has seen it, None where nobody was asked; words:
-    those of `resume` that chose it.
+    """Another request for a run under way. shown: its stage as a person has seen it, None where nobody was asked;
+    options: those of `resume` that chose it.
     """
 
     request: PathRequest
     shown: Stage | None = None
-    words: str = ""
+    options: str = ""
 
 
 def not_as_shown(host: str) -> UsageError:
@@ -41,15 +41,15 @@ def _nothing_to_choose(run: str, why: str, hint: str) -> UsageError:
     return UsageError("NothingAnew", what=f"{run}: {visible(why)}", hint=hint)
 
 
-def words(path: str, error: WinhostError) -> str:
+def options(path: str, error: WinhostError) -> str:
     """The options of `resume` that replace the value which this error found wrong."""
     if path != "dda":
         return "--set NAME=VALUE"
     return "--gpu NAME" if isinstance(error, NotOnHost) and error.kind == "GPU" else "--vm NAME"
 
 
-def words_for(plan: Plan, resource: str) -> str | None:
-    """The same where the host refused a step that alone can tell whether a value can be."""
+def options_for(plan: Plan, resource: str) -> str | None:
+    """The options of `resume` that replace a value which only the host's refusal of this step could prove wrong."""
     names = [each.name for each in plan.unchecked if resource in each.resources]
     if not names:
         return None
@@ -95,29 +95,26 @@ def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
 
     Raises EndOfRun: AlreadyUsed.
     """
-    used = tuple(dict.fromkeys(_used(record, stage)))
+    old = {identity(w.resource, w.key): w.desired for before in record.stages for w in before.desired}
+    new = {identity(w.resource, w.key): w.desired for w in stage.desired}
+    instead = {resource for resource, key in new if (resource, key) not in old}
+    used: dict[str, None] = {}
+    for id_, touched in record.touched.items():
+        if id_ not in old or touched.is_restored:
+            continue
+        differs = id_ in new and any(new[id_].get(name) != old[id_].get(name) for name in touched.changed)
+        if differs or (id_ not in new and touched.resource in instead):
+            used[touched.title] = None
     if used:
-        names = tuple(change.name for change in changes(record.plan.request, request.document))
+        names, titles = (each.name for each in changes(record.plan.request, request.document)), "; ".join(used)
         raise EndOfRun(
             "AlreadyUsed",
-            what=f"{record.host}: {', '.join(map(visible, names))} cannot be chosen again: {'; '.join(used)}: "
+            what=f"{record.host}: {', '.join(map(visible, names))} cannot be chosen again: {titles}: "
             "changed by this run already",
             meaning="To have it otherwise, go back, then plan and apply again.",
             host=record.host,
             run=record.run,
         )
-
-
-def _used(record: RunState, stage: Stage) -> Iterator[str]:
-    old = {identity(w.resource, w.key): w.desired for before in record.stages for w in before.desired}
-    new = {identity(w.resource, w.key): w.desired for w in stage.desired}
-    instead = {resource for resource, key in new if (resource, key) not in old}
-    for id_, touched in record.touched.items():
-        if id_ not in old or touched.is_restored:
-            continue
-        differs = any(new[id_].get(name) != old[id_].get(name) for name in touched.changed) if id_ in new else False
-        if differs or (id_ not in new and touched.resource in instead):
-            yield touched.title
 
 
 def _values(request: PlanRequest) -> Mapping[str, Json]:

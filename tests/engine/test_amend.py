@@ -9,7 +9,7 @@ from tests.engine.crash import Abandoned
 from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises
-from winhost.engine.amending import Amendment
+from winhost.engine.amend import Amendment
 from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
 from winhost.engine.journal import read_journal
 from winhost.engine.run import preview_amended, resume
