@@ -116,8 +116,8 @@ class _Rules(Mapping[str, ResourceRules]):
 
 
 def _rules() -> Mapping[str, ResourceRules]:
-    """Make the rules of all resources, each after what it names; of those that are ready, in the order of reading. A
-    resource of a distro of WSL may also be in a VM of winhost's own, or in a partition that it made.
+    """The declarations of resources for changes: each after what it names; of those that are ready, in the order of
+    reading. One of a distro of WSL may also be in a VM of winhost's own, or in a partition that it made.
     """
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for resource in RESOURCE_TYPES.values():
