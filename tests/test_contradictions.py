@@ -35,7 +35,7 @@ from winhost.recipes.lint_recipe import lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.resources.host import HostFacts, Selection
 from winhost.serving.choice import serving
-from winhost.serving.command import command
+from winhost.serving.containers import command
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples/workloads").glob("*.yaml"))
 OF_VLLM = ("0.16.0", "0.24.0", "0.28.0", "0.33.0")
@@ -69,7 +69,9 @@ def condemned(facts: HostFacts, workload: Workload) -> list[str]:
         return []  # no profile serves it here, and why is told
     path = path_of(found.variant)
     on = RecipeTarget(path, Version(found.vllm) if found.vllm else None, Target(facts, path, workload.versions))
-    linted = [lint_recipe(" ".join(command(served, found.vllm)).encode(), on) for served in found.models]
+    linted = [
+        lint_recipe(" ".join(command(served.model, served.spec, found.vllm)).encode(), on) for served in found.models
+    ]
     return [f"{each.code}: {each.sentence}" for one in linted for each in one.findings if each.severity != "note"]
 
 

@@ -1,17 +1,8 @@
 """Disks as Windows lays them out: manifests of them, and images that hold the same."""
 
-from winhost.autoinstall.manifest import (
-    BASIC_DATA_TYPE,
-    ESP_TYPE,
-    LINUX_TYPE,
-    MSR_TYPE,
-    RECOVERY_TYPE,
-    DiskManifest,
-    MachineIdentity,
-    PartitionRecord,
-    PartitionRole,
-)
+from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
 from winhost.model.units import Bytes, MiB
+from winhost.resources.windows.disks import BASIC_DATA, EFI, LINUX, RECOVERY, RESERVED
 
 MACHINE = MachineIdentity("4c4c4544-0042-3510-8052-b4c04f4e3132", "B5RN12")
 
@@ -22,19 +13,19 @@ def guid_of(number: int) -> str:
 
 # Role, type, MiB, file system; Windows 11 has them in this order, and the target is cut from the end of C:.
 WINDOWS_11 = (
-    (PartitionRole.ESP, ESP_TYPE, 100, "vfat"),
-    (PartitionRole.MSR, MSR_TYPE, 16, None),
-    (PartitionRole.WINDOWS, BASIC_DATA_TYPE, 160, "ntfs"),
-    (PartitionRole.TARGET, LINUX_TYPE, 96, None),
-    (PartitionRole.RECOVERY, RECOVERY_TYPE, 48, "ntfs"),
+    (PartitionRole.ESP, EFI, 100, "vfat"),
+    (PartitionRole.MSR, RESERVED, 16, None),
+    (PartitionRole.WINDOWS, BASIC_DATA, 160, "ntfs"),
+    (PartitionRole.TARGET, LINUX, 96, None),
+    (PartitionRole.RECOVERY, RECOVERY, 48, "ntfs"),
 )
 # Nobody's file system fits here, and none is made: it is what a table says of them.
 SMALL = tuple((role, type_, mib, kind) for (role, type_, _, kind), mib in zip(WINDOWS_11, (1, 1, 4, 9, 2), strict=True))
 # A disk of its own, as Windows prepares it: its first partition is what Initialize-Disk reserves.
 OWN_DISK = (
-    (PartitionRole.MSR, MSR_TYPE, 1, None),
-    (PartitionRole.ESP, ESP_TYPE, 1, "vfat"),
-    (PartitionRole.TARGET, LINUX_TYPE, 9, None),
+    (PartitionRole.MSR, RESERVED, 1, None),
+    (PartitionRole.ESP, EFI, 1, "vfat"),
+    (PartitionRole.TARGET, LINUX, 9, None),
 )
 # As small as mkfs makes them.
 WITH_BITLOCKER = tuple(

@@ -11,8 +11,9 @@ from tests.autoinstall.layouts import guid_of
 from tests.autoinstall.made_disk import BOOT_SECTORS, ntfs, put, write_table
 from tests.autoinstall.rig import Rig, told
 from winhost.autoinstall.installer_storage import FETCHING
-from winhost.autoinstall.manifest import LINUX_TYPE, DiskManifest, PartitionRecord, PartitionRole
+from winhost.autoinstall.manifest import DiskManifest, PartitionRecord, PartitionRole
 from winhost.model.units import KiB, MiB
+from winhost.resources.windows.disks import LINUX
 
 DISK = "nvme0n1"
 OTHER = guid_of(0xFFFF)
@@ -62,7 +63,7 @@ def each_partition(manifest: DiskManifest) -> Iterator[Mutation]:
 def of_table(manifest: DiskManifest) -> Iterator[Mutation]:
     first, *_, last = manifest.partitions
     sector = manifest.sector
-    behind = PartitionRecord(OTHER, last.end, 512 * KiB, LINUX_TYPE, PartitionRole.OTHER)
+    behind = PartitionRecord(OTHER, last.end, 512 * KiB, LINUX, PartitionRole.OTHER)
     swapped = (replace(first, guid=last.guid), *manifest.partitions[1:-1], replace(last, guid=first.guid))
     yield Mutation("another partition", "partition-extra", with_partitions(*manifest.partitions, behind))
     yield Mutation("GUIDs swapped", "partition-moved", with_partitions(*swapped))

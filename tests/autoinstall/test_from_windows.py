@@ -12,10 +12,11 @@ from winhost.autoinstall.facts_manifest import manifest_of_facts
 from winhost.autoinstall.guard_order import beside_windows, order_beside
 from winhost.autoinstall.install_plan import written_install
 from winhost.autoinstall.lint import lint_autoinstall
-from winhost.autoinstall.manifest import LINUX_TYPE, PartitionRole
+from winhost.autoinstall.manifest import PartitionRole
 from winhost.core.answers import Record
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
+from winhost.resources.windows.disks import LINUX
 
 
 def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +27,7 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
     facts = HostFacts(told)
     manifest = manifest_of_facts(facts)
     target, staged = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.STAGING)
-    assert (target.size, target.type, staged.offset) == (200 * GiB, LINUX_TYPE, target.end)
+    assert (target.size, target.type, staged.offset) == (200 * GiB, LINUX, target.end)
     assert manifest.one(PartitionRole.WINDOWS).filesystem == "BitLocker"
     assert order_beside(manifest)["disks"][0]["label"] == manifest.label
     document = {"version": 1, "early-commands": ["guard.py"], "storage": beside_windows(manifest)}

@@ -21,9 +21,10 @@ from winhost.autoinstall.guard_order import DiskChoice, Scheme, beside_windows, 
 from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
 from winhost.autoinstall.lint import lint_autoinstall
-from winhost.autoinstall.manifest import BASIC_DATA_TYPE, DiskManifest, PartitionRole
+from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.images.seed import GuestSeed
 from winhost.model.units import Bytes, GiB
+from winhost.resources.windows.disks import BASIC_DATA
 
 SOURCES = [os.environ.get(name, "") for name in ("WINHOST_SUBIQUITY", "WINHOST_CURTIN")]
 PYTHON = os.environ.get("WINHOST_JUDGE_PYTHON", sys.executable)
@@ -163,7 +164,7 @@ def test_a_disk_that_is_not_listed_is_not_touched() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_takes_a_disk_that_it_was_started_from(version: int) -> None:
     """Staged media lie on the disk with Windows, and are mounted while the installer runs."""
-    rows = (*WINDOWS_11, (PartitionRole.STAGING, BASIC_DATA_TYPE, 48, "vfat"))
+    rows = (*WINDOWS_11, (PartitionRole.STAGING, BASIC_DATA, 48, "vfat"))
     manifest = manifest_of(tuple((role, type_, mib * 100, kind) for role, type_, mib, kind in rows))
     storage = resolved(beside_windows(manifest), {"disk-0": found_disk(PATH, manifest.size, manifest)})
     answer = judged(storage["config"], probed(PATH, manifest.size, manifest), version=version, mounted=f"{PATH}p6")

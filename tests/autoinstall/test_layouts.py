@@ -15,25 +15,16 @@ from winhost.autoinstall.autoinstall_file import of_manifest
 from winhost.autoinstall.guard_order import beside_windows
 from winhost.autoinstall.install_plan import written_install
 from winhost.autoinstall.lint import lint_autoinstall
-from winhost.autoinstall.manifest import (
-    BASIC_DATA_TYPE,
-    ESP_TYPE,
-    LINUX_TYPE,
-    MSR_TYPE,
-    RECOVERY_TYPE,
-    DiskManifest,
-    MachineIdentity,
-    PartitionRecord,
-    PartitionRole,
-)
+from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRecord, PartitionRole
 from winhost.model.units import MiB
+from winhost.resources.windows.disks import BASIC_DATA, EFI, LINUX, RECOVERY, RESERVED
 
 OTHERS = (
-    (PartitionRole.MSR, MSR_TYPE),
-    (PartitionRole.RECOVERY, RECOVERY_TYPE),
-    (PartitionRole.OTHER, BASIC_DATA_TYPE),
+    (PartitionRole.MSR, RESERVED),
+    (PartitionRole.RECOVERY, RECOVERY),
+    (PartitionRole.OTHER, BASIC_DATA),
 )
-NEEDED = ((PartitionRole.ESP, ESP_TYPE), (PartitionRole.WINDOWS, BASIC_DATA_TYPE), (PartitionRole.TARGET, LINUX_TYPE))
+NEEDED = ((PartitionRole.ESP, EFI), (PartitionRole.WINDOWS, BASIC_DATA), (PartitionRole.TARGET, LINUX))
 
 
 @st.composite

@@ -77,3 +77,14 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     hosts = [find("server2025-role-installed"), find("win11-pro-1gpu")]
     with Lab(hosts, tmp_path, scale=0.001) as running:
         yield running
+
+
+@pytest.fixture
+def linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A simulated Linux that can serve, and a key of Alice's in the environment."""
+    from tests.serving.one_plan import KEY  # which most tests do without
+
+    monkeypatch.setenv("ALICE", KEY)
+    with Lab([Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"], tmp_path, scale=0.001) as lab:
+        (found,) = lab.own_linuxes.values()
+        yield found.linux

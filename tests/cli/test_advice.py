@@ -17,7 +17,7 @@ from tests.house.advice import MENTION, commands, every_text, options_of, sites
 from tests.house.tree import ROOT
 from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.rows import each_row
-from tests.serving.one_plan import MODEL, hub_of_model
+from tests.serving.one_plan import MODEL
 from tests.serving.stacks import FILES, IMAGE
 from winhost.cli.plan_options import AskedPlan
 from winhost.cli.stack_parts import StackParts
@@ -46,12 +46,6 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a hub, a registry and a secret store would say."""
     monkeypatch.setenv("ALICE", "key-of-alice-that-nobody-guesses")
     monkeypatch.setattr(StackParts, "files", property(lambda parts: {m.name: FILES for m in parts.workload.models}))
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 def prepare(case: dict[str, Any], folder: Path) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """winhost plan --engine-archive: vLLM's image from a file, up to an endpoint on a Linux without a network."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +8,12 @@ import pytest
 from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.images.test_saved_image import saved_by_an_older_docker, saved_by_docker, written
-from tests.serving.one_plan import KEY, hub_of_model, workload
+from tests.serving.one_plan import workload
 from winhost.lab.linux.serving import ServedEngines
-from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 DIGEST = f"sha256:{'ab' * 32}"
 LOADED = "docker.io/vllm/vllm-openai:v0.33.0"
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
-
-
-@pytest.fixture
-def linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("ALICE", KEY)
-    with Lab([LINUX], tmp_path, scale=0.001) as lab:
-        (found,) = lab.own_linuxes.values()
-        yield found.linux
 
 
 def plan(line: Line, hub: StandInHub, *words: object) -> Any:

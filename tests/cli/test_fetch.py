@@ -22,7 +22,7 @@ from tests.images.stand_in_registry import StandInRegistry
 from tests.images.stand_in_registry import serving as serving_registry
 from tests.offline.test_package_archive import Archive, stanza
 from winhost.cli.offline import FetchedFolder, _show
-from winhost.hub.hub_repository import model_files
+from winhost.hub.repositories import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.offline import package_archive

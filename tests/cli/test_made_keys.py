@@ -5,7 +5,6 @@ import re
 import stat
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from io import StringIO
@@ -20,7 +19,7 @@ from tests.cli.conftest import Line
 from tests.cli.test_given_keys import NEW_VM, fleet, new_key
 from tests.cli.test_one_plan_to_endpoint import ACCEPT, SAID
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import hub_of_model, workload
+from tests.serving.one_plan import workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.plan_options import default_request
 from winhost.cli.stack_parts import show_made_keys
@@ -36,12 +35,6 @@ from winhost.resources.host import HostFacts
 
 KEY = re.compile(r"wh-[A-Za-z0-9_-]{43}")
 PREPARED = ("--new-vm", "llm-02", "--cpus", "8", "--memory", "64GiB", "--disk", "200GiB", "--vhdx", "./noble.vhdx")
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 def without_keys(lab: Lab) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.lab.hostfile import find
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.running_lab import Lab
@@ -123,8 +124,20 @@ def test_modern_standby_is_told_and_a_plan_says_that_it_is_unverified(base: str,
 
 
 @pytest.mark.parametrize("base", NAMES)
+def test_a_simulated_host_has_a_power_plan_as_each_windows_has(base: str, tmp_path: Path, line: Line) -> None:
+    with Lab([find(base)], tmp_path, scale=0.001) as lab:
+        assert plans(lab) == {BALANCED: (True, 0, 0)}
+        said = line("plan", NAMES[base], *PATHS[base], "--set", "never_sleep=true")
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize("base", NAMES)
 def test_a_host_whose_power_plans_nobody_read_cannot_be_kept_awake(base: str, line: Line) -> None:
-    said = line("plan", "--facts", line.facts(base), *PATHS[base], "--set", "never_sleep=true")
+    facts = line.facts(base)
+    document = json.loads(facts.read_text())
+    document["resources"]["PowerPlan"] = {"unknown": {"category": "NotImported", "message": "not in what was imported"}}
+    facts.write_text(json.dumps(document))
+    said = line("plan", "--facts", facts, *PATHS[base], "--set", "never_sleep=true")
     assert said.code != 0
     assert "power plans" in said.err
 

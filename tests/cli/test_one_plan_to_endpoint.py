@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, KEY, hub_of_model, workload
+from tests.serving.one_plan import CONSENTS, KEY, workload
 from tests.serving.stacks import IMAGE
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving import STAND_IN
@@ -16,12 +16,6 @@ from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 SAID = f'A completion of chat, from this computer: "{STAND_IN}"'
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ import pytest
 from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
-from tests.serving.one_plan import KEY, hub_of_model, workload
+from tests.serving.one_plan import workload
 from winhost.cli import stack_parts
 from winhost.cli.stack_options import StackOptions
 from winhost.cli.stack_parts import StackParts
 from winhost.hub.wheel_index import locked_packages
 from winhost.lab.linux.serving import ServedEngines
-from winhost.lab.running_lab import Lab
 from winhost.serving.packed_weights import NVCOMP_LOCK
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -26,24 +25,10 @@ UNIT = "/usr/local/lib/systemd/system/winhost-gateway.service"
 
 
 @pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
-
-
-@pytest.fixture
 def index(tmp_path: Path) -> Iterator[StandInIndex]:
     with serving_index(StandInIndex({NAME: made_wheel({"x.py": NAME})})) as made:
         (tmp_path / "vllm.txt").write_text(made.lock(("vllm", "0.33.0")))
         yield made
-
-
-@pytest.fixture
-def linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("ALICE", KEY)
-    with Lab([LINUX], tmp_path, scale=0.001) as lab:
-        (found,) = lab.own_linuxes.values()
-        yield found.linux
 
 
 def plan(line: Line, hub: StandInHub, index: StandInIndex, *words: object) -> Any:

@@ -34,7 +34,7 @@ from winhost.model.workload import (
 )
 from winhost.serving.choice import serving
 from winhost.serving.profile import NAMES, profile
-from winhost.sizing.host_memory import engine_ram
+from winhost.sizing.memories import engine_ram
 
 PLACES = [(workload, "wsl" if workload == "over-two-gpus" else "l4") for workload in WORKLOADS]
 
@@ -314,7 +314,7 @@ def test_limits_of_keys_are_settings_of_the_gateway() -> None:
         return replace(plain, workload=replace(plain.workload, per_key=PerKey(requests_per_minute=60, keys=own)))
 
     settings = parse_settings(the(made(limited("alice")), "ConfigMap", "gateway")["data"]["settings.json"])
-    assert (settings.per_key.of("alice").concurrent, settings.per_key.of("bob").requests_per_minute) == (4, 60)
+    assert (settings.per_key.keys["alice"].concurrent, settings.per_key.each.requests_per_minute) == (4, 60)
     with pytest.raises(ValueError, match="bob has no API key here"):
         made(limited("bob"))
 

@@ -145,7 +145,7 @@ def unhide(here: World, resource: str) -> None:
 def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(installed: World) -> None:
     found = installed.state()
     installed.apply(installed.plan(gpus=(GPU_24GB,)))
-    installed.machine._role = installed.machine._tools = "available"
+    installed.machine.role = installed.machine.tools = "available"
     for _ in range(2):
         outcome = installed.rollback()
         assert (outcome.outcome, outcome.changed, outcome.kept, outcome.holds) == ("not all rolled back", 0, (), False)
@@ -153,7 +153,7 @@ def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(ins
         assert "NVIDIA GeForce RTX 4090" in {lacks.title for lacks in outcome.missing}
         assert f"winhost rollback {installed.run}" in (outcome.next or "")
     assert replay(installed.run, read_journal(installed.store.path(installed.run))).outcome == "not all rolled back"
-    installed.machine._role = installed.machine._tools = "installed"
+    installed.machine.role = installed.machine.tools = "installed"
     assert installed.rollback().outcome == "rolled back"
     assert installed.state() == found
 
@@ -175,7 +175,7 @@ def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, resource: s
 def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.apply(here.plan(gpus=(GPU_24GB,)))
-    here.machine._tools = "available"
+    here.machine.tools = "available"
     assert "what rests on the role" in " ".join(lacks.why for lacks in here.rollback().missing)
     assert here.machine.role == "installed"
 

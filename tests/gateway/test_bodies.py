@@ -23,7 +23,7 @@ from tests.gateway.test_gateway_start import with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import body_process
-from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, ForEngine, NotRead, check_shape
+from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, ForEngine, check_shape
 from winhost.gateway.gateway_settings import GatewaySettings, Limits, parse_settings
 from winhost.gateway.request_rules import ErrorAnswer
 
@@ -308,8 +308,9 @@ def test_where_the_process_is_killed_the_next_body_has_another() -> None:
         await read(process, of_length(MEBI))
         assert process.pid
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises(NotRead):
+        with pytest.raises(ErrorAnswer) as caught:
             await read(process, of_length(MEBI))
+        assert (caught.value.status, caught.value.code) == (503, "body-not-read")
         assert (await read(process, of_length(MEBI))).model == MODEL
 
     reading(work)

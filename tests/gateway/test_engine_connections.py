@@ -17,7 +17,7 @@ from tests.rows import each_row
 from winhost.gateway import engine_connection
 from winhost.gateway.connections import ClientConnection, Clients, Request
 from winhost.gateway.engine_control import EngineFault
-from winhost.gateway.engine_side import Engines
+from winhost.gateway.engine_side import Answer, Engines
 from winhost.gateway.gateway_settings import Limits, PublishedModel
 from winhost.gateway.settings_values import SocketOrPort
 from winhost.gateway.strict_http import Framing
@@ -125,7 +125,7 @@ class Asking:
     async def ask(self, body: bytes = b"{}", whole: bool = True) -> bytes:
         """What it answers, or the fault; not whole: only its first part is read."""
         try:
-            async with self.engines.answer(self.model, "/v1/completions", [body], "id", hold=0) as connection:
+            async with Answer(self.engines, self.model, "/v1/completions", [body], "id", hold=0) as connection:
                 found = b""
                 while part := await connection.part():
                     found += part
@@ -217,7 +217,7 @@ def test_an_answer_that_comes_at_once_is_one_write(short: Path) -> None:
         async def all_of_it(asking: Asking) -> None:
             for framed, written in ((False, b"head one"), (True, b"head 3\r\none\r\n0\r\n\r\n")):
                 client = Client()
-                async with asking.engines.answer(asking.model, "/v1/completions", [b"{}"], "id") as connection:
+                async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
                     await connection.begins()
                     await connection.pass_on(client, b"head ", framed, None)
                 assert client.written == [written]
@@ -241,7 +241,7 @@ def test_a_client_that_was_slow_to_the_end_leaves_a_connection_that_is_read(shor
     with listens(engine, short, socket.AF_UNIX) as place:
 
         async def all_of_it(asking: Asking) -> None:
-            async with asking.engines.answer(asking.model, "/v1/completions", [b"{}"], "id") as connection:
+            async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
                 assert await connection.part() == b"one"
                 connection.pause()
             assert await asyncio.wait_for(asking.ask(), PATIENCE_S) == b"one"
@@ -320,7 +320,7 @@ def test_an_engine_that_moves_keeps_no_connection(short: Path) -> None:
             await asking.ask()
             control.hang_up()
             await until(lambda: engine.ended == {0})
-            async with asking.engines.answer(asking.model, "/v1/completions", [b"{}"], "id") as connection:
+            async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
                 control.hang_up()  # one that is busy then is closed after its answer
                 assert await connection.part() == b"one"
             await until(lambda: engine.ended == {0, 1})

@@ -13,7 +13,7 @@ from winhost.knowledge import catalogue
 from winhost.model.plan import RISKS
 from winhost.model.yamlfile import kinds_at
 from winhost.paths.vocabulary import VOCABULARIES
-from winhost.paths.wsl2_settings import Wsl2Settings
+from winhost.paths.wsl2 import Wsl2Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

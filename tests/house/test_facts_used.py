@@ -50,6 +50,7 @@ ELSEWHERE = {
     "EfiVolume": {"file_system"},  # of dual-boot, as the next ones
     "KernelModule": {"loaded"},  # decides restart_due where it is read
     "Partition": {"hidden", "no_letter"},
+    "PowerSource": {"batteries"},
     "ResizeLimit": {"largest"},
     "SecureBoot": {"revoked"},
     "SystemdUnit": {"failed", "loaded"},  # in the error of a unit that does not start
@@ -92,7 +93,7 @@ def data() -> str:
 @cache
 def own_text(state: type[State]) -> str:
     """A state, and the values and functions beside it that it names."""
-    own = getsource(state)
+    own = re.sub(r"\busual=\{[^}]*\}", "", getsource(state))  # of simulated hosts; nobody reads a property there
     beside = re.finditer(
         r"^(?:def )?(\w+)(?:\(|:| =|,)(?:.|\n(?!\S))*", Path(getfile(state)).read_text("utf-8"), re.MULTILINE
     )

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.errors import raises
 from winhost.cli import winhost
-from winhost.hub.hub_repository import model_files
+from winhost.hub.repositories import model_files
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.web.served import served
 

@@ -11,8 +11,7 @@ import pytest
 from tests.hub.stand_in_hub import COMMIT, StandInHub, safetensors, serving
 from tests.processes import PATIENCE_S
 from winhost.hub.draft import entry_of
-from winhost.hub.hub_repository import HubRepository
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import HubRepository, ModelFolder
 from winhost.lab.hostfile import expand, find
 from winhost.model.errors import WinhostError
 from winhost.model.workload import Attention, Quantization
@@ -74,7 +73,7 @@ def test_a_model_without_a_shape_is_sent_to_a_draft() -> None:
 
 LAZY = """
 import sys
-import winhost.cli.commands.models, winhost.hub.hub_repository
+import winhost.cli.commands.models, winhost.hub.repositories
 first = sorted(name for name in sys.modules if name in ("winhost.hub.catalogue", "winhost.serving.fitting", "yaml"))
 import winhost.hub.catalogue
 from winhost.hub.catalogue import shipped_document

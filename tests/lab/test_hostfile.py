@@ -140,6 +140,12 @@ def test_a_faulty_delta_is_told_with_its_place(tmp_path: Path, text: str, place:
     assert words in told
 
 
+def test_a_size_may_be_text_in_any_property(tmp_path: Path) -> None:
+    text = "\nchange:\n  WslDistro: [{match: {}, set: {file_size: 2 GiB}}]\n"
+    facts, _ = expand(delta(tmp_path, text, base="win11-wsl-served"))
+    assert facts.resources["WslDistro"]
+
+
 @pytest.mark.parametrize("change", ["encoding: 9.9.9", "encoding: null"])
 def test_a_file_that_no_windows_holds_is_one_that_cannot_be_read(tmp_path: Path, change: str) -> None:
     text = f"\nchange:\n  WslConfig: [{{match: {{}}, set: {{{change}}}}}]\n"

@@ -33,7 +33,7 @@ from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import read_playbook
-from winhost.paths.wsl2_settings import Wsl2Settings
+from winhost.paths.wsl2 import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX_STATES, RULES, WINDOWS

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.rows import each_row
-from winhost.paths.own_address import OwnAddress
+from winhost.paths.setting_values import OwnAddress
 
 
 @each_row(

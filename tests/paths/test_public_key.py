@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key a
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.rows import each_row
-from winhost.paths.public_key import public_key
+from winhost.paths.setting_values import public_key
 from winhost.resources.registry import WINDOWS
 
 MAKERS = {

@@ -17,11 +17,10 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.wsl2 import NetworkingMode, WslMemory, adapter, mac_address, memory
-from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
+from winhost.paths.wsl2 import Bridge, NetworkingMode, Wsl2Settings, WslMemory, adapter, mac_address, memory
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter
-from winhost.sizing.host_memory import wsl_default_ram
+from winhost.sizing.memories import wsl_default_ram
 from winhost.wslconfig.format import WSLCONF
 from winhost.wslconfig.keys import effective
 from winhost.wslconfig.rules import lint

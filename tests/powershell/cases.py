@@ -88,7 +88,7 @@ def shows(said: str, call: dict[str, Any]) -> bool:
     if said == "Winhost.BadRequest":
         return not fits(call)
     if said == "Winhost.NotFound":
-        return call["verb"] == "get" or WINDOWS[call["resource"]].absent is None
+        return call["verb"] == "get" or (fits(call) and WINDOWS[call["resource"]].absent is None)
     return call["verb"] == "get" or not said.startswith("Winhost.") or said in REHEARSED or said in GENERIC
 
 

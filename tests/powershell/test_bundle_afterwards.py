@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_rolled_back(
     it.here.apply(it.made)
     it.other.apply(it.plan)
     for host in (it.here.machine, it.other.machine):
-        host._role = host._tools = role
+        host.role = host.tools = role
     if cmdlet:
         it.other.machine.refusals["AssignableDevice"] = lambda: CmdletError(cmdlet, "ReadError", "", (), "no")
     with broken(cmdlet):

@@ -21,7 +21,7 @@ from winhost.recipes.lint_recipe import LintedRecipe, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Serving, serving
-from winhost.serving.command import command
+from winhost.serving.containers import command
 from winhost.serving.engine_files import ServedEngine
 
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/profiles/cases.yaml")
@@ -40,7 +40,7 @@ def target_of(facts: HostFacts, workload: Workload, found: Serving) -> RecipeTar
 def texts(found: Serving) -> Iterator[str]:
     """Each model in every form in which winhost starts it."""
     for served in found.models:
-        yield " ".join(command(served, found.vllm))
+        yield " ".join(command(served.model, served.spec, found.vllm))
         for by in ("docker", "podman", "compose", "/opt/vllm/bin/vllm"):
             engine = ServedEngine(served, by, None if by.startswith("/") else IMAGE.pinned)
             yield engine.unit if by != "compose" else engine.files["compose.yaml"]

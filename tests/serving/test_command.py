@@ -12,8 +12,8 @@ import yaml
 from tests.processes import PATIENCE_S
 from tests.serving.situations import ONE_GPU, ROOT, model, shipped, workload
 from winhost.model.workload import ModelState
-from winhost.serving.choice import serving
-from winhost.serving.command import DEV_MODE, command, quoted
+from winhost.serving.choice import Serving, serving
+from winhost.serving.containers import DEV_MODE, command, quoted
 from winhost.serving.engine_names import slug
 
 BASH = shutil.which("bash")
@@ -40,6 +40,11 @@ def words(script: str) -> list[str]:
     return done.stdout.decode("utf-8").split("\0")[:-1]
 
 
+def commanded(found: Serving) -> list[str]:
+    served = found.models[0]
+    return command(served.model, served.spec, found.vllm)
+
+
 @pytest.mark.costly
 @needs_bash
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
@@ -60,14 +65,14 @@ def test_a_hostile_model_gets_the_same_command(value: str) -> None:
 
 def _said(each: object) -> list[str]:
     found = serving(shipped(ONE_GPU), workload(each))  # type: ignore[arg-type]
-    return words(" \\\n  ".join(command(found.models[0], found.vllm)))
+    return words(" \\\n  ".join(commanded(found)))
 
 
 @needs_bash
 def test_without_a_version_the_shell_stops_and_says_why() -> None:
     found = serving(shipped(ONE_GPU), workload(model(), vllm=None))
     assert BASH is not None
-    script = "docker() { echo ran; }\n" + " ".join(command(found.models[0], found.vllm))
+    script = "docker() { echo ran; }\n" + " ".join(commanded(found))
     done = subprocess.run([BASH, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode != 0
     assert done.stdout == ""
@@ -81,12 +86,12 @@ def test_without_a_version_the_shell_stops_and_says_why() -> None:
 def test_what_people_copy_is_never_in_development_mode() -> None:
     found = serving(shipped(ONE_GPU), workload(model(state=ModelState.SLEEPING))).models[0]
     assert any(line.name == DEV_MODE for line in found.lines), "behind the gateway it is"
-    assert DEV_MODE not in " ".join(command(found, "0.33.0"))
+    assert DEV_MODE not in " ".join(command(found.model, found.spec, "0.33.0"))
 
 
 def test_order_is_container_image_model_engine(tmp_path: Path) -> None:
     found = serving(shipped(ONE_GPU), workload(model(id="some/model")))
-    parts = command(found.models[0], found.vllm)
+    parts = commanded(found)
     image, place = parts.index("vllm/vllm-openai:v0.33.0"), parts.index("/model")
     assert place == image + 3
     assert all(

@@ -129,7 +129,7 @@ def test_limits_of_keys_are_settings_of_the_gateway() -> None:
     plain = asked()
     limited = replace(plain, workload=replace(plain.workload, per_key=PerKey(concurrent=4)))
     settings = yaml.load(made(limited).text, FASTEST)["configs"]["gateway-settings-json"]["content"]
-    assert parse_settings(settings).per_key.of("alice").concurrent == 4
+    assert parse_settings(settings).per_key.each.concurrent == 4
 
 
 def test_engines_of_one_gpu_start_one_after_the_other() -> None:

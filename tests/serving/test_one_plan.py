@@ -1,12 +1,11 @@
 """One plan from Windows to an endpoint: over the guest or distro to what serves, in one run with one journal."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, lines_at_the_end, windows
+from tests.serving.one_plan import CONSENTS, inside, join, lines_at_the_end, windows
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.serving import ServedEngines
@@ -14,12 +13,6 @@ from winhost.resources.host import HostFacts
 
 PATHS = pytest.mark.parametrize("path", ["wsl2", "dda"])
 STAYS = {"wsl2": {"Wsl"}, "dda": set()}  # winhost never downgrades WSL
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 @pytest.mark.costly

@@ -1,12 +1,12 @@
 """One plan to an endpoint and a Linux that others change: between plan and apply, and between apply and verify."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
+from tests.serving.one_plan import CONSENTS, inside, join, windows
 from winhost.connect.wire_errors import Drifted
 from winhost.core.answers import Json
 from winhost.engine.planning import check_plan
@@ -19,12 +19,6 @@ from winhost.resources.host import HostFacts
 ENGINE, GATEWAY = "winhost-engine-chat.service", "winhost-gateway.service"
 PATHS = pytest.mark.parametrize("path", ["wsl2", "dda"])
 Change = Callable[[Linux], object]
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 def write(path: str, text: str = "{}\n", mode: str = "0644") -> Change:

@@ -1,7 +1,6 @@
 """A plan for WSL installs the watcher for somebody at the desktop with its own key, and rollback removes both."""
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.engine.wsl2_world import DATA, Wsl2World
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, MODEL, hub_of_model, join, joining, windows
+from tests.serving.one_plan import CONSENTS, MODEL, join, joining, windows
 from winhost.cli.errors import Faults
 from winhost.engine.rollback import rollback
 from winhost.model.errors import UsageError
@@ -33,12 +32,6 @@ def key(tmp_path: Path) -> str:
     file.write_text(SECRET)
     file.chmod(0o600)
     return f"file:{file}"
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 def watcher(here: Wsl2World) -> object:

@@ -1,6 +1,5 @@
 """What Windows opens and forwards for an endpoint that other machines reach, and who is let in where."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,13 @@ from tests.engine.guest_world import guest_world
 from tests.engine.wsl2_world import Wsl2World, playbook, wsl2_world
 from tests.errors import raises
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, joining, lines_at_the_end
+from tests.serving.one_plan import CONSENTS, inside, join, joining, lines_at_the_end
 from winhost.core.answers import Record
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
 
 LAN = {"exposure": "lan", "allow": ("10.20.0.0/16",), "plain_http": True}
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 def found_in(here: Any, resource: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, Parallel, PerKey, Video, Workload
-from winhost.paths.stack_packages import video_packages
+from winhost.paths.linux import video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
@@ -154,7 +154,7 @@ def test_limits_of_keys_are_settings_of_the_gateway() -> None:
         "tokens_per_minute": 200_000,
         "keys": {"alice": {"concurrent": 4, "tokens_per_minute": 200_000}},
     }
-    assert parse_settings(json.dumps(settings)).per_key.of("alice").concurrent == 4
+    assert parse_settings(json.dumps(settings)).per_key.keys["alice"].concurrent == 4
     assert "per_key" not in gateway_settings(made(plain))
 
 

@@ -33,8 +33,7 @@ from winhost.sizing import placement
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import what_would_fit
 from winhost.sizing.fit_changes import STEP, Fix, applied
-from winhost.sizing.host_memory import PACKED_LOADER, wsl_default_ram
-from winhost.sizing.memories import PINNED, SHARED_WITH_WINDOWS
+from winhost.sizing.memories import PACKED_LOADER, PINNED, SHARED_WITH_WINDOWS, wsl_default_ram
 from winhost.sizing.placement import Claim, place_on_gpus
 
 ROOT = Path(__file__).parents[2]

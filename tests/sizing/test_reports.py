@@ -18,7 +18,7 @@ from winhost.model.workload import (
     Shape,
 )
 from winhost.sizing.engines import CUDA_GRAPHS, Engine, MemoryPart, engine
-from winhost.sizing.gpu_memory import share_holds
+from winhost.sizing.memories import share_holds
 
 ROOT = Path(__file__).parents[2]
 REPORTS = read_cases(ROOT / "tests/data/memory/reports.yaml")

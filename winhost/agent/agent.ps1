@@ -25,7 +25,7 @@ function ConvertTo-WinhostError {
     $exception = $Fault.Exception
     while ($null -ne $exception) {
         $hresults += '0x{0:X8}' -f $exception.HResult
-        # Hyper-V says in this word, the same in every language, what its message says in the host's.
+        # The name of an error of Hyper-V, which is the same in every language.
         $identifier = $exception.PSObject.Properties['ErrorIdentifier']
         if ($null -ne $identifier -and $code -notlike "*$($identifier.Value)*") {
             $code = "$code,$($identifier.Value)"
@@ -56,7 +56,7 @@ function ConvertTo-WinhostUnread {
 
 function Assert-WinhostSent {
     param([string[]]$Names)
-    # What only some hosts need in order to be read is sent to those that say so here, each with what it uses.
+    # Functions that only some hosts need are sent once a host asks for them here, together with what they use.
     $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
     foreach ($name in $Names) {
         if (@($functions.Name) -notcontains $name) {
@@ -95,7 +95,7 @@ function Read-WinhostList {
 
 function Read-WinhostUnless {
     param([string]$NoneFound, [scriptblock]$Expression)
-    # What it answers, or nothing where it fails with the code by which Windows says that there is none.
+    # Returns what the expression returns, or nothing where it fails with the code for `there is none`.
     try {
         & $Expression
     }
@@ -108,7 +108,7 @@ function Read-WinhostUnless {
 
 function Invoke-WinhostAside {
     param([string]$What, [scriptblock]$Expression)
-    # What may fail without ending a change, but never in silence. What: of what the warning then tells.
+    # Runs an expression whose failure must not end a change. The failure becomes a warning, which begins with $What.
     try {
         $null = & $Expression
     }
@@ -119,8 +119,8 @@ function Invoke-WinhostAside {
 
 function Invoke-WinhostCleanup {
     param([bool]$Ended, [string]$What, [scriptblock]$Expression)
-    # In a finally: an error there takes the place of the one that is under way. Ended: none is, so a cleanup that fails
-    # is the error; otherwise it is a warning.
+    # For finally blocks, where a new error would replace the one under way. Ended: no error is under way, so a cleanup
+    # that fails is the error; otherwise it becomes a warning.
     if ($Ended) {
         $null = & $Expression
         return
@@ -130,7 +130,8 @@ function Invoke-WinhostCleanup {
 
 function Read-WinhostOnce {
     param([string]$Label, [scriptblock]$Expression)
-    # For this batch, and until the next change. An expression sees our names before its own: it must not use them.
+    # Keeps the answer for this batch, until the next change. The expression sees the names of this function before its
+    # own, and must not use them.
     if (-not $script:WinhostOnce.ContainsKey($Label)) {
         $script:WinhostOnce[$Label] = @(& $Expression)
     }
@@ -154,7 +155,7 @@ function Assert-WinhostKnown {
 }
 
 function Assert-WinhostAdministrator {
-    # Before asking: somebody else would be shown a part of it, as if that were all.
+    # Windows shows other users a part of a list as if it were all of it.
     if (-not (Test-WinhostAdministrator)) {
         Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Only an administrator can see or change this.'
     }
@@ -167,7 +168,7 @@ function Test-WinhostAdministrator {
 }
 
 function Read-WinhostClock {
-    # Seconds that only ever count up, whatever is done to the host's date.
+    # Seconds that only count up, whatever happens to the host's date.
     [System.Diagnostics.Stopwatch]::GetTimestamp() / [System.Diagnostics.Stopwatch]::Frequency
 }
 
@@ -191,31 +192,9 @@ function Assert-WinhostFlags {
     }
 }
 
-function Assert-WinhostForm {
-    param($Desired, [string]$Name, [string]$Form, [string]$Says)
-    # A text of this form, or nothing.
-    $text = Read-WinhostField $Desired $Name
-    if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $Form)) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is $Says."
-    }
-}
-
 function Test-WinhostDesired {
     param($Desired, [string]$Name)
     $null -ne $Desired.PSObject.Properties[$Name]
-}
-
-function Join-WinhostDesired {
-    param($State, $Desired)
-    # Into a state what is desired of it.
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        $State[$property.Name] = $property.Value
-    }
-}
-
-function Test-WinhostAccepted {
-    param($How, [string]$Risk)
-    @(Read-WinhostField $How 'accept') -contains $Risk
 }
 
 function Assert-WinhostWidth {
@@ -359,7 +338,7 @@ function Invoke-WinhostSet {
         $script:WinhostOnce = @{}
         $arguments = @{ Key = $key; Desired = $desired; How = $how }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
-        # Whatever else a cmdlet wrote on the way is no word of ours, and no reason to call the change failed.
+        # Other output of cmdlets is not part of the answer, and does not make the change fail.
         $restart = @(foreach ($word in $said) { if ($word -is [hashtable]) { $word.restart } })
         $script:WinhostOnce = @{}
         $after = Read-WinhostState $resource $key $Warnings
@@ -388,7 +367,7 @@ function Read-WinhostAgain {
 
 function Invoke-WinhostSend {
     param($Call, $Warnings)
-    # A piece of what a later set takes; without one, how much of it is here already.
+    # Takes a piece of a file that a later set uses. Without a piece, tells how much of the file is here.
     Assert-WinhostWidth
     $script:WinhostOnce = @{}
     $resource = "$(Read-WinhostField $Call 'resource')"
@@ -458,14 +437,14 @@ function Enter-WinhostMutex {
         } until ($taken)
     }
     catch [System.Threading.AbandonedMutexException] {
-        # Its holder died, and it is ours now; what was left half done is what the calls read next.
+        # Its holder died, so the mutex is ours. The calls read whatever it left half done.
         $taken = $true
     }
     $mutex
 }
 
 function New-WinhostMutex {
-    # Host-wide: a call that outlived its controller still holds it, and is waited for instead of raced.
+    # Host-wide, so that we wait for a call that outlived its controller.
     New-Object -TypeName System.Threading.Mutex -ArgumentList $false, 'Global\winhost'
 }
 
@@ -475,7 +454,7 @@ function Invoke-WinhostBatch {
     $culture = $null
     try {
         if ("$($ExecutionContext.SessionState.LanguageMode)" -eq 'FullLanguage') {
-            # -match and -like go by it, and in Turkish I is no i.
+            # -match and -like use the culture, and in Turkish I is not the upper case of i.
             $thread = [System.Threading.Thread]::CurrentThread
             $culture = $thread.CurrentCulture
             $thread.CurrentCulture = [cultureinfo]::InvariantCulture

@@ -7,11 +7,12 @@ import http.client
 import json
 import re
 import socket
-import ssl
 import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from winhost.agent.linux_ready import gateway_connection
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Callable, Iterator
@@ -41,17 +42,10 @@ class SocketConnection(http.client.HTTPConnection):
 
 
 def connection(place: State, within: float) -> http.client.HTTPConnection:
-    """place: {socket}, or {address, port, tls} of this machine's own gateway, whose process was looked at before: so
-    its certificate, which is for another name, need not say more.
-    """
+    """place: {socket}, or {address, port, tls} of this machine's own gateway, whose process was looked at before."""
     if "socket" in place:
         return SocketConnection(place["socket"], within)
-    if not place["tls"]:
-        return http.client.HTTPConnection(place["address"], place["port"], timeout=within)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(place["address"], place["port"], timeout=within, context=context)
+    return gateway_connection(place["address"], place["port"], place["tls"], within)
 
 
 def request(to: http.client.HTTPConnection, path: str, body: Any, key: str | None) -> http.client.HTTPResponse:

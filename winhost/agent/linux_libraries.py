@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import time
 from contextlib import suppress
@@ -232,6 +233,10 @@ class Nccl(SharedLibrary):
             said.restype = ctypes.c_char_p
             return (said(number) or b"unknown").decode("ascii", "replace")
         return "unknown"
+
+
+def program_at(places: tuple[str, ...], name: str) -> str | None:
+    return next((path for path in (f"{place}/{name}" for place in places) if os.access(path, os.X_OK)), None)
 
 
 def too_little(what: str, free: int, needed: int) -> str:

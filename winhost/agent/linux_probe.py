@@ -69,7 +69,7 @@ class Part:
                 return self._close("hung" if left <= 0 else "failed", f"it was stopped after {self._seconds:g} s")
             if not select.select([self._read], [], [], min(left, BEAT))[0]:
                 alive()
-                if not self._ended():
+                if os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     continue  # else another process of it may still hold the pipe
                 return self._close("crashed", "")
             more = os.read(self._read, 65536)
@@ -79,9 +79,6 @@ class Part:
             self._hear(more)
             if self.outcome:
                 return self._close("", "")
-
-    def _ended(self) -> bool:
-        return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _hear(self, more: bytes) -> None:
         *lines, self._rest = (self._rest + more).split(b"\n")

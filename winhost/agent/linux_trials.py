@@ -43,6 +43,7 @@ from winhost.agent.linux_libraries import (
     Unfit,
     check_host,
     host_memory,
+    program_at,
     rate,
     seconds_of,
 )
@@ -367,7 +368,7 @@ def container(say: Any, request: Any) -> None:
 
 def runtime_with(image: str) -> str:
     """The first of several container engines that has the image: neither sees what the other has."""
-    found = [path for path in map(program_at, RUNTIMES) if path]
+    found = [path for name in RUNTIMES if (path := program_at(PLACES, name))]
     if not found:
         raise Skipped("there is no docker and no podman")
     for runtime in found[:-1]:
@@ -377,10 +378,6 @@ def runtime_with(image: str) -> str:
         if seen.returncode == 0:
             return runtime
     return found[-1]
-
-
-def program_at(name: str) -> str | None:
-    return next((path for path in (f"{place}/{name}" for place in PLACES) if os.access(path, os.X_OK)), None)
 
 
 PARTS = {

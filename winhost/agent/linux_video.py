@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.agent.linux_h264 import SIDE, picture
-from winhost.agent.linux_libraries import CallFailed, Cuda, SharedLibrary, Skipped, Unfit
+from winhost.agent.linux_libraries import CallFailed, Cuda, SharedLibrary, Skipped, Unfit, program_at
 
 CUVID = ("libnvcuvid.so.1", "/usr/lib/wsl/lib/libnvcuvid.so.1")
 ENCODE = ("libnvidia-encode.so.1", "/usr/lib/wsl/lib/libnvidia-encode.so.1")
@@ -253,7 +252,7 @@ def video(say: Any, _: Any) -> None:
 
 def encode(found: dict[str, Any]) -> None:
     """Encode with FFmpeg, if it is there; NVDEC and the processor decode the result, and must agree."""
-    program = next((path for path in (f"{place}/ffmpeg" for place in FFMPEG_PLACES) if os.access(path, os.X_OK)), None)
+    program = program_at(FFMPEG_PLACES, "ffmpeg")
     if program is None:
         found["why"] = "encoding was not tried: no ffmpeg"
         return

@@ -68,7 +68,7 @@ class AutoinstallFile:
 
 
 def parsed_autoinstall(text: str) -> AutoinstallFile:
-    """Raises Unreadable."""
+    """Parse the text of a file. Raises Unreadable."""
     try:
         node = yaml.compose(text, _PARSER)
         positions: dict[Loc, tuple[int, int]] = {}

@@ -8,11 +8,6 @@ from contextlib import suppress
 from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
 from winhost.autoinstall.installer_storage import letters, says_nothing
 from winhost.autoinstall.manifest import (
-    ESP_TYPE,
-    LDM_TYPES,
-    MSR_TYPE,
-    RECOVERY_TYPE,
-    SPACES_TYPE,
     DiskManifest,
     MachineIdentity,
     PartitionRecord,
@@ -24,10 +19,22 @@ from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disks import LINUX_PARTITION, STAGING, BitLocker, OwnPartition, Partition, starts_windows
+from winhost.resources.windows.disks import (
+    DYNAMIC,
+    EFI,
+    LINUX_PARTITION,
+    RECOVERY,
+    RESERVED,
+    STAGING,
+    STORAGE_SPACES,
+    BitLocker,
+    OwnPartition,
+    Partition,
+    starts_windows,
+)
 from winhost.resources.windows.read_only import Disk, HardwareClock, SecureBoot
 
-_BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
+_BY_TYPE = {EFI: PartitionRole.ESP, RESERVED: PartitionRole.MSR, RECOVERY: PartitionRole.RECOVERY}
 _OPEN = "fully-decrypted"
 # Buses as Windows names them, without blanks. Disks on these are refused: other machines may use them, people carry
 # them away, or only Windows puts them together.
@@ -121,7 +128,7 @@ def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
 
 
 def _refuse_unfit(disk: Instance[Disk]) -> None:
-    """Raises RefusedError (DiskUnfit)."""
+    """Refuse a disk that Ubuntu cannot get. Raises RefusedError (DiskUnfit)."""
     state = disk.state
     if (bus := _NEVER.get(state.bus.casefold().replace(" ", ""))) is not None:
         why = f"it is {bus}, and Ubuntu gets only disks of the machine itself that Linux sees as Windows does"
@@ -166,7 +173,7 @@ def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Ite
         yield "it is a virtual disk"
     if state.health != "healthy":
         yield f"Windows says of its health: {visible(state.health)}"
-    if types & {SPACES_TYPE, *LDM_TYPES}:
+    if types & {STORAGE_SPACES, *DYNAMIC}:
         yield "it belongs to Storage Spaces or to dynamic disks: volumes that it shares with other disks go, too"
 
 
@@ -199,7 +206,7 @@ def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | N
     state = each.state
     known = role or _BY_TYPE.get(state.type) or (PartitionRole.WINDOWS if state.boot else PartitionRole.OTHER)
     file_system = None  # unless it is certain; the guard does not compare None
-    if state.type == ESP_TYPE:
+    if state.type == EFI:
         file_system = "vfat"
     else:
         with suppress(MissingFact):

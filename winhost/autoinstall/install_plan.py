@@ -87,7 +87,7 @@ def new_host_key() -> HostKey:
 
 
 def install_document(settings: InstallSettings, storage: Action, key: HostKey, scripts: str = ON_MEDIUM) -> Action:
-    """The installer's file. Secret, for the key. scripts: the folder that the guard is in."""
+    """The installer's file, which is secret because of the key. scripts: the folder of the guard."""
     data, network = user_data(settings.seed), network_config(settings.seed)
     for adapter in network["ethernets"].values():
         del adapter["set-name"]  # the installer uses the adapter already, under its own name
@@ -158,7 +158,7 @@ class NewSystem:
     timezone: str = "Etc/UTC"
 
     def seed(self) -> GuestSeed:
-        """Raises ValueError for addresses that are none, UsageError (SeedUnusable)."""
+        """The seed of the new system. Raises ValueError for wrong addresses, UsageError (SeedUnusable)."""
         address = None
         if self.address is not None:
             if self.gateway is None:
@@ -217,7 +217,7 @@ class InstallPlan:
         return InstallSettings(system.seed(), beside, system.kernel, system.timezone, report, self.local_time)
 
     def storage(self) -> Action:
-        """Raises ValueError, RefusedError (DisksUnusable)."""
+        """The storage section. Raises ValueError, RefusedError (DisksUnusable)."""
         if self.beside is not None:
             return beside_windows(self.beside)
         return whole_disks([each.choice for each in self.whole], self.scheme)
@@ -232,13 +232,13 @@ class InstallPlan:
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:
-    """The document that the controller hands to the installer. Secret, for the key. Raises as `storage` does."""
+    """The document that the controller hands to the installer, secret because of the key. Raises as `storage` does."""
     document = install_document(plan.settings(report), plan.storage(), key, FETCHED)
     return json.dumps({"autoinstall": document, "guard": plan.order(wiped, report)}).encode("ascii")
 
 
 def read_install_plan(path: Path) -> InstallPlan:
-    """Raises UsageError (FileFaults, WrongDocument, OtherVersion, SeedUnusable)."""
+    """Read the file of a plan. Raises UsageError (FileFaults, WrongDocument, OtherVersion, SeedUnusable)."""
 
     def check(data: object) -> None:
         refuse_other_kind(str(path), data, SCHEMA, "Plan the installation: winhost install plan FACTS -o FILE")

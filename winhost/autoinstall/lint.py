@@ -26,9 +26,9 @@ from winhost.autoinstall.autoinstall_file import (
     storage_bytes,
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
-from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
 from winhost.findings.finding import FileFinding, Found, at_keys, run, tell
 from winhost.model.errors import did_you_mean
+from winhost.resources.windows.disks import BASIC_DATA, DYNAMIC, EFI, RECOVERY, RESERVED, STORAGE_SPACES
 
 Findings = Iterator[Found]
 
@@ -182,12 +182,12 @@ def _one_match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bo
 
 
 _FOREIGN = {
-    ESP_TYPE: "an ESP",
-    MSR_TYPE: "of Microsoft, reserved",
-    BASIC_DATA_TYPE: "of Windows' data",
-    RECOVERY_TYPE: "of Windows' recovery",
-    SPACES_TYPE: "of Storage Spaces",
-    **dict.fromkeys(LDM_TYPES, "of a dynamic disk"),
+    EFI: "an ESP",
+    RESERVED: "of Microsoft, reserved",
+    BASIC_DATA: "of Windows' data",
+    RECOVERY: "of Windows' recovery",
+    STORAGE_SPACES: "of Storage Spaces",
+    **dict.fromkeys(DYNAMIC, "of a dynamic disk"),
 }
 _FLAGS = {"boot": "an ESP", "msftres": "of Microsoft, reserved"}
 

@@ -15,19 +15,8 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
-from winhost.resources.windows.disks import (
-    BASIC_DATA,
-    DYNAMIC,
-    EFI,
-    LINUX,
-    RECOVERY,
-    RESERVED,
-    STORAGE_SPACES,
-)
 
 SCHEMA = "winhost.disk-manifest/1"
-ESP_TYPE, MSR_TYPE, BASIC_DATA_TYPE, RECOVERY_TYPE, LINUX_TYPE = EFI, RESERVED, BASIC_DATA, RECOVERY, LINUX
-LDM_TYPES, SPACES_TYPE = DYNAMIC, STORAGE_SPACES
 
 # What vendors leave in SMBIOS where an identity should be; SMBIOS itself reserves the first two.
 _NOBODYS_UUIDS = {
@@ -42,7 +31,7 @@ _RUN = re.compile(r"[0-9a-f]{8}")
 
 
 class PartitionRole(StrEnum):
-    """The part that a partition has in the install, which uses ESP and TARGET, and only lists and keeps all others."""
+    """The role of a partition. The installer uses ESP and TARGET; it only lists and keeps all others."""
 
     ESP = "esp"
     MSR = "msr"
@@ -174,5 +163,5 @@ def _check_layout(disk: DiskManifest) -> None:
 
 
 def read_manifest(path: Path) -> DiskManifest:
-    """Raises UsageError (FileFaults, OtherVersion)."""
+    """Read a disk manifest. Raises UsageError (FileFaults, OtherVersion)."""
     return load_json(path, DiskManifest, partial(refuse_other_version, str(path)))

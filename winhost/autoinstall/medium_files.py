@@ -1,7 +1,7 @@
 """Installation media with our settings: what winhost adds to Canonical's image, by xorriso or on a FAT32 partition.
 
-The loader, shim and GRUB stay Canonical's, as their signatures are what Secure Boot takes; only the menu, which is not
-signed, becomes ours.
+Secure Boot accepts Canonical's signatures, so its loader, shim and GRUB stay. Only the menu, which is not signed,
+becomes ours.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ def script(name: str) -> str:
 def with_settings(
     document: Mapping[str, Any], order: Mapping[str, Any], address: str | None = None
 ) -> dict[str, bytes]:
-    """The files to add for settings that lie on the medium. Secret, for autoinstall.yaml."""
+    """The files to add for settings that lie on the medium. autoinstall.yaml is secret."""
     return {
         "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
@@ -66,14 +66,13 @@ def with_settings(
 
 
 def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The files to add for settings that the controller hands out; only a token for one answer is secret."""
+    """The files to add if the controller hands out the settings. Only the token, for one answer, is secret."""
     return {**before_settings(address, esp), FETCH: fetch.encode("ascii")}
 
 
 def before_settings(address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The files to add before the controller has settings: constants, which install nothing.
-
-    esp: of the Windows that starts next where no settings come.
+    """The files to add before the controller has settings: constants, which install nothing. esp: that of the Windows
+    that starts next if no settings come.
     """
     early = [FETCHING, *guard_commands(FETCHED)]
     # Nothing is installed by this file: without the one that is fetched, it names no disk of any machine.

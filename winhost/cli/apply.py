@@ -88,9 +88,8 @@ def apply(
     max_age: int | None,
     options: RunOptions,
 ) -> int:
-    plans = tuple(files_of(plans, Plan))
-    checked = [read_plan(path) for path in plans]
-    read = [one.plan for one in checked]
+    plans_with_files = [(file, read_plan(file)) for file in files_of(plans, Plan)]
+    read = [checked.plan for _, checked in plans_with_files]
     for host, count in Counter(plan.host for plan in read).items():
         if count > 1:
             raise UsageError(
@@ -99,13 +98,12 @@ def apply(
                 hint="Apply one of them; when it has finished, the next: winhost apply PLAN",
                 host=host,
             )
-    refuse_shared((one.host, one.request.playbook.parsed_settings) for one in checked)
+    refuse_shared((checked.host, checked.request.playbook.parsed_settings) for _, checked in plans_with_files)
     hosts = {plan.host: hosts_named([plan.host], options.fleet_file)[0] for plan in read}
     for plan in read:
         check_reach(hosts[plan.host], plan)
         check_key(plan)
         _say_age(plan, max_age)
-    plans_with_files = list(zip(plans, checked, strict=True))
     if only_check:
         with stopping(len(read)) as stop:
             contexts = [
@@ -115,7 +113,7 @@ def apply(
             found = each(contexts, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
             shown = [(one.item[0].host, one.error or Checked.of(one.item[0].plan, one.given)) for one in found]
             return show_results("check", "json" if options.as_jsonl else options.output.shape, shown, _show_checked)
-    given = {plan.host: _asked(plan, file, options) for file, plan in zip(plans, read, strict=True)}
+    given = {checked.host: _asked(checked.plan, file, options) for file, checked in plans_with_files}
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", options.yes)
     with under_way(len(read), options.as_jsonl) as (stop, watch):
 
@@ -125,10 +123,19 @@ def apply(
                 return run(plan, given[plan.host], run_context(hosts[plan.host], options, stop, watch, file))
 
         results = each(plans_with_files, go, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
-    ends: list[tuple[str, Outcome | WinhostError]] = [
-        (r.item[1].host, _not_begun(r.item[1].host, r.because[1].host) if r.because else r.error or r.given)
-        for r in results
-    ]
+    ends: list[tuple[str, Outcome | WinhostError]] = []
+    for result in results:
+        host, end = result.item[1].host, result.error
+        if result.because:
+            failed = result.because[1].host
+            end = WinhostError(
+                "NotBegun",
+                what=f"{host}: not started, because {failed} failed",
+                meaning="Nothing was changed there: --stop-on-failure starts no further host after that.",
+                hint=f"Apply its plan again once {failed} is repaired.",
+                host=host,
+            )
+        ends.append((host, end or result.given))
     code = show_ends(ends, options)
     return int(Exit.FAILURE) if code == Exit.USAGE and any(_changed(end) for _, end in ends) else code
 
@@ -138,16 +145,6 @@ def _changed(end: Outcome | WinhostError) -> bool:
     if isinstance(end, WinhostError):
         return isinstance(end, EndOfRun) and end.run is not None and end.exit_code != Exit.USAGE
     return end.changed > 0
-
-
-def _not_begun(host: str, failed: str) -> WinhostError:
-    return WinhostError(
-        "NotBegun",
-        what=f"{host}: not started, because {failed} failed",
-        meaning="Nothing was changed there: --stop-on-failure starts no further host after that.",
-        hint=f"Apply its plan again once {failed} is repaired.",
-        host=host,
-    )
 
 
 def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
@@ -296,7 +293,7 @@ def rollback(run_name: str, options: RunOptions) -> int:
     code = show_ends([(outcome.host, outcome)], options)
     if code or options.yes or options.document or not sys.stdin.isatty():
         return code
-    others = replace(options, accepted=())  # those for this run are not for another one
+    others = replace(options, accepted=())  # an approval for this run does not count for another
     store = Store()
     codes = (
         rollback(other, others)

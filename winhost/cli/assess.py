@@ -111,7 +111,7 @@ def _show_next(
         details = () if by_name else ("--details",)
         show_next(("assess", *named, *_asked_words(asked, workload_file), *details), hosts.fleet_file)
     elif (by_name or not many) and (command := after_assess(found, asked, named, by_name)):
-        # In a VM that winhost did not make it serves nothing: such a plan gives it the GPUs alone.
+        # A VM that winhost did not make gets the GPUs and serves nothing.
         serves = command[0] == "plan" and ("dda" not in command or "--new-vm" in command)
         served = ("--workload", str(workload_file)) if serves and workload_file else ()
         show_next((*command, *served), None if command[0] == "explain" else hosts.fleet_file)

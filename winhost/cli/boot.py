@@ -68,7 +68,7 @@ def _switch(here: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -
 def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: float, watch: Watch) -> Switched:
     switched, before = done
     same, awaited = connector_for(here), connector_for(other)
-    # Under one name it is told by which of them answers, under two by who does.
+    # With one name for both, the system that answers tells; with two, it tells that the other host answers.
     systems = (switched.to,) if other is here else (LINUX, WINDOWS)
     with watch.at(switched.host, f"waiting for {switched.to}"):
         up = switching.came_up(

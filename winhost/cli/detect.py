@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -25,7 +27,16 @@ from winhost.engine.two_systems import RememberedWindows, runs_linux
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts, Instance
-from winhost.model.measured import Measurement, ProbeAnswer
+from winhost.model.measured import (
+    AllReduce,
+    CopyRates,
+    ManagedMemory,
+    Measurement,
+    PeerLink,
+    ProbeAnswer,
+    SuspendedProcess,
+    VideoCodec,
+)
 from winhost.model.units import about, mib, size
 from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact, format_gap
@@ -49,10 +60,10 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
     seen = list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
-        for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or written(output.path, read, force)
-            seen.extend([] if error else [read.host])
-            yield read.host, error or Detected(read.host, read.known)
+        for read in _kept(lambda watch: read_hosts(hosts, fleet_file, at_once, watch), output.path, force):
+            if not read.error:
+                seen.append(read.host)
+            yield read.host, read.error or Detected(read.host, read.known)
 
     def show(found: Detected) -> None:
         show_facts(found.facts, output.path, output.wide)
@@ -72,18 +83,21 @@ def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | No
         raise one_file(path)
 
 
-def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Write a host's facts into a folder, or over a facts file. Returns an error instead of raising it."""
-    if folder is None:
-        return None
-    try:
-        with os_errors():
-            if not folder.is_file():
-                folder.mkdir(parents=True, exist_ok=True)
-            write_file(facts_path(folder, read.host), write_document(read.facts), "facts", force)
-    except WinhostError as error:
-        return error
-    return None
+def _kept(reads: Callable[[Watch], Iterator[Snapshot]], path: Path | None, force: bool) -> Iterator[Snapshot]:
+    """Yield readings after writing their facts into a folder, or over a facts file. What prevents that is the error of
+    the reading.
+    """
+    for read in watched(reads):
+        error = read.error
+        if path is not None and error is None:
+            try:
+                with os_errors():
+                    if not path.is_file():
+                        path.mkdir(parents=True, exist_ok=True)
+                    write_file(facts_path(path, read.host), write_document(read.facts), "facts", force)
+            except WinhostError as refused:
+                error = refused
+        yield replace(read, error=error)
 
 
 @dataclass(frozen=True)
@@ -108,14 +122,13 @@ def probe(
         raise click.UsageError("--also container and --image go together: name the image to start")
     _check_path(output.path, hosts, fleet_file)
 
-    def snapshots(watch: Watch) -> Iterator[Snapshot]:
+    def reads(watch: Watch) -> Iterator[Snapshot]:
         each = partial(probe_live, also=also, image=image, watch=watch)
         return ask_hosts(hosts, fleet_file, at_once, watch, each)
 
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:
-        for read in watched(snapshots):
-            error = read.error or written(output.path, read, force)
-            yield read.host, error or Probed(read.host, read.known.measured[-1], read.known)
+        for read in _kept(reads, output.path, force):
+            yield read.host, read.error or Probed(read.host, read.known.measured[-1], read.known)
 
     return show_results(
         "probe", output.shape, results(), lambda found: show_measured(found.host, found.measured, output.path)
@@ -143,7 +156,11 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for each in found.outcomes:
-        text = each.why or (_FOUND[each.part](found) if each.part in _FOUND else "")
+        text = each.why or ""
+        if not text and each.part in _FOUND:
+            field, show = _FOUND[each.part]
+            value = getattr(found, field) if field else found
+            text = "" if value is None else show(value)
         rows.append((each.part, each.outcome, f"{each.seconds:.1f}", text))
     return rows
 
@@ -153,17 +170,17 @@ def _driver(found: ProbeAnswer) -> str:
     return f"CUDA {found.cuda or 'unknown'}; {gpus}"
 
 
-def _copies(found: ProbeAnswer) -> str:
+def _copies(copies: Sequence[CopyRates]) -> str:
     return "; ".join(
         f"GPU {each.gpu}: {_rate(each.pinned_up)} up and {_rate(each.pinned_down)} down pinned, "
         f"{_rate(each.pageable_up)} and {_rate(each.pageable_down)} pageable"
-        for each in found.copies
+        for each in copies
     )
 
 
-def _peers(found: ProbeAnswer) -> str:
+def _peers(peers: Sequence[PeerLink]) -> str:
     links = []
-    for each in found.peers:
+    for each in peers:
         link = f"{each.source} to {each.target}: "
         if not each.access:
             link += "no access"
@@ -182,58 +199,42 @@ def _works(works: bool | None) -> str:
     return {True: "works", False: "what was shared is wrong", None: ""}[works]
 
 
-def _managed(found: ProbeAnswer) -> str:
-    managed = found.managed
-    if managed is None:
-        return ""
+def _managed(managed: ManagedMemory) -> str:
     uses = {True: "used by GPU and processor at once", False: "wrong when used at once", None: "not tried at once"}
     at_once = uses[managed.concurrent] if managed.offered else "the driver offers no use by GPU and processor at once"
     return f"{_works(managed.works)}; {at_once}"
 
 
-def _video(found: ProbeAnswer) -> str:
-    video = found.video
-    if video is None:
-        return ""
+def _video(video: VideoCodec) -> str:
     decodes = {True: "H.264 is decoded", False: "H.264 is not decoded as it was encoded", None: "nothing was decoded"}
     encodes = {True: ", and encoded", False: ", and not encoded", None: ""}[video.encodes]
     return f"{decodes[video.decodes]}{encodes}" + (f"; {video.why}" if video.why else "")
 
 
-def _pinned(found: ProbeAnswer) -> str:
-    if found.pinned is None:
-        return ""
-    return f"{size(found.pinned.bytes)} pinned" + (f", then {found.pinned.ended}" if found.pinned.ended else "")
-
-
-def _checkpoint(found: ProbeAnswer) -> str:
-    done = found.checkpoint
-    if done is None:
-        return ""
+def _checkpoint(done: SuspendedProcess) -> str:
     data = "intact" if done.intact else "not intact"
     return f"{size(done.bytes)} suspended in {done.suspended} s, resumed in {done.resumed} s, {data}"
 
 
-def _nccl(found: ProbeAnswer) -> str:
-    if found.nccl is None:
-        return ""
-    rates = ", ".join(f"{size(each.bytes)} in {each.microseconds:.0f} µs" for each in found.nccl.rates)
-    return f"{', '.join(found.nccl.transports) or 'no transport named'}: {rates}"
+def _nccl(nccl: AllReduce) -> str:
+    rates = ", ".join(f"{size(each.bytes)} in {each.microseconds:.0f} µs" for each in nccl.rates)
+    return f"{', '.join(nccl.transports) or 'no transport named'}: {rates}"
 
 
-_FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
-    "driver": _driver,
-    "shm": lambda found: f"{size(found.shm.free)} of {size(found.shm.total)} free" if found.shm else "",
-    "copies": _copies,
-    "peers": _peers,
-    "ipc-legacy": lambda found: _works(found.ipc_legacy),
-    "ipc-fd": lambda found: _works(found.ipc_fd),
-    "managed": _managed,
-    "video": _video,
-    "pin-limit": _pinned,
-    "checkpoint": _checkpoint,
-    "nccl": _nccl,
-    "container": lambda found: f"{found.container.image} by {found.container.runtime}" if found.container else "",
+# Each part with the field of the answer that has its result (none: several have), and how that is shown.
+_FOUND: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "driver": ("", _driver),
+    "shm": ("shm", lambda shm: f"{size(shm.free)} of {size(shm.total)} free"),
+    "copies": ("copies", _copies),
+    "peers": ("peers", _peers),
+    "ipc-legacy": ("ipc_legacy", _works),
+    "ipc-fd": ("ipc_fd", _works),
+    "managed": ("managed", _managed),
+    "video": ("video", _video),
+    "pin-limit": ("pinned", lambda it: f"{size(it.bytes)} pinned" + (f", then {it.ended}" if it.ended else "")),
+    "checkpoint": ("checkpoint", _checkpoint),
+    "nccl": ("nccl", _nccl),
+    "container": ("container", lambda inside: f"{inside.image} by {inside.runtime}"),
 }
 
 

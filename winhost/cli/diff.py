@@ -41,13 +41,29 @@ def _counted(compared: Diff, everything: bool) -> bool:
 
 
 def _show_diff(compared: Diff, everything: bool, wide: bool, many: bool) -> None:
-    """Show the differences. Of many hosts, one without differences takes a line."""
+    """Show a table of differences, then what each path lost and gained. Of many hosts, one without differences takes a
+    line. wide: with whole texts.
+    """
+    host = compared.after.host
     if many and not _counted(compared, everything) and not compared.two_machines:
-        say(f"{compared.after.host}: nothing changed.")
+        say(f"{host}: nothing changed.")
         return
     for sign, reading in zip("-+", (compared.before, compared.after), strict=True):
         say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)
-    show_comparison(compared, everything, wide, compared.after.host if many else "")
+    if compared.two_machines:
+        ids = " and ".join(visible(str(each)) for each in compared.machines)
+        what = "these are two machines, not two snapshots of one: their ids are"
+        say(f"warning: {f'{host}: ' if many else ''}{what} {ids}", err=True, fg="yellow")
+    differences = compared.differences if everything else compared.lasting
+    rows = (_row(each, format_full_value if wide else _value) for each in differences)
+    table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")
+    for change in compared.verdicts:
+        _show_change(change)
+    if not compared.verdicts:
+        say("No verdict changed.")
+    before, after = compared.recommended
+    if before != after:
+        say(f"Recommended: {before or 'no path'} → {after or 'no path'}.")
 
 
 def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]:
@@ -94,30 +110,6 @@ def _pair(
         meaning="There is nothing to compare it with, which counts as a difference.",
         host=host,
     )
-
-
-def show_comparison(compared: Diff, everything: bool, wide: bool = False, host: str = "") -> None:
-    """Show a table of differences, then what each path lost and gained; before that, a warning if it is not one
-    machine. wide: with whole texts; host: the name, if there are several.
-    """
-    if compared.two_machines:
-        ids = " and ".join(visible(str(each)) for each in compared.machines)
-        whose = f"{host}: " if host else ""
-        say(
-            f"warning: {whose}these are two machines, not two snapshots of one: their ids are {ids}",
-            err=True,
-            fg="yellow",
-        )
-    differences = compared.differences if everything else compared.lasting
-    rows = (_row(each, format_full_value if wide else _value) for each in differences)
-    table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")
-    for change in compared.verdicts:
-        _show_change(change)
-    if not compared.verdicts:
-        say("No verdict changed.")
-    before, after = compared.recommended
-    if before != after:
-        say(f"Recommended: {before or 'no path'} → {after or 'no path'}.")
 
 
 def _row(difference: Difference, format_: Callable[[Json], str]) -> tuple[str, str, str, str]:

@@ -23,10 +23,8 @@ from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError
 from winhost.model.fleet import AnyHost
 from winhost.model.plan import in_order
-from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.vms import VmDisk
@@ -43,8 +41,11 @@ def down(word: str | None, options: RunOptions) -> int:
         store.refuse_held(host.name)
         runs = [each for each in standing_runs(store, host.name) if each.ours]
         forget_unused(store, host.name)
+        if not runs and options.document:
+            return show_ends((), options)
         if not runs:
-            return _nothing(host, options)
+            say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
+            return 0
         check_rights(host)
         with typed_again(host):
             return show_ends(_undone(runs, options, word), options, brief=True)
@@ -73,13 +74,6 @@ def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
     raise several_hosts(f"what winhost made to serve stands on {len(made)} hosts", made)
 
 
-def _nothing(host: AnyHost, options: RunOptions) -> int:
-    if options.document:
-        return show_ends((), options)
-    say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
-    return 0
-
-
 class _Down:
     """Shows what undoing a run does, and asks for its consents."""
 
@@ -94,7 +88,10 @@ class _Down:
         needed = _needed(record, steps)
         lacking = tuple(risk for risk in needed if risk not in given)
         if not sys.stdin.isatty():
-            raise self._not_asked(record.host, needed)
+            accept = ("--accept", ",".join(needed)) if needed else ()
+            fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
+            words = ("winhost", "down", *((self._word,) if self._word else ()), *fleet, "--yes", *accept)
+            raise not_asked(f"To do it without questions: {command_line(words)}", host=record.host)
         if "data" in lacking:
             asking = asking_for_steps(record.host, [step for step in steps if "data" in step.risks], run=record.run)
             given = consents(asking, given, True)
@@ -104,12 +101,6 @@ class _Down:
             keep = f"Export the distro to {EXPORTS} first? Without that its data are deleted"
             given = given if click.confirm(keep, True, err=True) else (*given, "data")
         return (*given, *(risk for risk in lacking if risk not in given))
-
-    def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
-        accept = ("--accept", ",".join(needed)) if needed else ()
-        fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
-        words = ("winhost", "down", *((self._word,) if self._word else ()), *fleet, "--yes", *accept)
-        return not_asked(f"To do it without questions: {command_line(words)}", host=host)
 
     def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook, host: HostFacts) -> None:
         say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)
@@ -147,7 +138,9 @@ def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:
 
 def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Iterator[str]:
     """Name what is deleted with all its content, and its size."""
-    held = _models(record)
+    desired = (each for stage in record.stages for each in stage.desired if each.resource == "ModelFiles")
+    lines = {str(line) for each in desired for line in each.desired.get("files") or ()}
+    held = sum(int(line.split(" ")[1]) for line in lines)
     inside = f", with {gb(held)} of models that winhost downloaded" if held else ""
     for step in steps:
         gone = any(step.desired.get(name) is False for name in ("installed", "made"))
@@ -174,14 +167,3 @@ def _size(host: HostFacts, of: type[WslDistro] | type[VmDisk], step: Step) -> st
         size = None
     # A host says 0 of a file that it does not see, and no disk is that small.
     return f"{what} has {gb(size)}" if size else f"the size of {what} is not known"
-
-
-def _models(record: RunState) -> Bytes:
-    files = {
-        line: int(line.split(" ")[1])
-        for stage in record.stages
-        for desired in stage.desired
-        if desired.resource == "ModelFiles"
-        for line in map(str, desired.desired.get("files") or ())
-    }
-    return sum(files.values())

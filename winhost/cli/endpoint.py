@@ -25,7 +25,7 @@ from winhost.cli.first_completion import (
 )
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say
-from winhost.cli.served_hosts import ServingRun, Targets, is_this_linux, paste_lines
+from winhost.cli.served_hosts import Targets, is_this_linux, paste_lines
 from winhost.cli.serving_target import no_linux, parse_deployed
 from winhost.cli.watch import watching
 from winhost.connect.ssh import SshWire
@@ -111,7 +111,11 @@ class Endpoint:
 def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
     """Connect as far as it takes to say where the endpoint is. Raises WinhostError."""
     run, host = targets.serving.get(name), targets.host(name)
-    direct = _direct(run) if run else None
+    direct: LanEndpoint | None = None
+    if run and run.address is not None:
+        allowed = allowed_networks(run.record, run.deployed.gateway.port)
+        if allowed or is_this_linux(run.host):
+            direct = LanEndpoint(run.address, run.deployed.gateway, allowed)
     why = direct.not_from_here if direct and not is_this_linux(host) else None
     if run and direct and why is None:
         yield Endpoint(name, run.deployed, run.url, run.key, lambda within: _at(name, direct, within))
@@ -133,14 +137,6 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
             deployed = run.deployed if run else parse_deployed(name, ServingSession(tunnel.wire).deployed())
         connected = partial(connection_through_ssh, tunnel.connect, deployed.gateway)
         yield Endpoint(name, deployed, None, run.key if run else None, connected, why, tunnel)
-
-
-def _direct(run: ServingRun) -> LanEndpoint | None:
-    gateway, address = run.deployed.gateway, run.address
-    if address is None:
-        return None
-    allowed = allowed_networks(run.record, gateway.port)
-    return LanEndpoint(address, gateway, allowed) if allowed or is_this_linux(run.host) else None
 
 
 def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnection:
@@ -231,15 +227,11 @@ class Forwarding:
                 with socket_through_ssh(self._tunnel.connect, self._gateway) as there:
                     _pump(client, there)
             except WinhostError as error:
-                self._note(error)
+                if error.what != self._said:  # said once: a gateway that does not listen now may do so later
+                    self._said = error.what
+                    say(f"{error.what}. {error.hint or ''}", err=True)
             except OSError:
                 pass  # one of the two has gone
-
-    def _note(self, error: WinhostError) -> None:
-        """Print an error once: a gateway that does not listen now may do so later."""
-        if error.what != self._said:
-            self._said = error.what
-            say(f"{error.what}. {error.hint or ''}", err=True)
 
 
 def _pump(client: socket.socket, there: socket.socket) -> None:

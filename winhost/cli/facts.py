@@ -1,6 +1,5 @@
 """winhost facts: facts files from the output of a machine's own tools."""
 
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ import click
 
 from winhost.cli.detect import Detected, show_facts
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import STDIN, invite_paste
+from winhost.cli.named_files import STDIN, read_input
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_next, write_file
 from winhost.imports.again import joined, refuse_others
@@ -19,7 +18,7 @@ from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.files import TooLarge, read_within
+from winhost.model.files import TooLarge
 from winhost.model.fleet import host_name
 from winhost.resources.factsfile import read_facts
 
@@ -99,11 +98,8 @@ def _warn(text: str) -> None:
 
 
 def _bytes(path: Path) -> bytes:
-    if str(path) == STDIN:
-        invite_paste()
-        return sys.stdin.buffer.read(LARGEST)
     try:
-        return read_within(path, LARGEST)
+        return read_input(path, LARGEST)
     except TooLarge as large:
         why, check = str(large), ""
     except OSError as error:

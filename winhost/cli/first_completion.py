@@ -72,19 +72,6 @@ class LanEndpoint:
         return connection
 
 
-def lan_endpoint(
-    record: RunState, gateway: DeployedGateway, session: HostSession, host: str | None
-) -> LanEndpoint | None:
-    """Return None if only its own machine reaches the endpoint, or its address is not known. host: the address of the
-    plan's host. Raises WinhostError.
-    """
-    if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
-        return None
-    allowed = allowed_networks(record, gateway.port)
-    reached = reached_address(record, gateway, host, session.way)
-    return LanEndpoint(reached, gateway, allowed) if reached and allowed else None
-
-
 def allowed_networks(record: RunState, port: int) -> tuple[str, ...]:
     """The networks that the plan lets in to this port."""
     return _allowed(record, "PortForward", port) or _allowed(record, "FirewallPort", port)
@@ -124,7 +111,7 @@ def reached_address(
     record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
 ) -> str | None:
     """The address at which this computer reaches an endpoint that listens beyond its own machine; None behind a jump
-    host. host: as in `lan_endpoint`; way: the SSH connection to the Linux that serves.
+    host. host: the address of the plan's host; way: the SSH connection to the Linux that serves.
     """
     mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
     if mirrored or _allowed(record, "PortForward", gateway.port):
@@ -226,9 +213,14 @@ class _Asking:
 
     def at_its_address(self, reached: str | None) -> Iterator[Check]:
         """Ask the first model at its address as other machines do, if this computer may."""
-        endpoint = lan_endpoint(self.record, self.deployed.gateway, self.session, reached)
-        if endpoint is None:
+        gateway = self.deployed.gateway
+        if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
+            return  # its own machine alone reaches it
+        allowed = allowed_networks(self.record, gateway.port)
+        address = reached_address(self.record, gateway, reached, self.session.way)
+        if not address or not allowed:
             return
+        endpoint = LanEndpoint(address, gateway, allowed)
         model = self.deployed.engines[0].model
         title = f"A completion of {model}, at {endpoint.url}"
         self._say("at", title)

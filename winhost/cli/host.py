@@ -81,7 +81,7 @@ def test(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: 
         "host-test",
         output.shape,
         checked,
-        lambda found: show_check(found.told),
-        document=lambda found: found.told,
-        code=lambda found: int(found.error.exit_code if found.error else not found.told.ready),
+        lambda found: show_check(found.checked),
+        document=lambda found: found.checked,
+        code=lambda found: int(found.error.exit_code if found.error else not found.checked.ready),
     )

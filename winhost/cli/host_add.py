@@ -118,7 +118,7 @@ def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost,
         tested = check_host(host, new=True)
         if number + 1 == len(ways) or not _goes_elsewhere(tested, new.port is None):
             break
-        why = next(each.found for each in tested.told.steps if each.works is False)
+        why = next(each.found for each in tested.checked.steps if each.works is False)
         say(f"{why}; trying port {ways[number + 1][0]} without TLS, where the logon seals the messages", err=True)
     _refuse_unready(tested)
     written: dict[str, Any] = {"user": user}
@@ -133,7 +133,7 @@ def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost,
 
 def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
     """Tell whether the next way may work. Nothing was sent on this one."""
-    failed = next((each.step for each in tested.told.steps if each.works is False), None)
+    failed = next((each.step for each in tested.checked.steps if each.works is False), None)
     if failed == PORT:
         return other_port
     speaks_none = isinstance(tested.error, Unreachable) and tested.error.failure in (Failure.NO_TLS, Failure.CUT)
@@ -141,18 +141,18 @@ def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
 
 
 def _refuse_unready(tested: HostCheck) -> None:
-    show_check(tested.told)
+    show_check(tested.checked)
     if tested.error:
-        tested.error.what = f"{tested.told.host} was not added: {tested.error.what}"
+        tested.error.what = f"{tested.checked.host} was not added: {tested.error.what}"
         tested.error.meaning = tested.error.hint = None  # they stand with the step that failed
         raise tested.error
-    if not tested.told.ready:
-        lacking = next(each for each in tested.told.steps if each.works is False)
+    if not tested.checked.ready:
+        lacking = next(each for each in tested.checked.steps if each.works is False)
         raise WinhostError(
             "HostNotReady",
-            what=f"{tested.told.host} was not added: {lacking.found}",
+            what=f"{tested.checked.host} was not added: {lacking.found}",
             hint=lacking.do,
-            host=tested.told.host,
+            host=tested.checked.host,
         )
 
 

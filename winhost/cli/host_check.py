@@ -47,7 +47,7 @@ class CheckedHost:
 class HostCheck:
     """A test of a host. error: the error that ended it, if one did."""
 
-    told: CheckedHost
+    checked: CheckedHost
     error: WinhostError | None
 
 

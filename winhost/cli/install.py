@@ -69,7 +69,7 @@ from winhost.model.files import TooLarge, read_within, write_whole
 from winhost.model.fleet import LinuxHost
 from winhost.model.reason import Severity, Verdict
 from winhost.model.units import KiB, size
-from winhost.paths.public_key import public_key
+from winhost.paths.setting_values import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts, of_other_system
 

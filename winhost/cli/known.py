@@ -14,7 +14,7 @@ from winhost.knowledge.versions import table as table_of_versions
 from winhost.model.errors import Exit, UsageError, did_you_mean, visible
 from winhost.model.reason import Kind
 
-# How evidence names what it holds for, where that is not the name in the table.
+# Patterns for subjects that evidence calls by other names than the table.
 _WORDS = {
     "driver": r"drivers?\b|R[0-9]{3}\b",
     "wslconfig": r"WSL\b",

@@ -38,10 +38,10 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     for host in hosts:
         folder = host not in example_hosts() and Path(host).is_dir()
         files += files_of([Path(host)], Facts) if folder else [find(host)]
-    # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
+    # A service manager sends SIGTERM; the temporary folder is removed then as well.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
-    with made as place, Lab(files, Path(place), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
+    with made as state, Lab(files, Path(state), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.own_linuxes))
         # The path is absolute, because the other terminal may be in another folder.

@@ -6,7 +6,6 @@ Each command reads its file and calls its linter; one printer shows all findings
 import re
 import shlex
 import stat
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.commands.lint import RecipeOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import STDIN, facts_named, invite_paste, is_there
+from winhost.cli.named_files import STDIN, facts_named, is_there, read_input
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
@@ -279,14 +278,10 @@ def _evidence(findings: Sequence[FileFinding]) -> tuple[Evidence, ...]:
 
 def _given_file(file: Path, most: Bytes) -> Given:
     """Read a file, or standard input. Raises UsageError (FileFaults)."""
-    if str(file) == STDIN:
-        invite_paste()
-        given = Given(STDIN, None, sys.stdin.buffer.read(most))
-    else:
-        try:
-            given = Given(str(file), file, read_within(file, most))
-        except TooLarge as large:
-            raise file_faults([Fault(str(file), None, None, "", str(large))]) from None
+    try:
+        given = Given(str(file), None if str(file) == STDIN else file, read_input(file, most))
+    except TooLarge as large:
+        raise file_faults([Fault(str(file), None, None, "", str(large))]) from None
     if is_binary(given.data):
         raise file_faults([Fault(given.name, None, None, "", "this is a binary file, and no text")])
     return given

@@ -3,8 +3,10 @@ drafted from the files of one.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,14 +20,13 @@ from winhost.cli.output import say, show_next, write_file
 from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
-from winhost.cli.watch import watching
+from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
 from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
-from winhost.hub.hub_repository import HubRepository
-from winhost.hub.model_folder import ModelFolder
-from winhost.hub.refreshed import Refreshed, refreshed
+from winhost.hub.refreshed import refreshed
+from winhost.hub.repositories import HubRepository, ModelFolder
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
@@ -225,39 +226,32 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
     reference = secret_reference(token, "'--token'")
     secret = reference.resolve() if reference else None
     file, today = refreshed_file(), f"{datetime.now(UTC):%Y-%m-%d}"
+    earlier = None
+    with suppress(Exception):  # a file that is missing or no YAML will be written anew
+        earlier = load_catalogue(file)
+    if not isinstance(earlier, dict) or earlier.get("schema") != SCHEMA:
+        earlier = None
     with watching() as watch, watch.at("the catalogue", "asking the hub"):
         document, outcomes = refreshed(
             hub.rstrip("/"),
             secret,
             today,
-            _earlier(file),
+            earlier,
             lambda model: watch(ProgressEvent("the catalogue", "preparing", model)),
         )
     with os_errors():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(file, [yaml.safe_dump(document, sort_keys=False, width=120)])
     show_results("models-refreshed", output.shape, ((each.model, each) for each in outcomes), lambda _: None)
-    if output.shape == "table":
-        _show_refreshed(outcomes, file)
-    return 0
-
-
-def _earlier(file: Path) -> dict[str, object] | None:
-    """Read the result of an earlier refresh. A file that cannot be used will be overwritten."""
-    try:
-        document = load_catalogue(file)
-    except Exception:  # noqa: BLE001 - it is not there, or no YAML
-        return None
-    return document if isinstance(document, dict) and document.get("schema") == SCHEMA else None
-
-
-def _show_refreshed(outcomes: Sequence[Refreshed], file: Path) -> None:
-    changed, kept = [each for each in outcomes if each.changed], [each for each in outcomes if each.kept]
-    if changed:
+    if output.shape != "table":
+        return 0
+    if changed := [each for each in outcomes if each.changed]:
         table(("model", "not as it was"), ((each.model, ", ".join(each.changed)) for each in changed))
-    for each in kept:
-        say(f"Kept as it was: {each.kept}", hang=2)
+    kept = [each.kept for each in outcomes if each.kept]
+    for why in kept:
+        say(f"Kept as it was: {why}", hang=2)
     say(f"{len(outcomes) - len(kept)} of {len(outcomes)} repositories asked; the catalogue is now {file}")
+    return 0
 
 
 @dataclass(frozen=True)
@@ -286,20 +280,19 @@ def init(asked: DraftOptions, force: bool, output: Output) -> int:
     repository = named_repository(model, asked.hub, reference, asked.revision)
     planned = Planned(asked.context, asked.sequences or SEQUENCES, asked.gpus or 1) if asked.context else None
     with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
-        made = draft(
-            repository,
-            reference,
-            lambda done, of: watch(
-                ProgressEvent(model, "preparing", f"headers of its weights: {done} of {of}", percent=100 * done // of)
-            ),
-            planned,
-        )
+        made = draft(repository, reference, partial(tell_headers, watch, model), planned)
     if output.path:
         with os_errors():
             write_file(output.path, made.text, "workload", force)
     file = str(output.path) if output.path else None
     drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
     return show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
+
+
+def tell_headers(watch: Watch, model: str, done: int, of: int) -> None:
+    """Tell how many files of a model's weights are read."""
+    said = f"headers of its weights: {done} of {of}"
+    watch(ProgressEvent(model, "preparing", said, percent=100 * done // of))
 
 
 def named_repository(

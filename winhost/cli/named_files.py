@@ -12,6 +12,8 @@ from winhost.cli.shells import command_line
 from winhost.model.documents import is_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
+from winhost.model.files import read_within
+from winhost.model.units import Bytes
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 
@@ -36,6 +38,14 @@ def invite_paste() -> None:
     """Say how standard input ends if it is a terminal."""
     if sys.stdin.isatty():
         say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+
+
+def read_input(path: Path, most: Bytes) -> bytes:
+    """Read a file, or standard input for `-`. Raises TooLarge, OSError."""
+    if str(path) != STDIN:
+        return read_within(path, most)
+    invite_paste()
+    return sys.stdin.buffer.read(most)
 
 
 def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:

@@ -33,7 +33,10 @@ from winhost.model.fleet import (
 )
 from winhost.model.fleet_path import find_fleet
 
+log = logging.getLogger(__name__)
+
 LOCALHOST = "localhost"
+_USUAL_PORTS = (22, 5985, 5986)
 _UNNAMED = "this-machine"
 
 
@@ -58,15 +61,23 @@ def this_machine() -> AnyHost:
     return LinuxHost(name=name, address=LOCALHOST, user=user, sudo=user != "root", here=True)
 
 
-def local_host(fleet_file: Path | None) -> AnyHost:
-    """Return the host of fleet.yaml that is this machine, else this machine. Raises UsageError: FileFaults."""
+def known_fleet(fleet_file: Path | None) -> Fleet | None:
+    """Return None if there is no fleet file and none was named. Raises UsageError: NoFleet, FileFaults."""
     try:
-        fleet = load_fleet(find_fleet(fleet_file))
+        file = find_fleet(fleet_file)
     except UsageError as error:
-        if fleet_file is not None or error.code != "NoFleet":
-            raise
-        return this_machine()
-    return next((host for host in fleet.hosts if is_local(host)), None) or this_machine()
+        if fleet_file is None and error.code == "NoFleet":
+            return None
+        raise
+    log.debug("the fleet file is %s", file.absolute())
+    return load_fleet(file)
+
+
+def local_host(fleet_file: Path | None) -> AnyHost:
+    """Return the host of fleet.yaml that is this machine, else this machine. Raises as `known_fleet` does."""
+    fleet = known_fleet(fleet_file)
+    hosts = fleet.hosts if fleet else ()
+    return next(filter(is_local, hosts), None) or this_machine()
 
 
 def is_local(host: AnyHost) -> bool:
@@ -112,11 +123,6 @@ def _lacking(host: str, what: str, hint: str) -> UsageError:
     return UsageError("NotAdministrator", what=what, meaning=meaning, hint=hint, host=host)
 
 
-log = logging.getLogger(__name__)
-
-_USUAL_PORTS = (22, 5985, 5986)
-
-
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
     """Return the hosts that words name, and warn of each whose certificate is not checked. This machine's own name
     means this machine, also if fleet.yaml does not have it.
@@ -125,8 +131,11 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
     """
     if not words:
         raise nothing_named(offline=False)
-    told = _told_hosts()
-    fleet = _fleet([word for word in words if word not in told], fleet_file)
+    told, fleet = _told_hosts(), known_fleet(fleet_file)
+    if fleet is None:
+        if not all(word in told or is_own_name(word) for word in words):
+            find_fleet(fleet_file)  # raises NoFleet
+        fleet = Fleet(Path("fleet.yaml"), ())
     chosen: dict[str, AnyHost] = {}
     for word in words:
         if word in told:
@@ -176,18 +185,6 @@ def _told_hosts() -> dict[str, AnyHost]:
     return found
 
 
-def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
-    """Load the fleet file. Without one, return a fleet without hosts if every word means this machine."""
-    try:
-        file = find_fleet(fleet_file)
-    except UsageError as error:
-        if fleet_file is not None or error.code != "NoFleet" or not all(map(is_own_name, words)):
-            raise
-        return Fleet(Path("fleet.yaml"), ())
-    log.debug("the fleet file is %s", file.absolute())
-    return load_fleet(file)
-
-
 def nothing_named(*, offline: bool) -> UsageError:
     """Make the error for a command without hosts. offline: facts files would do as well."""
     hosts = "Name localhost (this machine), hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
@@ -204,7 +201,7 @@ def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
     warned: set[str] = context.meta.setdefault("winhost.unverified", set()) if context else set()
     for host in hosts:
         if not isinstance(host, Host):
-            continue  # what SSH does not know it refuses
+            continue  # SSH refuses an unknown host key by itself
         transport = host.transport
         if transport.tls and transport.verify is False and host.name not in warned:
             warned.add(host.name)

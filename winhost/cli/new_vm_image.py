@@ -2,7 +2,6 @@
 installer's image is pinned by its signed checksum.
 """
 
-from hashlib import file_digest
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from winhost.engine.disk_images import open_image, open_system
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import visible
+from winhost.model.files import sha256_of
 from winhost.paths.new_vm import Pinned, VmImage, is_file
 from winhost.paths.playbook import PathRequest
 
@@ -59,11 +59,8 @@ def _found(asked: VmImage) -> tuple[str, SourceImage]:
             raise click.BadParameter("an image at an address of its own needs --image-sha256", param_hint="--image")
         return asked.name, SourceImage(asked.name, asked.sha256)
     path = Path(asked.name).absolute()
-    if asked.sha256:
-        return asked.name, SourceImage(str(path), asked.sha256)
     try:
-        with path.open("rb") as file:
-            return asked.name, SourceImage(str(path), file_digest(file, "sha256").hexdigest())
+        return asked.name, SourceImage(str(path), asked.sha256 or sha256_of(path))
     except OSError as error:
         why = f"{visible(str(path))} cannot be read: {error.strerror}"
         raise click.BadParameter(why, param_hint="--image") from None

@@ -179,7 +179,9 @@ def fetch(asked: FetchOptions, output: Output) -> int:
     source = the_file(asked.plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
-    _check_folder(folder)
+    if folder.exists() and not (folder.is_dir() and ((folder / _LOCK).exists() or not any(folder.iterdir()))):
+        what = f"{visible(str(folder))} is there already, and was not made by winhost fetch"
+        raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=0):
@@ -192,13 +194,6 @@ def fetch(asked: FetchOptions, output: Output) -> int:
     except OSError as error:
         raise from_os_error(error) from error
     return show_results("fetched", output.shape, [(str(folder), fetched)], _show)
-
-
-def _check_folder(folder: Path) -> None:
-    """Raises UsageError (NotFetched) for a folder with something else in it."""
-    if folder.exists() and not (folder.is_dir() and ((folder / _LOCK).exists() or not any(folder.iterdir()))):
-        what = f"{visible(str(folder))} is there already, and was not made by winhost fetch"
-        raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
 
 
 def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOptions) -> FetchedFolder:
@@ -218,11 +213,18 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
         for _, desired in _wanted_of(checked, "PythonVenv")
         if str(desired.get("source")).startswith(("https://", "http://"))
     ]
-    models += [*_releases(checked)]
+    for _, desired in _wanted_of(checked, "ReleaseFile"):
+        source, _, name = str(desired.get("source")).rpartition("/")
+        if source.startswith(("https://", "http://")):
+            line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
+            models.append(WantedModel(source, None, (line,), folder="releases"))
+    pinned, guest = pinned_image(checked.request), None
+    if pinned is not None and pinned.place.startswith(("https://", "http://")):
+        guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
     with watching() as watch:
         collection = Collection(folder, asked.there, lambda *done: watch(told(checked.host, *done)))
         with watch.at(checked.host, "asking registries and hubs"):
-            collection.collect(images, models, _guest(checked), asked.platform)
+            collection.collect(images, models, guest, asked.platform)
             for name, image in saved.items():
                 collection.keep(name, image, beside)
             packages = tuple(dict.fromkeys(_packages_of(checked)))
@@ -234,14 +236,6 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
     copied.append(_copied(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
     return FetchedFolder(str(folder), asked.there, tuple(copied), packages, tuple(_not_known_yet(checked)))
-
-
-def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
-    for _, desired in _wanted_of(checked, "ReleaseFile"):
-        source, _, name = str(desired.get("source")).rpartition("/")
-        if source.startswith(("https://", "http://")):
-            line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
-            yield WantedModel(source, None, (line,), folder="releases")
 
 
 def _packages(
@@ -257,13 +251,6 @@ def _packages(
             found |= collection.own_source(key["name"], uri, source, wanted, machine)
     left = [each for each in wanted if each not in found]
     return collection.packages(sources_of(str(asked.release), asked.archive), left, machine)
-
-
-def _guest(checked: CheckedPlan) -> RemoteImage | None:
-    pinned = pinned_image(checked.request)
-    if pinned is None or not pinned.place.startswith(("https://", "http://")):
-        return None
-    return RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
 
 
 def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copied]:
@@ -336,11 +323,6 @@ def _packages_of(checked: CheckedPlan) -> Iterator[str]:
         if step.resource == "DebianPackage" and step.desired.get("version"):
             yield f"{step.key['package']}={step.desired['version']}"
         if step.resource == "AptPackages" and step.role == "desired":
-            listed = [*(step.before.get("to_add") or ()), *(step.before.get("to_change") or ())]
-            yield from (_package(str(each)) for each in listed)
-
-
-def _package(line: str) -> str:
-    """`NAME VERSION` or `NAME OLD -> NEW`, as apt names it."""
-    words = line.split()
-    return f"{words[0]}={words[-1]}" if len(words) > 1 else line
+            for line in (*(step.before.get("to_add") or ()), *(step.before.get("to_change") or ())):
+                words = str(line).split()  # NAME VERSION, or NAME OLD -> NEW
+                yield f"{words[0]}={words[-1]}" if len(words) > 1 else str(line)

@@ -192,7 +192,7 @@ def workload(*, required: bool = False) -> Callable[[F], F]:
     )
 
 
-# Its default is named here as well as in winhost.hub, so that --help need not load that.
+# Its default repeats winhost.hub, so that --help need not load that.
 hub = click.option(
     "--hub",
     metavar="URL",
@@ -209,7 +209,7 @@ assume = click.option(
     metavar="FACT=VALUE[,...]",
     help="State facts that could not be read: os=win11-pro,ram=128GiB. What depends on them is marked as stated.",
 )
-# Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
+# Repeats winhost.lab.lab, so that --help need not load the lab.
 engine = click.option(
     "--engine",
     type=click.Choice(("contract", "pwsh")),

@@ -43,14 +43,13 @@ if TYPE_CHECKING:
 
 
 def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, output: Output) -> int:
-    stated_facts = _stated(given.assumed, hosts)
+    assumed = _stated(given.assumed, hosts)
     named_files = (*hosts.words, *map(str, hosts.facts_files))
     host = command_line(named_files) if len(named_files) == 1 else "HOST"  # as it is typed in another command
     settings = read_settings((*given.new_vm.settings, *given.settings))
     asked = AskedPlan(**{**vars(given), "settings": settings, "host": host})
     joining, at_least = _checked(asked)
-    keys = FleetKeys(hosts.fleet_file)
-    named = partial(named_with, asked, joining, keys) if joining else at_least
+    planner = Planner(asked, joining, FleetKeys(hosts.fleet_file), assumed)
     many = several(hosts)
     if many:
         refuse_for_several(asked.of_one_host(joining.options.listen if joining else None))
@@ -62,8 +61,8 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
         check_each_once(hosts)
 
     def planned(watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for read in read_each(hosts, watch, named):
-            yield read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)
+        for read in read_each(hosts, watch, planner.named if joining else at_least):
+            yield read.host, planner.planned(read, watch, into)
 
     results, fleet = watched(planned), hosts.fleet_file
     if many and output.shape in ("table", "wide") and not details:
@@ -116,84 +115,78 @@ def _joining(asked: AskedPlan) -> "PlannedStack | None":
     return None
 
 
-def _asked_of(
-    asked: AskedPlan, facts: HostFacts, keys: FleetKeys, joining: "PlannedStack | None"
-) -> "tuple[PathRequest, Fit | None]":
-    path, best = asked.path, None
-    if path is None:
-        from winhost.engine.choosing import recommended  # loads the rules of all paths
+@dataclass(frozen=True)
+class Planner:
+    """Plans hosts by the same options. joining: the workload to serve, if any; assumed: statements about facts."""
 
-        best = recommended(facts)
-        path = path_of(best.variant)
-    return keys.give(facts.host, asked.request(path), serves=joining is not None), best
+    asked: AskedPlan
+    joining: "PlannedStack | None"
+    keys: FleetKeys
+    assumed: "tuple[Statement, ...]" = ()
 
+    def named(self, facts: Facts) -> frozenset[Id]:
+        """The resources that a plan needs and that a host lists only when they are named."""
+        known = HostFacts(facts)
+        return self._joined(known, self._asked_of(known)[0])[0].playbook.named
 
-def named_with(asked: AskedPlan, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
-    """The resources that a plan needs and that a host lists only when they are named."""
-    known = HostFacts(facts)
-    return _joined(known, _asked_of(asked, known, keys, joining)[0], joining)[0].playbook.named
-
-
-def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
-    named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
-    if not assumed:
-        return HostFacts(read.known, named=named)
-    from winhost.compat.stated import stated  # loads all rules
-
-    return HostFacts(stated(read.known, assumed), named=named)
-
-
-def planned_host(
-    read: Snapshot,
-    asked: AskedPlan,
-    joining: "PlannedStack | None",
-    into: "Into | None",
-    assumed: "tuple[Statement, ...]",
-    keys: FleetKeys,
-    watch: Watch,
-) -> PlannedHost | WinhostError:
-    """The plan of one host, or the error that prevents it."""
-    try:
-        facts = _known(read, assumed)
-        plain, best = _asked_of(asked, facts, keys, joining)
-        request, served = _joined(facts, plain, joining)
-        made = make_plan(facts, request)
-        uncompared = keys.check(made.host, given_keys(request))
-
-        def tell(doing: str, done: Bytes, whole: Bytes) -> None:
-            watch(disk_images.told(made.host, doing, done, whole))
-
-        if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
-            from winhost.cli.new_vm_image import with_image_of  # loads all that finds images
-
-            request = with_image_of(asked.pinned(plain, tell), request)
+    def planned(self, read: Snapshot, watch: Watch, into: "Into | None" = None) -> PlannedHost | WinhostError:
+        """The plan of one host, or the error that prevents it. into: where to write it."""
+        try:
+            facts = self._known(read)
+            plain, best = self._asked_of(facts)
+            request, served = self._joined(facts, plain)
             made = make_plan(facts, request)
-        made = replace(made, notes=(*made.notes, *uncompared, *(served.notes if served else ())))
-        made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
-        if best:
-            from winhost.engine.choosing import check_unasked  # loads the rules of all paths
+            uncompared = self.keys.check(made.host, given_keys(request))
 
-            check_unasked(facts, made, best)
-        uploads.check(made.steps, disk_images.found(Path(), request, tell))
-        file = into.write(made) if into else None
-    except WinhostError as error:
-        return error
-    except MissingFact as missing:
-        return from_missing_fact(missing)
-    return PlannedHost(
-        made.host, made.request.path, made.variant, best.verdict if best else None, str(file) if file else None, made
-    )
+            def tell(doing: str, done: Bytes, whole: Bytes) -> None:
+                watch(disk_images.told(made.host, doing, done, whole))
 
+            if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
+                from winhost.cli.new_vm_image import with_image_of  # loads all that finds images
 
-def _joined(
-    facts: HostFacts, plain: PathRequest, joining: "PlannedStack | None"
-) -> "tuple[PathRequest, Stack | ClusterStack | None]":
-    if joining is None:
-        return plain, None
-    try:
-        return joining.joined(facts, plain)
-    except Refusal as refusal:
-        raise undecided(facts, plain, refusal) from refusal
+                request = with_image_of(self.asked.pinned(plain, tell), request)
+                made = make_plan(facts, request)
+            made = replace(
+                made,
+                notes=(*made.notes, *uncompared, *(served.notes if served else ())),
+                made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            if best:
+                from winhost.engine.choosing import check_unasked  # loads the rules of all paths
+
+                check_unasked(facts, made, best)
+            uploads.check(made.steps, disk_images.found(Path(), request, tell))
+            file = str(into.write(made)) if into else None
+        except WinhostError as error:
+            return error
+        except MissingFact as missing:
+            return from_missing_fact(missing)
+        return PlannedHost(made.host, made.request.path, made.variant, best.verdict if best else None, file, made)
+
+    def _known(self, read: Snapshot) -> HostFacts:
+        named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
+        if not self.assumed:
+            return HostFacts(read.known, named=named)
+        from winhost.compat.stated import stated  # loads all rules
+
+        return HostFacts(stated(read.known, self.assumed), named=named)
+
+    def _asked_of(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
+        path, best = self.asked.path, None
+        if path is None:
+            from winhost.engine.choosing import recommended  # loads the rules of all paths
+
+            best = recommended(facts)
+            path = path_of(best.variant)
+        return self.keys.give(facts.host, self.asked.request(path), serves=self.joining is not None), best
+
+    def _joined(self, facts: HostFacts, plain: PathRequest) -> "tuple[PathRequest, Stack | ClusterStack | None]":
+        if self.joining is None:
+            return plain, None
+        try:
+            return self.joining.joined(facts, plain)
+        except Refusal as refusal:
+            raise undecided(facts, plain, refusal) from refusal
 
 
 @dataclass(frozen=True)

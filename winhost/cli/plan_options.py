@@ -4,7 +4,6 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from functools import cached_property
-from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
+from winhost.model.files import sha256_of
 from winhost.model.fleet import AnyHost, Host, load_fleet
 from winhost.model.fleet_path import find_fleet
 from winhost.model.path import check_path, path_of, variant_name
@@ -24,8 +24,7 @@ from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, value_of
 from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
-from winhost.paths.public_key import refuse_private
-from winhost.paths.setting_values import OwnValue, own_values
+from winhost.paths.setting_values import OwnValue, own_values, refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:
@@ -182,8 +181,7 @@ def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
     if not names or any(each.startswith(given) for each in read):
         return tuple(read)
     try:
-        with Path(names[-1]).open("rb") as file:
-            return (*read, given + file_digest(file, "sha256").hexdigest())
+        return (*read, given + sha256_of(Path(names[-1])))
     except OSError as error:
         why = f"{visible(names[-1])} cannot be read: {error.strerror}"
         raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
@@ -230,7 +228,7 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
-    if not value.strip():  # of a file that is not there, in $(cat …)
+    if not value.strip():  # such as $(cat FILE) of a file that does not exist
         raise click.BadParameter(
             f"{visible(name)} is given nothing; for none say {visible(name)}=null", param_hint="--set"
         )

@@ -139,10 +139,24 @@ class PlannedStack:
         self.parts.check_allowed(facts, faults)
         faults.of(lambda: self.parts.files)
         faults.refuse()
-        wanted = node_request(self.parts, facts, target.request.path, target.network)
+        options, cluster = self.cluster, cluster_request(self.parts, facts, target.request.path)
+        assets = self.parts.once(
+            "k3s",
+            lambda: k3s_release.k3s_release(options.k3s_version, images=options.k3s_images, mirror=options.k3s_mirror),
+        )
+        paths = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
+        wanted = NodeRequest(
+            node=slug(facts.host),
+            release=options.k3s_version,
+            files=tuple(NodeFile(paths[each.name], each.source, each.sha256, each.bytes) for each in assets),
+            cluster=cluster,
+            join=Join(options.join, options.join_token) if options.join and options.join_token else None,
+            wsl=target.network,
+            newer=newer_line("k3s", options.k3s_version),
+        )
         with usage_errors():
             found = cluster_stack(target.facts, wanted)
-        return self._joined(target, found, wanted.cluster.allow)
+        return self._joined(target, found, cluster.allow)
 
     def _joined(self, target: StackTarget, found: AnyStack, allow: Sequence[str]) -> tuple[PathRequest, AnyStack]:
         """Add the entries to the playbook, and a note on networks that nobody named. allow: who reaches the endpoint
@@ -176,7 +190,15 @@ def desktop_watchers(parts: StackParts, target: StackTarget) -> list[dict[str, J
             "availability.yield_to.accounts names people at the desktop of a Windows that shares its GPUs with WSL, "
             f"and path {target.request.path} has none: leave it out there"
         )
-    url = wanted.url or _own_address(parts, mode)
+    url = wanted.url
+    if url is None:  # the gateway's address on Windows's own loopback, if WSL makes it reachable there
+        address, port = parts.listen
+        if mode == "bridged" or parts.options.tls or address not in (*LOOPBACK, *_ANYWHERE):
+            raise click.UsageError(
+                "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
+                f"url: https://NAME:{port}, by the name in its certificate"
+            )
+        url = f"http://127.0.0.1:{port}"
     found: list[dict[str, Json]] = []
     for account in wanted.accounts:
         name, reference = yield_key_of(account, parts.options.yield_key)
@@ -193,17 +215,6 @@ def settings_text(wanted: YieldTo, url: str) -> str:
         unlocked=wanted.unlocked,
         gpu_memory=wanted.gpu_memory,
     )
-
-
-def _own_address(parts: StackParts, mode: str) -> str:
-    """The gateway's address on Windows's own loopback, if WSL makes it reachable there. Raises click's UsageError."""
-    address, port = parts.listen
-    if mode == "bridged" or parts.options.tls or address not in (*LOOPBACK, *_ANYWHERE):
-        raise click.UsageError(
-            "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
-            f"url: https://NAME:{port}, by the name in its certificate"
-        )
-    return f"http://127.0.0.1:{port}"
 
 
 # ---- in a cluster
@@ -287,24 +298,3 @@ def check_node_options(parts: StackParts, faults: Faults) -> None:
         faults.add("--join: the address of an API begins with https://, as https://10.0.0.5:6443")
     faults.of(lambda: secret_reference(options.join_token, "'--join-token'"))
     check_cluster_options(parts, faults)
-
-
-def node_request(parts: StackParts, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
-    """Make the request for a node, asking for releases of k3s, and as `cluster_request` does. wsl: the networking mode
-    of a distro.
-    """
-    options = parts.cluster
-    assets = parts.once(
-        "k3s",
-        lambda: k3s_release.k3s_release(options.k3s_version, images=options.k3s_images, mirror=options.k3s_mirror),
-    )
-    paths = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
-    return NodeRequest(
-        node=slug(facts.host),
-        release=options.k3s_version,
-        files=tuple(NodeFile(paths[each.name], each.source, each.sha256, each.bytes) for each in assets),
-        cluster=cluster_request(parts, facts, path),
-        join=Join(options.join, options.join_token) if options.join and options.join_token else None,
-        wsl=wsl,
-        newer=newer_line("k3s", options.k3s_version),
-    )

@@ -17,7 +17,7 @@ from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated import stated_linux
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HUB
+from winhost.hub.repositories import HUB
 from winhost.model.errors import UsageError, visible
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -190,8 +190,7 @@ def watcher(workload_file: Path, url: str | None, output: Output) -> int:
     url = url or wanted.url or "http://127.0.0.1:8443"
     if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
         raise click.BadParameter("http is for this machine alone, as http://127.0.0.1:8443", param_hint="'--url'")
-    folder = output.path
-    assert folder is not None
+    folder = output.required_path
     texts = {"watch.ps1": watcher_script(), "settings.json": settings_text(wanted, url) + "\n"}
     if there := [name for name in texts if (folder / name).exists()]:
         raise click.BadParameter(f"{there[0]} is there already; name another folder", param_hint="'-o'")

@@ -16,10 +16,10 @@ from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named, is_local
+from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.served_hosts import hosts_by_name, known_fleet, lines_of_served, served_by
+from winhost.cli.served_hosts import hosts_by_name, lines_of_served, served_by
 from winhost.cli.serving_target import remember_versions
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import lasting_streams
@@ -116,20 +116,15 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
     for risk, titles in {**asking.needed, **({} if yes else asking.maybe)}.items():
         if risk in given:
             continue
-        if not click.confirm(_question(asking, risk, titles), err=True):
+        where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
+        when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
+        named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
+        if not click.confirm(visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}"), err=True):
             raise ConsentNeeded(
                 asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.retry_options
             )
         given.append(risk)
     return tuple(given)
-
-
-def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
-    """Write the question for a consent: the host, and the steps that need it."""
-    where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
-    when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
-    named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
-    return visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}")
 
 
 class Stop:
@@ -174,7 +169,7 @@ class Stop:
             self._cuttable = False
 
 
-# What stops a run, and how that is said. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break.
+# Signals that stop a run, each with the reason that is shown. Windows has no SIGHUP; Ctrl-Break sends SIGBREAK.
 _SIGNALS = {
     "SIGINT": "as you asked",
     "SIGTERM": "because it was asked to terminate (SIGTERM)",

@@ -6,10 +6,9 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.named_hosts import is_own_name
+from winhost.cli.named_hosts import is_own_name, known_fleet
 from winhost.cli.options import Output
 from winhost.cli.output import say, with_fleet
-from winhost.cli.served_hosts import known_fleet
 from winhost.cli.tables import format_full_value, format_value, moment, table
 from winhost.cli.up_runs import forget_killed
 from winhost.core.answers import Id, Json, identity
@@ -114,8 +113,12 @@ def _why(held: Held, record: RunState) -> str:
         return "; ".join(f"{each.title}: kept {each.why}" for each in record.waiting)
     if record.outcome or held(record.host):
         return ""
-    where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
-    return f"{record.host}: winhost was killed, or its computer went down, {where}"
+    return f"{record.host}: winhost was killed, or its computer went down, {position_of(record)}"
+
+
+def position_of(record: RunState) -> str:
+    """Say how far an interrupted run is."""
+    return f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
 
 
 def _show(held: Held, run: ListedRun, entries: list[RawEvent], wide: bool) -> None:
@@ -168,7 +171,7 @@ def _is_known(host: str) -> bool:
 
 
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
-    """Each once, as the steps call them: two steps may be about two things of one title."""
+    """Return each title once, as the steps have it: two steps may be about two resources with one title."""
     return list(dict.fromkeys(titles[identity(thing["resource"], thing["key"])] for thing in things))
 
 

@@ -25,17 +25,15 @@ from winhost.findings.show import shown
 from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.key_lines import parse_key
 from winhost.gateway.settings_values import WrongSettings
-from winhost.hub.hub_repository import model_files
+from winhost.hub.repositories import model_files
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Finding, Severity, Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
-from winhost.resources.host import HostFacts
 from winhost.serving.choice import Lost, Served, Serving, serving
-from winhost.serving.command import DEV_MODE, command, program_command
-from winhost.serving.containers import readable_yaml
+from winhost.serving.containers import DEV_MODE, command, program_command, readable_yaml
 from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, yields
 from winhost.serving.levels import (
@@ -44,7 +42,6 @@ from winhost.serving.levels import (
     ON_DISK,
     STOPPED,
     Rest,
-    Rung,
     choose,
     format_rest,
     format_wait,
@@ -87,7 +84,9 @@ def profile(
     output: Output,
 ) -> int:
     faults = Faults()
-    known = faults.of(lambda: _named_target(facts, facts_file))
+    known = faults.of(lambda: facts_named(facts, facts_file))
+    if facts is None and facts_file is None:
+        faults.add("no facts are named; winhost detect HOST -o FOLDER writes them")
     workload = faults.of(lambda: load_workload(workload_file))
     if path and known and known.is_linux:
         faults.add(f"--path {path} is for a Windows host, and this is a Linux already: leave it out")
@@ -116,15 +115,8 @@ def profile(
 
 def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
     """The command for a model. suspended: models whose process leaves its GPU, which no container can."""
-    return program_command(served) if served.served_name in suspended else command(served, vllm)
-
-
-def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
-    """Raises click's UsageError, UsageError (FileFaults)."""
-    found = facts_named(facts, facts_file)
-    if found is None:
-        raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
-    return found
+    alone = served.served_name in suspended
+    return program_command(served.spec) if alone else command(served.model, served.spec, vllm)
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
@@ -230,19 +222,19 @@ def _by_option(wrong: WrongSettings, asked: HandMadeGateway) -> click.UsageError
     return click.UsageError(visible(f"{option}{value}: {said}" if option else str(wrong)))
 
 
-def _sharing(text: str, asked: HandMadeGateway) -> SharingModel:
-    name, gpus = _pair(text)
-    if not all(gpu.isdecimal() for gpu in gpus.split(",")):
-        raise click.UsageError(f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1")
-    vllm, level = (None, 0) if asked.no_sleep else (asked.vllm, 1)
-    return SharingModel(name, tuple(map(int, gpus.split(","))), vllm, level, suspend=asked.suspend)
-
-
 def _take_turns(settings: dict[str, Json], asked: HandMadeGateway) -> None:
     """Add the turns of models that share GPUs to the settings."""
-    sharing = [_sharing(each, asked) for each in asked.shares]
-    if not sharing:
+    if not asked.shares:
         return
+    sharing, (vllm, level) = [], (None, 0) if asked.no_sleep else (asked.vllm, 1)
+    for text in asked.shares:
+        name, numbers = _pair(text)
+        gpus = numbers.split(",")
+        if not all(gpu.isdecimal() for gpu in gpus):
+            raise click.UsageError(
+                f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1"
+            )
+        sharing.append(SharingModel(name, tuple(map(int, gpus)), vllm, level, suspend=asked.suspend))
     by_model, settings["turns"] = turn_settings(sharing, None if asked.idle is None else int(asked.idle))
     for model in settings["models"]:
         if turns := by_model.pop(model["name"], None):
@@ -274,7 +266,14 @@ def explain(
     if swap_within is not None and weights is None:
         raise click.UsageError("--swap-within needs --weights and --host-memory")
     columns = ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs")
-    table(columns, map(_rung, LADDER), title="From the fastest to the slowest")
+    rows = []
+    for rung in LADDER:
+        fastest, slowest = rung.back
+        back = "at once" if not any(rung.back) else f"{fastest:g} s"
+        back = f"{fastest:g} to {slowest:g} s" if fastest != slowest else back
+        memory = f"{rung.of_weights:g} x weights" if rung.of_weights else "none"
+        rows.append((rung.name, back, rung.away, memory, rung.gpu, rung.needs))
+    table(columns, rows, title="From the fastest to the slowest")
     click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
     if weights is not None and host_memory is not None:
         rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
@@ -286,23 +285,12 @@ def explain(
     return 0
 
 
-def _rung(rung: Rung) -> tuple[object, ...]:
-    memory = f"{rung.of_weights:g} x weights" if rung.of_weights else "none"
-    return rung.name, _seconds(rung.back), rung.away, memory, rung.gpu, rung.needs
-
-
 def _sentence(chosen: Rest, weights: float, within: float | None) -> str:
     said = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
     said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
     if within is None:
         return said + "."
     return said + (f", within {within:g} s." if chosen.kept else f", which is later than {within:g} s.")
-
-
-def _seconds(back: tuple[float, float]) -> str:
-    if not any(back):
-        return "at once"
-    return f"{back[0]:g} s" if back[0] == back[1] else f"{back[0]:g} to {back[1]:g} s"
 
 
 def show_serving(
@@ -320,7 +308,9 @@ def show_serving(
         alone = served.served_name in suspended
         level = (levels or {}).get(served.served_name) if served.lost else None
         unkept = [_UNKEPT.format(level=level)] if level else []
-        for sentence in (_files_of(served), *([_SUSPENDED] if alone else []), *unkept, *_notes(served)):
+        how = ", packed, with winhost's loader beside vLLM" if served.spec.packed else ""
+        files_of = _FILES.format(id=served.id, folder=served.spec.folder, how=how, socket=served.socket)
+        for sentence in (files_of, *([_SUSPENDED] if alone else []), *unkept, *_notes(served)):
             _comment(f"  {sentence}")
         # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
         click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
@@ -336,6 +326,10 @@ def show_serving(
         _comment("The reason, versions and evidence of each line: --explain")
 
 
+_FILES = (
+    "The files of {id} are expected in {folder}{how}, and the gateway at {socket}, in a folder that only root and its "
+    "group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
+)
 _SUSPENDED = (
     "Between its turns its process leaves the GPU (suspend), which works with one process of a unit and with no "
     "container: this is vLLM's own program, and a plan makes its unit"
@@ -346,14 +340,6 @@ _UNKEPT = (
     "The workload states sleep_level: {level}, and this profile does not keep it. winhost assess judges the workload "
     "as stated; without sleep_level it allows what this profile does"
 )
-
-
-def _files_of(served: Served) -> str:
-    how = ", packed, with winhost's loader beside vLLM" if served.spec.packed else ""
-    return (
-        f"The files of {served.id} are expected in {served.spec.folder}{how}, and the gateway at {served.socket}, "
-        "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
-    )
 
 
 def _notes(served: Served) -> Iterator[str]:

@@ -19,7 +19,7 @@ from winhost.model.errors import UsageError, WinhostError
 from winhost.model.served import UnitState, YieldState
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.engine_start import LINES_OF_A_START, StartProgress, start_failure
-from winhost.serving.serving_status import ServingStatus, standing
+from winhost.serving.serving_status import standing
 
 # As it is now; `already` where it was so before.
 Outcome: TypeAlias = Literal["serving", "already-serving", "taking-turns", "stopped", "already-stopped"]
@@ -141,7 +141,11 @@ class _Starting:
                 lines = LINES_OF_A_START
                 page = self.served.session.log([engine.unit], lines=lines, cursor=cursor, invocation=start)
                 cursor = page.cursor
-                self._tell(model, progress, [each.text for each in page.lines])
+                before = progress.phase
+                if progress.read([each.text for each in page.lines]):
+                    self.served.watch(ProgressEvent(host, "done", f"{model}: {before.says}"))
+                    self.served.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
+                self.served.watch.now(host, f"{model} {progress.bar}")
             found = standing(unit, health)
             if found == "serving" and unit.invocation == start:
                 self.served.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.says}"))
@@ -159,13 +163,6 @@ class _Starting:
                     host=host,
                 )
             time.sleep(_PAUSE_S)
-
-    def _tell(self, model: str, progress: StartProgress, lines: Sequence[str]) -> None:
-        host, watch, before = self.served.host, self.served.watch, progress.phase
-        if progress.read(lines):
-            watch(ProgressEvent(host, "done", f"{model}: {before.says}"))
-            watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
-        watch.now(host, f"{model} {progress.bar}")
 
     def _failed(self, engine: DeployedEngine, unit: UnitState, start: str) -> WinhostError:
         """Stop the engine, which systemd would start again and again, and return why it failed."""
@@ -231,23 +228,19 @@ def down(at: TargetOptions, models: tuple[str, ...], yes: bool, within: float) -
         chosen = served.chosen(models)
         with served.at("asking engines"):
             found = served.status()
+        names = [each.model for each in chosen]
+        running = sum(each.running or 0 for each in found.models if each.model in names)
+        requests = f" {running} requests are open; they may end first." if running else ""
+        # Without its own stop the gateway keeps running, and starts models again.
+        restarted = ", ".join(each.model for each in chosen if models and each.turns)
+        again = f" The gateway starts {restarted} again when its turn comes." if restarted else ""
         with served.watch.paused():
-            begin(_stop_question(found, chosen, named=bool(models)), yes)
+            begin(f"Stop {', '.join(names)} on {found.host}?{requests}{again}", yes)
         sources = [] if models else [("gateway", served.deployed.gateway.unit)]
         sources += [(each.model, each.unit) for each in reversed(chosen)]
         done = _stopped(served, sources, within)
     _show_change(at, served, done)
     return 0
-
-
-def _stop_question(found: ServingStatus, chosen: Sequence[DeployedEngine], *, named: bool) -> str:
-    """Write the question, with open requests. named: the gateway keeps running, and starts models again."""
-    models = [each.model for each in chosen]
-    restarted = ", ".join(each.model for each in chosen if named and each.turns)
-    running = sum(each.running or 0 for each in found.models if each.model in models)
-    requests = f" {running} requests are open; they may end first." if running else ""
-    again = f" The gateway starts {restarted} again when its turn comes." if restarted else ""
-    return f"Stop {', '.join(models)} on {found.host}?{requests}{again}"
 
 
 def _stopped(served: WatchedTarget, sources: Sequence[tuple[str, str]], within: float) -> list[ChangedUnit]:
@@ -331,14 +324,14 @@ def yields(at: TargetOptions, mode: str | None, within: float) -> int:
         with served.at("asking the gateway"):
             found = served.session.yields(served.gateway, mode)
         if mode == "now":
-            found = _left(served, within)
+            found = _wait_until_yielded(served, within)
     state = found.code if found.code in _STATES else "not-ready"
     now = Yielding(host, found.mode, state if found.code else "serving")
     said = f"{host}: yield is {_MODES[now.mode]}: {_STATES[now.state]}"
     return show_results("yield", at.output.shape, [(host, now)], lambda _: say(said, hang=2))
 
 
-def _left(served: WatchedTarget, within: float) -> YieldState:
+def _wait_until_yielded(served: WatchedTarget, within: float) -> YieldState:
     """Wait until all models have left their GPUs. Raises WinhostError: NotYielded."""
     until = time.monotonic() + within
     with served.at("waiting until models have left their GPUs"):

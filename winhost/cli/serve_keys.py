@@ -81,20 +81,16 @@ def parse_expiry(text: str) -> dict[str, Json]:
             if not 1 <= seconds <= _LONGEST_S:
                 raise ValueError("from 1s to 36500d is expected")
             return {"expires_in": seconds}
-        at, now = _moment(text), datetime.now(UTC)
+        try:
+            at, now = datetime.fromisoformat(text), datetime.now(UTC)
+        except ValueError:
+            raise ValueError("write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
         if at <= now:
             raise ValueError(f"that is over: it is {now:%Y-%m-%dT%H:%M:%SZ} now; to end a key, revoke it")
     except ValueError as wrong:
         raise click.BadParameter(f"{text!r:.80}: {wrong}", param_hint="'--expires'") from None
     return {"expires": int(at.timestamp())}
-
-
-def _moment(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 # ---- the commands

@@ -23,7 +23,7 @@ from winhost.model.served import BootTest, TimedAnswer, UnitLine
 from winhost.model.units import about
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.engine_start import LINES_OF_A_START, start_failure
-from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedGpu, ServingStatus
+from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServingStatus
 from winhost.symptoms.scan import plain
 
 
@@ -53,7 +53,12 @@ def show_status(found: ServingStatus) -> None:
     if turns := [each for each in found.models if each.turn]:
         table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
     if found.gpus:
-        table(("GPU", "name", "memory", "busy", "models"), map(_gpu_row, found.gpus))
+        rows = []
+        for gpu in found.gpus:
+            memory = "" if gpu.total is None or gpu.used is None else f"{about(gpu.used)} of {about(gpu.total)}"
+            busy = "" if gpu.busy is None else f"{gpu.busy} %"
+            rows.append((gpu.index, gpu.name, memory, busy, ", ".join(gpu.models)))
+        table(("GPU", "name", "memory", "busy", "models"), rows)
     elif any(each.gpus for each in found.models):
         say("GPUs: nvidia-smi is not there, or does not answer.")
     for each in found.models:
@@ -94,7 +99,9 @@ def _model_row(each: ModelStatus) -> tuple[object, ...]:
     if each.answers is not None:
         state += ", answers" if each.answers else ", stands by"
     version = each.version or each.planned
-    other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
+    # Without their local parts, such as +cpu.
+    same = version.partition("+")[0] == each.planned.lstrip("v").partition("+")[0]
+    other = f" ({each.planned} was planned)" if each.version and not same else ""
     cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"
     return (
         each.model,
@@ -116,11 +123,6 @@ def _turn(each: ModelStatus) -> tuple[object, ...]:
     return each.model, turn.state, turn.waiting, moved
 
 
-def _same(found: str, planned: str) -> bool:
-    """Compare versions without their local parts, such as +cpu."""
-    return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
-
-
 def _show_gateway(host: str, found: GatewayStatus) -> None:
     ready = {True: ", each model completed a request", False: ", not every model completes a request", None: ""}
     requests = ""
@@ -132,11 +134,6 @@ def _show_gateway(host: str, found: GatewayStatus) -> None:
         say(f"  {YIELDS[found.yields]}. Who decides it: winhost yield {host}", hang=2)
     if found.state not in ("serving", "starting", "stopped"):
         say(f"  Its log: winhost serve logs {host} --gateway", hang=2)
-
-
-def _gpu_row(each: ServedGpu) -> tuple[object, ...]:
-    memory = "" if each.total is None or each.used is None else f"{about(each.used)} of {about(each.total)}"
-    return each.index, each.name, memory, "" if each.busy is None else f"{each.busy} %", ", ".join(each.models)
 
 
 _PAUSE_S = 1.0
@@ -253,7 +250,14 @@ def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> 
 
     Raises RemoteError where the gateway does not listen, WinhostError (NotStarted, StartFailed).
     """
-    key = secret_key(reference) or _own_key(at.target)
+    key = secret_key(reference)
+    if not key:
+        made = kept_api_key(at.target)
+        if made is None:
+            raise click.UsageError(
+                f"winhost made no key for {visible(at.target)}: name yours, as --api-key env:API_KEY"
+            )
+        key = made.key.resolve().reveal()
     with reached(at, reads=True) as served:
         chosen = served.chosen(models)
         with served.at("asking engines"):
@@ -277,13 +281,6 @@ def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> 
     if passed and not models:
         keep_verified(found.host, status.versions)
     return found
-
-
-def _own_key(target: str) -> str:
-    found = kept_api_key(target)
-    if found is None:
-        raise click.UsageError(f"winhost made no key for {visible(target)}: name yours, as --api-key env:API_KEY")
-    return found.key.resolve().reveal()
 
 
 def _has_text(answer: TimedAnswer) -> str | None:
@@ -343,31 +340,26 @@ def _asked(served: WatchedTarget, key: str, request: _Request) -> TestedRequest:
     wrong = request.fault(answer) if answer.status == expected else answer.why or answer.text[:_SHOWN]
     passed = answer.status == expected and wrong is None
     why = masked(wrong.replace(key, "***"))[:_SHOWN] if wrong else None
-    times = answer.seconds, answer.first, answer.tokens, _rate(answer)
+    rate = None
+    if answer.first is not None and (answer.tokens or 0) > 1 and answer.seconds > answer.first:
+        rate = round(((answer.tokens or 0) - 1) / (answer.seconds - answer.first), 1)
+    times = answer.seconds, answer.first, answer.tokens, rate
     return TestedRequest(request.check, model, passed, answer.status, expected, *times, why)
-
-
-def _rate(answer: TimedAnswer) -> float | None:
-    if answer.first is None or not answer.tokens or answer.tokens < 2 or answer.seconds <= answer.first:
-        return None
-    return round((answer.tokens - 1) / (answer.seconds - answer.first), 1)
 
 
 def _show(found: TestedServing) -> None:
     good = sum(each.passed for each in found.requests)
     says = f"{found.host}: {good} of {len(found.requests)} requests to {found.url} answered as they should be"
     say(says, fg="green" if found.passed else "red", bold=True)
-    table(("", "request", "model", "status", "first token", "tokens/s", "seconds"), map(_request_row, found.requests))
+    rows = []
+    for each in found.requests:
+        first = "" if each.first_token is None else f"{each.first_token * 1000:.0f} ms"
+        head = ("✓" if each.passed else "✗", each.check, each.model or "", each.status or "none")
+        rows.append((*head, first, each.per_second or "", f"{each.seconds:.2f}"))
+    table(("", "request", "model", "status", "first token", "tokens/s", "seconds"), rows)
     for each in found.requests:
         if not each.passed:
             came = each.status or "no answer"
             say(f"{each.title}: {each.expected} was expected, {came} came. {each.why or ''}", hang=2)
     for skipped in found.skipped:
         say(f"Skipped: {skipped}", hang=2)
-
-
-def _request_row(each: TestedRequest) -> Sequence[object]:
-    first = "" if each.first_token is None else f"{each.first_token * 1000:.0f} ms"
-    mark = "✓" if each.passed else "✗"
-    status = each.status or "none"
-    return mark, each.check, each.model or "", status, first, each.per_second or "", f"{each.seconds:.2f}"

@@ -19,11 +19,10 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.fleet import AnyHost, Fleet, LinuxHost, load_fleet
-from winhost.model.fleet_path import find_fleet
+from winhost.model.fleet import AnyHost, Fleet, LinuxHost
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
-from winhost.serving.deployed import PATH, Deployed, DeployedGateway
+from winhost.serving.deployed import PATH, Deployed
 
 _SSH = 22
 _ANSWERS_WITHIN_S = 2  # on the same machine
@@ -76,7 +75,14 @@ class ServingRun:
         if self.found:
             return self.found
         reached = self.host.address if self.host else None
-        return reached_address(self.record, gateway, reached, lambda: _way(self.host))
+
+        def way() -> SshWay | None:
+            if not isinstance(self.host, LinuxHost):
+                return None
+            jump = self.host.jump.address if self.host.jump else None
+            return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
+
+        return reached_address(self.record, gateway, reached, way)
 
     def _is_passed_on(self, address: str, port: int) -> bool:
         """Tell whether the loopback of the Windows below this Linux leads to its distro. .wslconfig decides that, port
@@ -100,22 +106,6 @@ def is_this_linux(host: AnyHost | None) -> bool:
     if not isinstance(host, LinuxHost) or host.jump is not None:
         return False
     return host.address.lower() in LOOPBACK and host.port == _SSH
-
-
-def _way(host: AnyHost | None) -> SshWay | None:
-    if not isinstance(host, LinuxHost):
-        return None
-    return SshWay(host.user, host.address, host.port, None, host.jump.address if host.jump else None)
-
-
-def known_fleet(fleet_file: Path | None) -> Fleet | None:
-    """Return None if there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
-    try:
-        return load_fleet(find_fleet(fleet_file))
-    except UsageError as error:
-        if error.code == "NoFleet" and fleet_file is None:
-            return None
-        raise
 
 
 def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
@@ -149,7 +139,7 @@ class Targets:
 
     @classmethod
     def read(cls, fleet_file: Path | None) -> "Targets":
-        return cls.read_with(known_fleet(fleet_file))
+        return cls.read_with(named_hosts.known_fleet(fleet_file))
 
     @classmethod
     def read_with(cls, fleet: Fleet | None) -> "Targets":
@@ -254,7 +244,10 @@ def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[
     shell, host = shell or own_shell(), served.record.host
     yield f"Served:   {', '.join(served.models)}, each after a completion of its own"
     if served.address:
-        url = served.deployed.gateway.url(_for_others(served.address, served.deployed.gateway))
+        address, gateway = served.address, served.deployed.gateway
+        if address in LOOPBACK and gateway.address not in LOOPBACK:
+            address = socket.gethostname()  # the name of this computer, which other machines use
+        url = gateway.url(address)
         yield from paste_lines(url, served.models[0], served.key, shell)
     else:
         key = SecretRef.parse(served.key) if served.key else None
@@ -267,8 +260,3 @@ def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[
     yield "Or talk to it here, or see how it is:"
     yield "  " + command_line(("winhost", "chat", host, "Say hello"), shell)
     yield "  " + command_line(("winhost", "serve", "status", host), shell)
-
-
-def _for_others(address: str, gateway: DeployedGateway) -> str:
-    """Replace `localhost` by the name of this computer, which other machines use."""
-    return socket.gethostname() if address in LOOPBACK and gateway.address not in LOOPBACK else address

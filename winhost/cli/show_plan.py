@@ -287,7 +287,7 @@ def show_notes(notes: Iterable[str]) -> None:
             continue
         # A caution of the request has no entry.
         entry, noted = catalogue.entries().get(found["code"]), found["severity"] == "note"
-        # What was observed is among the details.
+        # The observation is shown with the details.
         brief = entry is not None and found["text"].endswith(entry.sentence) and not noted
         text = entry.sentence if entry is not None and brief else found["text"]
         if not noted or (entry is not None and "network" in entry.risks):

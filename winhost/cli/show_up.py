@@ -46,27 +46,15 @@ class Screen:
 def show_up(screen: Screen) -> None:
     """Show at most LINES lines if the terminal has 80 columns or more, and leave one for the question."""
     width = max(columns(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
-    lines = [*_lines(screen, width)]
-    for head, text in lines:
-        _row(head, text, None if head == _WHOLE else width)
-
-
-def _row(head: str, text: str, width: int | None) -> None:
-    lead = f"{head:<{_HEAD}}" if head else " " * _HEAD
-    click.secho(visible(lead), bold=bool(head), nl=False)
-    click.echo(_cut(visible(text), width - _HEAD if width else None))
-
-
-def _cut(text: str, room: int | None) -> str:
-    return text if room is None or len(text) <= room else text[: room - 1].rstrip() + "…"
-
-
-def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    """Yield the lines. What the user agrees to is shown in full; changes get the remaining lines."""
+    # What the user agrees to is shown in full; changes get the remaining lines.
     before, after = [*_served(screen, width)], [*_consequences(screen, width)]
-    yield from before
-    yield from _changes(screen, max(1, LINES - 1 - len(before) - len(after)))
-    yield from after
+    changes = _changes(screen, max(1, LINES - 1 - len(before) - len(after)))
+    for head, text in (*before, *changes, *after):
+        click.secho(visible(f"{head:<{_HEAD}}"), bold=bool(head), nl=False)
+        shown, room = visible(text), width - _HEAD if width else None
+        if room is not None and head != _WHOLE and len(shown) > room:  # a command is copied whole
+            shown = shown[: room - 1].rstrip() + "…"
+        click.echo(shown)
 
 
 def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
@@ -85,12 +73,17 @@ def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _consequences(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    yield "Downloads", _downloads(screen)
+    sizes = {name: "of unknown size" if size is None else gb(size) for name, size in screen.downloads.items()}
+    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    packages = "packages" if resources_of(screen.plan) & _PACKAGES else ""
+    yield "Downloads", ", and ".join(filter(None, (listed, packages))) or "nothing"
     yield from _paragraph("Others", _noticed(screen), width)
     yield from _paragraph("Time", _time(screen), width)
-    yield from _paragraph("Undo", _undo(screen), width)
+    stays = [f"{short(step.title)}: {step.irreversible}" for step in screen.plan.steps if step.irreversible]
+    except_ = f", except: {'; '.join(stays)}" if stays else ""
+    yield from _paragraph("Undo", f"winhost down puts everything back that this changes{except_}", width)
     yield from _approvals(screen, width)
-    yield _WHOLE, screen.details  # a command is copied whole
+    yield _WHOLE, screen.details
 
 
 def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, str]]:
@@ -120,15 +113,6 @@ def _changes(screen: Screen, most: int) -> Iterator[tuple[str, str]]:
         yield "", f"and {', '.join(group for group, _ in rest)}"
 
 
-def _downloads(screen: Screen) -> str:
-    known = {name: size for name, size in screen.downloads.items() if size is not None}
-    unknown = [name for name, size in screen.downloads.items() if size is None]
-    listed = [f"{name} {gb(size)}" for name, size in known.items()]
-    text = ", ".join((*listed, *(f"{name} of unknown size" for name in unknown)))
-    packages = "packages" if resources_of(screen.plan) & _PACKAGES else ""
-    return ", and ".join(filter(None, (text, packages))) or "nothing"
-
-
 def _noticed(screen: Screen) -> str:
     needed = asking_for(screen.plan, screen.plan.stages).needed
     parts = []
@@ -151,12 +135,6 @@ def _time(screen: Screen) -> str:
     if restarts:
         parts.append(f"{restarts} restart{'s' if restarts > 1 else ''} of some minutes")
     return f"{'; '.join(parts)}; what else: not known" if parts else "not known"
-
-
-def _undo(screen: Screen) -> str:
-    stays = [f"{short(step.title)}: {step.irreversible}" for step in screen.plan.steps if step.irreversible]
-    text = "winhost down puts everything back that this changes"
-    return f"{text}, except: {'; '.join(stays)}" if stays else text
 
 
 def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from winhost.cli.shells import line_to_see, own_shell
 from winhost.cli.stack_options import ClusterOptions, StackOptions, key_pair
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HUB, NotListed, model_files
+from winhost.hub.repositories import HUB, NotListed, folder_files, model_files
 from winhost.hub.wheel_index import PYPI, TargetPython, locked_packages, wheels_of
 from winhost.images.image_archive import SavedImage, read_saved
 from winhost.images.image_registry import PLATFORM, ImageName, resolve
@@ -193,8 +193,6 @@ class StackParts:
 
     def _files(self, model: Model) -> dict[str, Any]:
         if is_folder(model.id) and self.workload.deploy is not Deploy.KUBERNETES:
-            from winhost.hub.model_folder import folder_files  # most models come from a hub
-
             if model.load_format is LoadFormat.PACKED:
                 _refuse_packed(model)
             return folder_files(model.id)

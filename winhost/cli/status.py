@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +15,7 @@ from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
-from winhost.cli.runs import Held, state_of
+from winhost.cli.runs import Held, position_of, state_of
 from winhost.cli.serve_status import boot_test_text, since_text, test_again
 from winhost.cli.served_hosts import Targets
 from winhost.cli.serving_target import nothing_served, served_by
@@ -264,13 +264,8 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
     told = targets.serving.get(name)
     records = [each for each in targets.unfinished if each.host == name]
     unfinished = tuple(_unfinished(held, each) for each in records)
-    models = (
-        tuple(map(_model, found.models))
-        if found
-        else tuple(ModelNow(each, None) for each in told.models)
-        if told
-        else ()
-    )
+    planned = told.models if told else ()
+    models = tuple(map(_model, found.models)) if found else tuple(ModelNow(each, None) for each in planned)
     troubled = [each for each in found.models if not each.serves] if found else []
     trouble = what_happened(error) if error else None
     if found and found.gateway.yields:
@@ -339,8 +334,8 @@ def _way_on(held: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
 
 def _unfinished(held: Held, record: RunState) -> UnfinishedRun:
     changed = sum(not touched.is_restored for touched in record.touched.values())
-    where = f"in the middle of: {record.in_flight.title}" if record.in_flight else "between two steps"
-    why = record.stopped.why if record.stopped else "" if held(record.host) else f"it ended {where}"
+    why = "" if held(record.host) else f"it ended {position_of(record)}"
+    why = record.stopped.why if record.stopped else why
     return UnfinishedRun(record.run, state_of(held, record), changed, why)
 
 
@@ -357,16 +352,14 @@ _COLOURS: dict[bool | None, str | None] = {True: "green", False: "red", None: No
 
 def _show(now: HostNow) -> None:
     """Show some lines for each host."""
-    head: Callable[[str], None] = lambda text: say(text, fg=_COLOURS[now.serves], bold=True)  # noqa: E731
+    head = f"{now.host}: serves nothing"
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
-        since = "" if now.serves is False else f" since {moment(now.since)}" if now.since else ""
-        does = (
-            "does not serve" if now.serves is False else "not reached; it served" if now.reached is False else "serves"
-        )
-        head(with_fleet(f"{now.host}: {does}{since}, {where}"))
-    else:
-        head(f"{now.host}: serves nothing")
+        since = f" since {moment(now.since)}" if now.since and now.serves is not False else ""
+        does = "not reached; it served" if now.reached is False else "serves"
+        does = "does not serve" if now.serves is False else does
+        head = with_fleet(f"{now.host}: {does}{since}, {where}")
+    say(head, fg=_COLOURS[now.serves], bold=True)
     for each in now.models:
         age = f" for {render_age(each.seconds)}" if each.seconds is not None and each.state else ""
         say(f"  {each.model}: {each.state or 'not asked'}{age}")

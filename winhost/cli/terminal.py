@@ -103,7 +103,7 @@ def help_width() -> int | None:
 PIPE_CLOSED = 141  # the exit code of a program whose reader closed the pipe: 128 + SIGPIPE
 _GONE = {errno.EPIPE, errno.EINVAL} if os.name == "nt" else {errno.EPIPE}  # Windows calls a closed pipe invalid
 
-# What we write ourselves and the old code pages of Windows lack. What else they lack comes from hosts and files.
+# Characters that winhost writes and old code pages of Windows lack. Others come from hosts and files.
 _SPELLED = {"→": "->", "✓": "+", "✗": "x", "…": "...", "━": "=", "↻": "@", "·": "."}
 
 
@@ -194,21 +194,21 @@ class _Lasting(io.BufferedIOBase):
 @contextmanager
 def lasting_streams(gone: Callable[[str], None]) -> Iterator[None]:
     """Let no print in the block fail, because a run goes on without readers. `gone` is called with the reason."""
+
+    def lasting(stream: TextIO) -> TextIO:
+        if not hasattr(stream, "buffer"):
+            return stream
+        kept: Any = _Lasting(stream, gone)
+        return io.TextIOWrapper(kept, encoding=stream.encoding, errors=stream.errors, write_through=True)
+
     before = sys.stdout, sys.stderr
     for stream in before:
         stream.flush()
-    sys.stdout, sys.stderr = (_lasting(stream, gone) for stream in before)
+    sys.stdout, sys.stderr = map(lasting, before)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def _lasting(stream: TextIO, gone: Callable[[str], None]) -> TextIO:
-    if not hasattr(stream, "buffer"):
-        return stream
-    kept: Any = _Lasting(stream, gone)
-    return io.TextIOWrapper(kept, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def speaks_unicode(stream: TextIO) -> bool:

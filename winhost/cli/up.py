@@ -1,10 +1,9 @@
 """winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -16,7 +15,7 @@ from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
 from winhost.cli.output import say, show_command, with_fleet, write_file
-from winhost.cli.plan import named_with, planned_host
+from winhost.cli.plan import Planner
 from winhost.cli.plan_options import AskedPlan, FleetKeys, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.running import (
@@ -69,7 +68,7 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.hub.catalogue import catalogue, named
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -95,19 +94,15 @@ def up(asked: UpOptions) -> int:
     store = Store()
     with store.lock(host.name, "winhost up", command=True):
         store.refuse_held(host.name)
-        return _up(host, store, asked)
-
-
-def _up(host: AnyHost, store: Store, asked: UpOptions) -> int:
-    runs = standing_runs(store, host.name)
-    forget_unused(store, host.name)
-    unfinished = next((each for each in runs if not each.is_over), None)
-    if unfinished is not None:
-        return _go_on(host, unfinished, asked)
-    served = next((each for each in runs if each.ours), None)
-    if served is not None and (code := _still_served(host, served, asked)) is not None:
-        return code
-    return _anew(host, store, asked)
+        runs = standing_runs(store, host.name)
+        forget_unused(store, host.name)
+        unfinished = next((each for each in runs if not each.is_over), None)
+        if unfinished is not None:
+            return _go_on(host, unfinished, asked)
+        served = next((each for each in runs if each.ours), None)
+        if served is not None and (code := _still_served(host, served, asked)) is not None:
+            return code
+        return _anew(host, store, asked)
 
 
 def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
@@ -163,7 +158,7 @@ def _undo_command(run_: UpRun) -> str:
 
 @contextmanager
 def _undone_without(run_: UpRun) -> Iterator[None]:
-    """Add to an error about a file of a run how to undo the run, which needs only its journal."""
+    """Tell in an error about a file of a run how to undo the run, which needs only its journal."""
     try:
         yield
     except UsageError as error:
@@ -212,15 +207,14 @@ def _still_served(host: AnyHost, served: UpRun, asked: UpOptions) -> int | None:
     if asked.options.as_jsonl:
         print_end(host.name, outcome)
         return 0
-    ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.options.output.shape, ended, lambda end: _show_nothing_to_do(host, served, checks))
+
+    def show(_: EndedHost) -> None:
+        since = moment(served.state.last)
+        say(f"{host.name}: everything is served already, since {since}, by {name}. Nothing was changed.")
+        _show_end(host, name, served.folder)
+
+    show_results("outcome", asked.options.output.shape, [(host.name, EndedHost(host.name, outcome))], show)
     return 0
-
-
-def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...]) -> None:
-    since = moment(served.state.last)
-    say(f"{host.name}: everything is served already, since {since}, by {served.state.run}. Nothing was changed.")
-    _show_end(host, served.state.run, served.folder)
 
 
 def _show_end(host: AnyHost, run_name: str, folder: Path, checks: Iterable[Check] = ()) -> None:
@@ -271,19 +265,15 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
                 show_whole(made.plan)
             show_up(made)
         given = _agreed(made, asked)
-        _keep_keys(made.plan, folder)
-        is_planned(folder)
-        return _applied(host, folder / PLAN, given, asked)
+        return _applied(host, made.plan, folder, given, asked)
     finally:
         if set(store.runs_of(host.name)) == before:
-            _say_not_kept(folder / WORKLOAD)
+            workload = folder / WORKLOAD
+            if workload.is_file():
+                words = ("winhost", "workload", "init", load_workload(workload).models[0].id, "-o", "my.yaml")
+                says = "The plan and its workload file are not kept. A workload file of your own:"
+                show_command(says, *words, err=True)
             forget(folder)
-
-
-def _say_not_kept(workload: Path) -> None:
-    if workload.is_file():
-        words = ("winhost", "workload", "init", load_workload(workload).models[0].id, "-o", "my.yaml")
-        show_command("The plan and its workload file are not kept. A workload file of your own:", *words, err=True)
 
 
 def _planned(
@@ -301,15 +291,16 @@ def _planned(
     path = variant if named else path_of(variant)
     settings = (*new_vm_settings(HostFacts(facts), path, joining, asked.settings), *asked.settings)
     options = AskedPlan(path, settings=read_settings(settings), allow_unverified=asked.allow_unverified)
-    keys = FleetKeys(asked.options.fleet_file, folder / PENDING)
+    planner = Planner(options, joining, FleetKeys(asked.options.fleet_file, folder / PENDING))
     with watching(reads=True) as watch:
-        again = read_live(host, watch, partial(named_with, options, joining, keys))
+        again = read_live(host, watch, planner.named)
         gpus = Target(HostFacts(again), variant).gpus
         used = joining.serving_gpus(again.host)
         if path_of(path) == "dda" and 0 < len(used) < len(gpus):  # the others stay with Windows
             joining.join_anew(again.host)
-            options = replace(options, gpus=tuple(gpu.location for gpu in used))
-        planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
+            gpu_names = tuple(gpu.location for gpu in used)
+            planner = replace(planner, asked=replace(options, gpus=gpu_names))
+        planned = planner.planned(Snapshot(host.name, again), watch)
     if isinstance(planned, WinhostError):
         raise planned
     plan = planned.plan
@@ -320,7 +311,9 @@ def _planned(
     )
     plan = replace(plan, notes=(*plan.notes, note))
     write_file(folder / PLAN, write_document(plan), "plan", True)
-    _link_files(settings, folder)
+    for value in (setting.partition("=")[2] for setting in settings):
+        if value.startswith("./"):  # a run looks for files beside the plan
+            (folder / value).symlink_to(Path(value).resolve())
     used, downloads = joining.serving_gpus(again.host), _downloads(plan, joining)
     _refuse_full(HostFacts(again), path, downloads)
     option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
@@ -334,23 +327,6 @@ def _planned(
         here=is_local(host),
         details=asked.command("--details"),
     )
-
-
-def _keep_keys(plan: Plan, folder: Path) -> None:
-    """Keep the keys that were made for this plan, and let the plan refer to them. Raises as `keep_pending` does."""
-    kept = keep_pending(plan.host, folder / PENDING)
-    if kept is not None:
-        plan = replace(plan, request=replace(plan.request, asks_with=kept.written))
-        write_file(folder / PLAN, write_document(plan), "plan", True)
-        write_whole(folder / UNSEEN_KEY, [kept.written])
-
-
-def _link_files(settings: Sequence[str], folder: Path) -> None:
-    """Link each ./FILE of a setting beside the plan, where a run looks for it."""
-    for setting in settings:
-        value = setting.partition("=")[2]
-        if value.startswith("./"):
-            (folder / value).symlink_to(Path(value).resolve())
 
 
 def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | None]) -> None:
@@ -419,7 +395,13 @@ def _consent_needed(host: str, risks: tuple[str, ...], hint: str) -> ConsentNeed
     return needs
 
 
-def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions) -> int:
+def _applied(host: AnyHost, plan: Plan, folder: Path, given: tuple[str, ...], asked: UpOptions) -> int:
+    file, kept = folder / PLAN, keep_pending(host.name, folder / PENDING)
+    if kept is not None:  # a key that was made for this plan, which refers to it from now on
+        request = replace(plan.request, asks_with=kept.written)
+        write_file(file, write_document(replace(plan, request=request)), "plan", True)
+        write_whole(folder / UNSEEN_KEY, [kept.written])
+    is_planned(folder)
     checked = read_plan(file)
 
     def go(name: str | None, accepted: tuple[str, ...], context: RunContext) -> Outcome:
@@ -428,7 +410,7 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions
     vm, brief = checked.plan.request.vm, not asked.details
     with typed_again(host):
         outcome = carried_through(host, go, "up", vm, given, asked.options, plan_file=file, brief=brief)
-    return _ended(host, outcome, file.parent, asked)
+    return _ended(host, outcome, folder, asked)
 
 
 def _ended(host: AnyHost, outcome: Outcome, folder: Path, asked: UpOptions) -> int:

@@ -4,13 +4,15 @@ lists all that has to be named instead.
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
 
 from winhost.cli.commands.plan import UpOptions
-from winhost.cli.models import named_repository
+from winhost.cli.models import named_repository, tell_headers
 from winhost.cli.output import say
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_parts import IMAGE, pinned_image
@@ -18,10 +20,9 @@ from winhost.cli.terminal import columns
 from winhost.cli.watch import watching
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.hub_repository import HUB, HubRepository, NotListed, is_model_name
+from winhost.hub.repositories import HUB, HubRepository, NotListed, is_model_name
 from winhost.images.image_registry import ImageName
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -105,7 +106,11 @@ def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     shown = found[:_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
     longest = max(len(each.entry.id) for each in shown)
-    rows = [(f" {number} {each.entry.id:<{longest}}", _in_short(each)) for number, each in enumerate(shown, start=1)]
+    rows = []
+    for number, each in enumerate(shown, start=1):
+        memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
+        about = f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
+        rows.append((f" {number} {each.entry.id:<{longest}}", about))
     narrow = max(len(f"{head}  {about}") for head, about in rows) > (columns(sys.stderr) or sys.maxsize)
     for head, about in rows:
         for text in (head.rstrip(), f"     {about}") if narrow else (f"{head}  {about}",):
@@ -113,11 +118,6 @@ def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     say(f"All of them: winhost models {host}", err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
-
-
-def _in_short(each: Candidate) -> str:
-    memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
-    return f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
 
 
 def gb(size: Bytes) -> str:
@@ -150,14 +150,10 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
 
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
     folder = is_folder(model)
-
-    def tell(done: int, of: int) -> None:
-        text = f"headers of its weights: {done} of {of}"
-        watch(ProgressEvent(model, "preparing", text, percent=100 * done // of))
-
     try:
         repository = named_repository(model, hub, token)
         with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
+            tell = partial(tell_headers, watch, model)
             made = draft(repository, token, tell)
             write_whole(file, [made.text])
             (drafted,) = load_workload(file).models
@@ -255,42 +251,25 @@ def new_vm_settings(facts: HostFacts, path: str, joining: PlannedStack, said: Se
     """Choose settings of the new VM that the user did not name, from what this host has free."""
     if path_of(path) != "dda":
         return ()
-    named = {setting.partition("=")[0] for setting in said}
-    chosen = {
-        "new_vm.name": _name(facts),
-        "new_vm.cpus": str(_cpus(facts)),
-        "new_vm.memory": f"{_memory(facts) // GiB}GiB",
-        "new_vm.disk": f"{_disk(joining) // GiB}GiB",
-        "new_vm.guest.user": "winhost",
-    }
-    return tuple(f"{name}={value}" for name, value in chosen.items() if name not in named)
-
-
-def _name(facts: HostFacts) -> str:
-    try:
+    taken: Collection[str] = ()
+    with suppress(MissingFact):  # without the Hyper-V role there are no VMs
         taken = {str(vm.state.name).lower() for vm in facts.vms}
-    except MissingFact:  # without the Hyper-V role there are none
-        taken = set()
-    return next(name for name in (_VM_NAME, *(f"{_VM_NAME}-{number}" for number in range(2, 100))) if name not in taken)
-
-
-def _cpus(facts: HostFacts) -> int:
-    """Give the VM half of the threads."""
-    try:
+    names = (_VM_NAME, *(f"{_VM_NAME}-{number}" for number in range(2, 100)))
+    threads = 8
+    with suppress(MissingFact):
         threads = sum(each.state.threads for each in facts.all(Processor))
-    except MissingFact:
-        threads = 8
-    return max(2, min(threads // 2, 64))
-
-
-def _memory(facts: HostFacts) -> int:
-    """At most half of what is free: VMs that start by themselves need memory, too. Weights load file by file."""
-    return max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
-
-
-def _disk(joining: PlannedStack) -> int:
-    """Add up the models, the system, and the image, which unpacks to three times what is sent."""
+    # At most half of what is free: VMs that start by themselves need memory, too. Weights load file by file.
+    memory = max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
     parts = joining.parts
     models = sum(int(line.split(" ")[1]) for files in parts.files.values() for line in files["files"])
-    image = 0 if parts.own_program else 3 * (parts.image.bytes or 10 * GiB)
-    return -(-(_SYSTEM_DISK + models * 5 // 4 + image) // GiB) * GiB
+    image = 0 if parts.own_program else 3 * (parts.image.bytes or 10 * GiB)  # it unpacks to three times what is sent
+    disk = -(-(_SYSTEM_DISK + models * 5 // 4 + image) // GiB)
+    chosen = {
+        "new_vm.name": next(name for name in names if name not in taken),
+        "new_vm.cpus": str(max(2, min(threads // 2, 64))),
+        "new_vm.memory": f"{memory // GiB}GiB",
+        "new_vm.disk": f"{disk}GiB",
+        "new_vm.guest.user": "winhost",
+    }
+    named = {setting.partition("=")[0] for setting in said}
+    return tuple(f"{name}={value}" for name, value in chosen.items() if name not in named)

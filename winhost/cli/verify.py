@@ -38,8 +38,16 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
 
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, checked, read in _paired(plans, replace(hosts, words=(), facts_files=tuple(facts))):
-            found = _verified(file, checked, read)
-            if not facts and isinstance(found, Verified) and found.holds:
+            try:
+                known, plan = HostFacts(read.known), checked.plan
+                if known.machine_id != plan.machine_id:
+                    raise wrong_host(plan.host, plan.machine_id, known.machine_id)
+                checks = tuple(verify_plan(checked, known))
+            except WinhostError as error:
+                yield checked.host, error
+                continue
+            found = Verified(plan.host, str(file), all(check.holds for check in checks), checks)
+            if found.holds and not facts:
                 _remember(found, hosts.fleet_file)
             yield checked.host, found
 
@@ -106,18 +114,6 @@ def _paired(plans: Sequence[Path], facts: HostsAndFacts) -> Iterator[tuple[Path,
 def _read(hosts: HostsAndFacts, named: frozenset[Id] = frozenset()) -> dict[str, Snapshot]:
     reads = watched(lambda watch: read_each(hosts, watch, named))
     return {read.host: read for read in reads}
-
-
-def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | WinhostError:
-    plan = checked.plan
-    try:
-        facts = HostFacts(read.known)
-        if facts.machine_id != plan.machine_id:
-            raise wrong_host(plan.host, plan.machine_id, facts.machine_id)
-        checks = verify_plan(checked, facts)
-    except WinhostError as error:
-        return error
-    return Verified(plan.host, str(file), all(check.holds for check in checks), tuple(checks))
 
 
 def _show(found: Verified, details: bool, wide: bool) -> None:

@@ -18,7 +18,6 @@ from winhost.cli.log_lines import is_log_shown
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import is_dumb, wrapped
 from winhost.core.dataclass import dataclass
-from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import WinhostError, visible
 
@@ -143,12 +142,7 @@ class Watch:
 
     def results(self, results: Iterable[T]) -> Iterator[T]:
         """Hand results on, and take live lines off the screen while the caller prints."""
-        iterator = iter(results)
-        while True:
-            try:
-                result = next(iterator)
-            except StopIteration:
-                return
+        for result in results:
             with self.paused():
                 yield result
 
@@ -157,14 +151,25 @@ class Watch:
         return nullcontext()
 
     def show(self, event: ProgressEvent) -> None:
-        """Write what stays of an event."""
-        if self._is_news(event):
-            self._write(self.line(event))
+        """Write what stays of an event. A file gets a line for each tenth; a beginning is told when it is done."""
+        if event.kind in ("step", "at"):
+            return
+        if event.percent is not None:
+            before = self._sent.get(event.host, 0)
+            self._sent[event.host] = event.percent
+            if event.percent // 10 <= before // 10:
+                return
+        self._write(self.line(event))
 
     def line(self, event: ProgressEvent) -> str:
         """Return the line that stays of an event."""
-        changed = event.step if event.kind == "done" and not self._brief else None
-        text = visible(event.text) + (f": {_changes(changed)}" if changed else "")
+        text = visible(event.text)
+        if event.kind == "done" and event.step and not self._brief:
+            before, desired = event.step.before, event.step.desired
+            changes = [f"{name} {' → '.join(format_two(before[name], each))}" for name, each in desired.items()]
+            # Hashes are shown only with -v, or if nothing else changes.
+            plain = changes if is_log_shown() else [each for each in changes if "…" not in each]
+            text += f": {', '.join(plain or changes)}"
         took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
         mark = {"done": "✓", "failed": "✗", "waiting": "…", "restart": "↻"}.get(event.kind, "·")
         return f"{event.host} {mark} {_count(event)}{text}{took}"
@@ -202,16 +207,6 @@ class Watch:
         more = f" and {len(at) - 3} more" if len(at) > 3 else ""
         count = f"{self._read} of {self.hosts} read; " if self.hosts > 1 else ""
         self._write(f"{count}now: {', '.join(at[:3])}{more}")
-
-    def _is_news(self, event: ProgressEvent) -> bool:
-        """Tell whether a line of the event stays. A file gets one for each tenth; a beginning is told when done."""
-        if event.kind in ("step", "at"):
-            return False
-        if event.percent is None:
-            return True
-        before = self._sent.get(event.host, 0)
-        self._sent[event.host] = event.percent
-        return event.percent // 10 > before // 10
 
     def _tick_on(self) -> None:
         while True:
@@ -291,7 +286,11 @@ class Screen(Watch):
     def rows(self) -> Group:
         """Return the live lines, with the time first: a narrow terminal cuts off their ends."""
         rows = [f"  {self._read} of {self.hosts} read"] if self.hosts > 1 else []
-        rows += [_row(host, doing) for host, doing in self._at.items()]
+        spinner = _SPINNER[int(time.monotonic() * 8) % len(_SPINNER)]
+        for host, doing in self._at.items():
+            minutes, seconds = divmod(int(doing.seconds), 60)
+            stop = " (Ctrl-C stops)" if doing.seconds >= SUMMED_UP else ""
+            rows.append(f"{spinner} {minutes}:{seconds:02} {host} {doing.text}{stop}")
         return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
 
     def _start(self) -> None:
@@ -344,19 +343,5 @@ def asked_each(
             yield done.item, done.error or done.given
 
 
-def _row(host: str, doing: Doing) -> str:
-    minutes, seconds = divmod(int(doing.seconds), 60)
-    spinner = _SPINNER[int(time.monotonic() * 8) % len(_SPINNER)]
-    stop = " (Ctrl-C stops)" if doing.seconds >= SUMMED_UP else ""
-    return f"{spinner} {minutes}:{seconds:02} {host} {doing.text}{stop}"
-
-
 def _count(event: ProgressEvent) -> str:
     return f"[{event.number}/{event.total}] " if event.total else ""
-
-
-def _changes(step: Step) -> str:
-    """List the changes of a step; hashes only with -v, or if nothing else changes."""
-    changes = [f"{name} {' → '.join(format_two(step.before[name], each))}" for name, each in step.desired.items()]
-    read = changes if is_log_shown() else [each for each in changes if "…" not in each]
-    return ", ".join(read or changes)

@@ -29,27 +29,28 @@ from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model
 from winhost.serving.choice import Served
 from winhost.serving.computed import SHM_LEAST
+from winhost.serving.containers import DEV_MODE
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
 from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.kv_mirror import prune_program
-from winhost.sizing.host_memory import engine_ram
+from winhost.sizing.memories import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
 _SCRIPTS_MOUNT: Json = {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}
 _EVERY_S, _PRUNED_EVERY_S = 10, 600
 PRUNE = "prune_kv.py"
 _OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
-_DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
+_DEV_MODE = (DEV_MODE, "--enable-sleep-mode")
 
 
 @dataclass(frozen=True)
 class EnginePod:
     """The pod of one model's engine. shared: in WSL all GPUs are one device, which the pod gets whole.
 
-    Of the profile's container the pod takes only the time to stop. It listens on a port instead of a socket, because
-    the gateway is another pod, and a NetworkPolicy closes that port to all others; the device plugin gives it GPUs; its
-    volumes and /dev/shm are its own.
+    The pod takes image, options, environment and the time to stop from the engine's specification. It listens on a port
+    instead of a socket, because the gateway is another pod, and a NetworkPolicy closes that port to all others; the
+    device plugin gives it GPUs; its volumes and /dev/shm are its own.
     """
 
     request: ClusterRequest
@@ -183,7 +184,7 @@ class EnginePod:
 
 
 def _whole(size: Bytes) -> Bytes:
-    """A multiple of 1 GiB."""
+    """Round up to a multiple of 1 GiB."""
     return -(-size // GiB) * GiB
 
 

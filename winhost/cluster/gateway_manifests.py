@@ -49,7 +49,7 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
 
 
 def _keys(request: ClusterRequest, settings: str) -> Mapping[str, Json]:
-    """The Secret with hashes, by which the gateway knows a key again and which nobody can use as one."""
+    """The Secret with the hashes of keys: enough for the gateway to check a key, and useless as one."""
     text = "\n".join([*request.keys, ""])
     check_key_names(settings, text)
     body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}

@@ -30,7 +30,7 @@ def runtime_class() -> Mapping[str, Json]:
 
 
 def device_plugin(image: str) -> Mapping[str, Json]:
-    """On every node that is marked as one with a GPU: where NVIDIA's runtime lacks, its pod could not start."""
+    """A DaemonSet for nodes with the label of a GPU: without NVIDIA's runtime its pod could not start."""
     pod: dict[str, Json] = {
         "runtimeClassName": RUNTIME_CLASS,
         "priorityClassName": "system-node-critical",

@@ -12,18 +12,6 @@ USER = 2000
 """`vllm` in vLLM's image; its files belong to the group 0."""
 
 
-def pod_security() -> dict[str, Json]:
-    """The security context that Kubernetes' standard `restricted` demands. The image user's group owns volumes."""
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": 0,
-        "fsGroup": 0,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
 def container_security(*, writes: bool = True) -> dict[str, Json]:
     """writes: into the file system of its image."""
     return {
@@ -34,13 +22,24 @@ def container_security(*, writes: bool = True) -> dict[str, Json]:
 
 
 def pod_basics() -> dict[str, Json]:
-    """Nothing of the API, and no variables of Services: one called vllm would set VLLM_PORT, which vLLM reads."""
-    return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": pod_security()}
+    """The keys of each pod: no access to the API, and no variables of Services, because one called vllm would set
+    VLLM_PORT, which vLLM reads.
+    """
+    # As Kubernetes' standard `restricted` demands. The image user's group owns volumes.
+    security: dict[str, Json] = {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": 0,
+        "fsGroup": 0,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": security}
 
 
 # Its files come from addresses that change, and all of them are public.
 _PUBLIC_HUB = "huggingface.co"
-# What a cloud tells its machines, and no pod: credentials among it (the last two are Azure's and Oracle's).
+# Metadata services of clouds, which hand out credentials: no pod reaches them (the last two are Azure's and Oracle's).
 _METADATA = ["169.254.0.0/16", "168.63.129.16/32", "192.0.0.0/24"]
 _PRIVATE = ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", *_METADATA]
 _METADATA_6 = ["fe80::/10", "fd00:ec2::254/128"]
@@ -67,7 +66,7 @@ def policy(
 
 
 def dns() -> Json:
-    """The cluster's own, as a Service or as a cache on each node."""
+    """The rule that allows the cluster's DNS, as a Service or as a cache on each node."""
     pods: dict[str, Json] = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},

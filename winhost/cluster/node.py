@@ -64,7 +64,7 @@ PROGRAM = "/usr/local/bin/k3s"
 
 
 def config_file(request: NodeRequest) -> str:
-    """The token of a cluster that is joined is in a file of its own, which root alone reads."""
+    """The configuration of k3s. The token of a cluster to join is in a file of its own, which only root reads."""
     lines = ["# Written by winhost.", f"node-name: {request.node}", "node-label:", f"- {GPU_NODE}=true"]
     if request.wsl is not None:
         # All distros share one network, whose adapter this is.
@@ -78,7 +78,7 @@ def config_file(request: NodeRequest) -> str:
 
 
 def unit_file(request: NodeRequest) -> str:
-    """Pods outlive a restart of k3s, as its own installer has it."""
+    """The unit of k3s. Pods survive a restart of k3s, as with its own installer."""
     shared = ["# Pods see what is mounted later.", "ExecStartPre=-/bin/mount --make-rshared /"] if request.wsl else []
     return "\n".join(
         [
@@ -156,7 +156,7 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
 
 
 def _refuse_another(facts: HostFacts) -> None:
-    """A node that winhost did not make. Raises RefusedError (AlreadyNode)."""
+    """Refuse a node that winhost did not make. Raises RefusedError (AlreadyNode)."""
     try:
         listens = {port.key["port"] for port in facts.all(ListeningPort)} & {*_OF_NODES}
         ours = any(file.state.source is not None for file in facts.all(ReleaseFile))

@@ -44,12 +44,12 @@ def selector(name: str) -> dict[str, Json]:
 
 
 def leader_selector(name: str) -> dict[str, Json]:
-    """The pod of a group that serves."""
+    """The labels by which the pod of a group that serves is found."""
     return {_GROUP: name, _INDEX: "0"}
 
 
 def group_selector(name: str) -> dict[str, Json]:
-    """All pods of a group."""
+    """The labels by which all pods of a group are found."""
     return {_GROUP: name}
 
 

@@ -31,12 +31,12 @@ from winhost.serving.containers import readable_yaml
 
 
 def stream(rendered: ManifestSet) -> str:
-    """All of it, for `kubectl apply -f -`; what there is to know stands above as comments."""
+    """One text for `kubectl apply -f -`, with the notes as comments above it."""
     return _comments(rendered.notes) + documents(rendered.manifests)
 
 
 def folder(rendered: ManifestSet) -> dict[str, str]:
-    """Texts by the names of files, one of them for `kubectl apply -k`."""
+    """The texts of files by their names, with a kustomization.yaml for `kubectl apply -k`."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

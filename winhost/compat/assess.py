@@ -45,7 +45,7 @@ from winhost.resources.windows.read_only import Vm
 from winhost.resources.windows.vms import owner
 
 if TYPE_CHECKING:
-    from winhost.paths.wsl2_settings import Wsl2Settings
+    from winhost.paths.wsl2 import Wsl2Settings
 
 
 T = TypeVar("T")
@@ -287,6 +287,6 @@ def _wsl2(facts: HostFacts) -> tuple[Finding, ...]:
 
 @once
 def _wsl2_settings() -> "Wsl2Settings":
-    from winhost.paths.wsl2_settings import Wsl2Settings  # as above
+    from winhost.paths.wsl2 import Wsl2Settings  # as above
 
     return Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))

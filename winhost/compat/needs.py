@@ -182,7 +182,7 @@ def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, Ava
     """
     from winhost.compat.workload_rules import conflicts, is_safe_to_reload, with_levels
     from winhost.sizing.budget import budget
-    from winhost.sizing.host_memory import as_planned
+    from winhost.sizing.memories import as_planned
 
     memory = variant.available_memory and as_planned(variant.available_memory, workload)
 

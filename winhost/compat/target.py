@@ -24,7 +24,7 @@ from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.distros import Wsl
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 from winhost.resources.windows.read_only import OsFamily
-from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
+from winhost.sizing.memories import WINDOWS, wsl_default_ram
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
 _KERNELS = (

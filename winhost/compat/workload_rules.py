@@ -23,7 +23,7 @@ from winhost.model.path import SHARED, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
-from winhost.sizing.gpu_memory import is_first_v1
+from winhost.sizing.memories import is_first_v1
 
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
 

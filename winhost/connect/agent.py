@@ -117,7 +117,7 @@ class Agent:
     def read_with(
         self, resources: Sequence[str], ids: Sequence[Id], *, settled: bool = False
     ) -> tuple[dict[str, Answer], dict[Id, State]]:
-        """The same, and the states of instances, as `each` tells them, all in one call."""
+        """Read resources as `read` does and the states of instances as `each` does, all in one call."""
         lists: list[Mapping[str, Json]] = [{"resource": resource, "verb": "get"} for resource in resources]
         kinds: list[type[Any]] = [*(ListAnswer for _ in resources), *(Got for _ in ids)]
         answers: list[Any] = self._call([*lists, *map(_get, ids)], kinds, settled=settled)

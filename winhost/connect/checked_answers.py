@@ -137,8 +137,10 @@ def parsed(text: str, count: int) -> list[Any]:
 
 def checked(answer: object, kind: type[A]) -> A | Refusal:
     """An answer as a kind has it, or why there is none. Raises NotTheAgents."""
+    if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
+        answer = _mended(answer)  # without half characters in the words of an error, the rest of it can be read
     try:
-        found: A | Refusal = _adapter(kind).validate_python(_readable(answer))
+        found: A | Refusal = _adapter(kind).validate_python(answer)
     except ValidationError as error:
         faults = []
         for each in error.errors(include_url=False, include_input=False):
@@ -191,13 +193,6 @@ def _tag(answer: object) -> str | None:
     if answer["ok"]:
         return "done"
     return next((name for name in ("unavailable", "drift") if name in answer), "failed")
-
-
-def _readable(answer: object) -> object:
-    """Replace half characters in the words of an error, so that the rest of it can be read."""
-    if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
-        return _mended(answer)
-    return answer
 
 
 def _mended(value: Json) -> Json:

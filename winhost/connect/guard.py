@@ -128,7 +128,7 @@ class Guarded(socket.socket):
         try:
             count = super().recv_into(*args)
         except TimeoutError:
-            self.guard.left()  # which it is that came first
+            self.guard.left()  # raises where the time of the whole call is over
             raise
         self.guard.took(count)
         return count

@@ -1,4 +1,4 @@
-"""A file for one host at an HTTP address that nobody can guess, for as long as it is sent.
+"""Offer a file to one host at an HTTP address that nobody can guess, for as long as it is sent.
 
 Plain HTTP, because the host knows the file's SHA-256 from the plan and takes no other.
 """

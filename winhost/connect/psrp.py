@@ -14,7 +14,6 @@ from winhost.core.answers import RemoteFault
 from winhost.model.fleet import Auth, Host
 
 if TYPE_CHECKING:
-    from pypsrp.powershell import PowerShell
     from pypsrp.wsman import WSMan
 
 
@@ -72,7 +71,11 @@ class PsrpWire:
         else:
             shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
-        self._wait_for(shell)
+        shell.begin_invoke()
+        while shell.state == PSInvocationState.RUNNING:
+            left = self._guard.left()
+            ends_first = left < self._target.transport.operation_timeout
+            shell.poll_invoke(timeout=ceil(left) if ends_first else None)
         self._in_use = False
         if shell.state == PSInvocationState.STOPPED:
             raise SessionDropped(self.host, "the call was stopped on the host", at=self._guard.at)
@@ -80,15 +83,6 @@ class PsrpWire:
             raise RemoteError(self.host, _first_error(shell.streams.error), "run the agent")
         self._there |= {*unsent}
         return only_output(self.host, list(shell.output))
-
-    def _wait_for(self, shell: "PowerShell") -> None:
-        from pypsrp.complex_objects import PSInvocationState
-
-        shell.begin_invoke()
-        while shell.state == PSInvocationState.RUNNING:
-            left = self._guard.left()
-            ends_first = left < self._target.transport.operation_timeout
-            shell.poll_invoke(timeout=ceil(left) if ends_first else None)
 
 
 def _serialized(scripts: str) -> Any:

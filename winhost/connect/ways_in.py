@@ -12,12 +12,12 @@ from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
 from winhost.model.fleet import Host, LinuxHost, Ssh
 
-ACCESS = "WslAccess"  # the resource that tells where a distro lets us in, and what it will show
-FORWARD = "PortForward"  # the resource that tells how Windows leads there, where it has to
-SEED = "VmSeed"  # the resource that tells the same of a guest: by its seed it has that from us
+ACCESS = "WslAccess"  # tells where a distro lets winhost in, and which host key it shows
+FORWARD = "PortForward"  # tells through which port Windows leads there, where it has to
+SEED = "VmSeed"  # tells of a guest what WslAccess tells of a distro: both come from its seed
 POWER = "VmPower"
 RUNNING = "RunningSystem"
-BESIDE = "UbuntuInstaller"  # the resource that tells the same of a Linux that runs when Windows does not
+BESIDE = "UbuntuInstaller"  # tells the same of a Linux that takes turns with Windows
 TELLING = (ACCESS, FORWARD, SEED, POWER, BESIDE)
 _SSH_PORT = 22
 

@@ -20,9 +20,20 @@ from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
 from winhost.paths.never_sleep import kept_awake, power_plans
-from winhost.paths.wsl2 import UNBRIDGED, NetworkingMode, WslMemory, adapter, allowed, mac_address, memory, network_file
+from winhost.paths.wsl2 import (
+    UNBRIDGED,
+    File,
+    NetworkingMode,
+    Watcher,
+    Wsl2Settings,
+    WslMemory,
+    adapter,
+    allowed,
+    mac_address,
+    memory,
+    network_file,
+)
 from winhost.paths.wsl2_refusals import cautions, refusals
-from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.distros import Wsl, WslConfig
 from winhost.resources.windows.network import WSL

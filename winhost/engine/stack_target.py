@@ -18,12 +18,12 @@ from winhost.paths.new_vm import NewVm
 from winhost.paths.playbook import PathRequest, read_playbook
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
-from winhost.paths.wsl2_settings import Wsl2Settings
+from winhost.paths.wsl2 import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Memory
-from winhost.sizing.host_memory import WINDOWS
+from winhost.sizing.memories import WINDOWS
 
 _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 

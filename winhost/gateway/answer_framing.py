@@ -87,7 +87,7 @@ class AnswerFraming:
         return size
 
     def closed(self) -> None:
-        """The engine sends no more. Raises EngineFault if the answer has not ended."""
+        """Note that the engine sends no more. Raises EngineFault if the answer has not ended."""
         if self.status and self._until_close:
             self.ended = True
         if not self.ended:

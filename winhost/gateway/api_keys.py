@@ -71,7 +71,9 @@ class KeyFiles:
         self.problem, self.digest, self.at = "", "", 0.0
 
     def first(self, had_changes: bool = False) -> ApiKeys:
-        """had_changes: before this start. Raises WrongKeys, OSError, UnicodeDecodeError."""
+        """Read the keys at a start. had_changes: the file of changes was not empty before. Raises WrongKeys, OSError,
+        UnicodeDecodeError.
+        """
         self._had_changes = had_changes
         self._seen = self._marks()
         return self._read()

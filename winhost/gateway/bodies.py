@@ -8,10 +8,7 @@ from .body_process import SMALL_BYTES
 from .connections import Request
 from .fair_line import FairLine, Waiting
 from .gateway_settings import Limits
-
-
-class TooSlow(Exception):
-    """A body did not come in time."""
+from .request_rules import ErrorAnswer
 
 
 @dataclass(eq=False)
@@ -84,7 +81,7 @@ class Body:
         self._room = None
 
     async def receive(self, request: Request) -> None:
-        """Receive all of the body. One that is too long was refused before. Raises TooSlow, WaitedTooLong."""
+        """Receive all of the body. One that is too long was refused before. Raises ErrorAnswer, WaitedTooLong."""
         if self._room is None and await self._more(request, SMALL_BYTES):
             await self._take_room(self._bodies.limits.body_bytes)
         if self._room is not None:
@@ -110,7 +107,7 @@ class Body:
         try:
             return await asyncio.wait_for(received(), self._bodies.limits.receive)
         except asyncio.TimeoutError:  # another class before Python 3.11
-            raise TooSlow from None
+            raise ErrorAnswer(408, "too-slow", "The body did not come in time.") from None
 
     def sent(self) -> None:
         """Drop the body: an engine has answered, so nobody needs it any more."""

@@ -93,10 +93,6 @@ def check_shape(body: bytearray, limits: Limits) -> None:
     raise ErrorAnswer(413, "too-deep", f"The body is nested deeper than {limits.depth} levels, or no JSON.")
 
 
-class NotRead(Exception):
-    """The process that reads large bodies ended, or could not be started."""
-
-
 @dataclass(eq=False)
 class _Small(Waiting):
     size: int
@@ -121,7 +117,7 @@ class BodyProcess:
 
     async def read(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
         """Read a body as `written_for_engine` does, and empty it. until: a time of the event loop. Raises ErrorAnswer,
-        NotRead, WaitedTooLong.
+        WaitedTooLong.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
@@ -173,7 +169,8 @@ class BodyProcess:
         except OSError as error:
             _LOG.error("the process that reads large bodies ended, or did not start: %s", type(error).__name__)
             self.end()
-            raise NotRead from None
+            message = "The body could not be read: the process that reads large ones ended."
+            raise ErrorAnswer(503, "body-not-read", message, Retry_After="5") from None
         except BaseException:  # the process has a request, or half of one, that nobody waits for
             self.end()
             raise

@@ -8,6 +8,7 @@ import json
 import ssl
 import sys
 import time
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -35,19 +36,6 @@ def main(words: "list[str]") -> int:
 
 def why_not_ready(settings: GatewaySettings) -> str:
     """Why the endpoint is not ready; empty if each model answers."""
-    try:
-        status, body = _asked(settings)
-    except _LOST:
-        return "no-answer"
-    if status == http.client.OK:
-        return ""
-    try:
-        return str(json.loads(body)["error"]["code"])
-    except (ValueError, LookupError, TypeError):
-        return f"status-{status}"
-
-
-def _asked(settings: GatewaySettings) -> "tuple[int, bytes]":
     listen = settings.listen
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(listen.address), str(listen.address))  # noqa: S104 - compared
     connection = http.client.HTTPConnection(own, listen.port, timeout=_ANSWER_S)
@@ -57,11 +45,18 @@ def _asked(settings: GatewaySettings) -> "tuple[int, bytes]":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(own, listen.port, timeout=_ANSWER_S, context=context)
     try:
-        connection.request("GET", "/ready")
-        answer = connection.getresponse()
-        return answer.status, answer.read(65536)
-    finally:
-        connection.close()
+        with closing(connection):
+            connection.request("GET", "/ready")
+            answer = connection.getresponse()
+            body = answer.read(65536)
+    except _LOST:
+        return "no-answer"
+    if answer.status == http.client.OK:
+        return ""
+    try:
+        return str(json.loads(body)["error"]["code"])
+    except (ValueError, LookupError, TypeError):
+        return f"status-{answer.status}"
 
 
 if __name__ == "__main__":

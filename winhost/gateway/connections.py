@@ -230,39 +230,22 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
 
+# The head of a request that is refused: it asks for nothing, has no key, and closes its connection.
+_NO_HEAD = Head("GET", "", 1, 0, False, "", "", False, None)
+
+
 class Request:
     """A request while it arrives. address: its client's; refused: why it is not read further; whole: all of its body
     has come.
     """
 
-    __slots__ = ("_head", "_held", "_wakes", "address", "client", "refused", "whole")
+    __slots__ = ("_held", "_wakes", "address", "client", "head", "refused", "whole")
 
-    def __init__(self, head: Head | None, client: "ClientConnection", refused: Refused | None = None) -> None:
-        self._head, self.client, self.refused = head, client, refused
-        self.address, self.whole = client.address, head is None
+    def __init__(self, head: Head, client: "ClientConnection", refused: Refused | None = None) -> None:
+        self.head, self.client, self.refused = head, client, refused
+        self.address, self.whole = client.address, refused is not None
         self._held: list[bytes] = []
         self._wakes: asyncio.Future[None] | None = None
-
-    @property
-    def head(self) -> Head:
-        """Raises Refused where there is none."""
-        if self._head is None:
-            raise self.refused or Refused("request-line")
-        return self._head
-
-    @property
-    def method(self) -> str:
-        return self._head.method if self._head else "GET"
-
-    @property
-    def version(self) -> int:
-        """The minor HTTP version that the client understands."""
-        return self._head.minor if self._head else 1
-
-    @property
-    def kept(self) -> bool:
-        """The client wants to send another request on this connection."""
-        return self._head is not None and self._head.kept
 
     def receive(self, part: bytes, last: bool) -> None:
         self.whole = last
@@ -379,7 +362,7 @@ class ClientConnection(asyncio.Protocol):
             if self._framing.in_body or len(self._requests) >= MOST_AHEAD:
                 self._transport.abort()  # of a body, no engine has anything before its end
                 return
-            self._requests.append(Request(None, self, refused))
+            self._requests.append(Request(_NO_HEAD, self, refused))
         if self._held > _HELD_BYTES and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -390,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
         self._begin()
 
     def _understand(self, data: bytes) -> None:
-        """Raises Refused."""
+        """Hand heads and parts of bodies to their requests. Raises Refused."""
         framing, requests = self._framing, self._requests
         for found in framing.feed(data):
             if isinstance(found, Head):
@@ -455,7 +438,7 @@ class ClientConnection(asyncio.Protocol):
     def has_key(self) -> None:
         """Note that the client sent a valid key."""
         request = self._requests[0]
-        self._clients.has_key(self, more=request.kept or not request.whole)
+        self._clients.has_key(self, more=request.head.kept or not request.whole)
 
     @property
     def write(self) -> Callable[[bytes], object]:

@@ -112,7 +112,7 @@ def why_not(found: "Mapping[str, Any]", route: str) -> str:
 
 def with_again(found: "Mapping[str, Any]", route: str, served_as: str) -> "tuple[bytes, Again]":
     """The body of a request that can be continued, written so that the text so far can be put into it. Raises
-    NotUnderstood.
+    ErrorAnswer.
     """
     chat = route == CHAT
     named = "messages" if chat else "prompt"
@@ -282,7 +282,11 @@ class Continued:
     def _choice(self, choice: "dict[str, Any]") -> "tuple[bool, bool]":
         """Take over the text of a choice. Tells whether the client gets it, and whether it says something new."""
         delta, name = (choice["delta"], "content") if self._again.chat else (choice, "text")
-        self._look_at(delta)
+        for each in _BESIDES:  # no engine can continue from anything but text
+            if delta.get(each):
+                self.give_up(_BESIDES[each])
+                if self._later:  # the engine that goes on took the text so far for something else
+                    raise EngineFault("rest")
         text = said = delta.get(name) or ""
         if self._skip:  # this engine says it again, perhaps in several parts
             same = len(commonprefix((said, self._skip)))  # noqa: RUF071 - letter by letter is meant
@@ -299,14 +303,6 @@ class Continued:
         self._keep(text)
         new = bool(text) or not (said or again)
         return new or not self._later or self.finished, new or not self._later
-
-    def _look_at(self, delta: "dict[str, Any]") -> None:
-        """Give up if an engine says something besides text: no engine can continue from that."""
-        for name in _BESIDES:
-            if delta.get(name):
-                self.give_up(_BESIDES[name])
-                if self._later:  # the engine that goes on took the text so far for something else
-                    raise EngineFault("rest")
 
     def _keep(self, text: str) -> None:
         if self.broken or not text:

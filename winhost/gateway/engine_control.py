@@ -90,10 +90,18 @@ class EngineControl:
         return await self.answers()
 
     async def answers(self) -> str:
-        """The answer to the canary's request as the engine is now."""
+        """The answer to the canary's request as the engine is now: its text, or the first numbers of an embedding."""
         path, request = _CANARY[self._model.ready]
         greedy = {} if "input" in request else {"temperature": 0, "seed": 0}
-        return _text_of(await self._ok("POST", path, _CANARY_S, {"model": self._model.served_as, **request, **greedy}))
+        asked = {"model": self._model.served_as, **request, **greedy}
+        found = _object(await self._ok("POST", path, _CANARY_S, asked))
+        try:
+            if "data" in found:
+                return " ".join(f"{number:.2f}" for number in found["data"][0]["embedding"][:32])
+            choice = found["choices"][0]
+            return str(choice["text"] if "text" in choice else choice["message"]["content"])
+        except (LookupError, TypeError, ValueError):
+            raise WrongAnswer("no completion") from None
 
     async def _ok(self, method: str, path: str, seconds: float, body: Any = None) -> bytes:
         data = None if body is None else json.dumps(body).encode("ascii")
@@ -113,15 +121,3 @@ def _object(answer: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise WrongAnswer("no object")
     return found
-
-
-def _text_of(answer: bytes) -> str:
-    """The text of an answer, or the first numbers of an embedding, rounded."""
-    found = _object(answer)
-    try:
-        if "data" in found:
-            return " ".join(f"{number:.2f}" for number in found["data"][0]["embedding"][:32])
-        choice = found["choices"][0]
-        return str(choice["text"] if "text" in choice else choice["message"]["content"])
-    except (LookupError, TypeError, ValueError):
-        raise WrongAnswer("no completion") from None

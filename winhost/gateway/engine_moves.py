@@ -26,7 +26,7 @@ class NotNow(KeeperFault):
 
 
 class EngineMoves:
-    """Moves the engines of a group one at a time: two that sleep, wake or start together on a GPU crash or mis-size
+    """Move the engines of a group one at a time: two that sleep, wake or start together on a GPU crash or mis-size
     memory.
     """
 

@@ -27,8 +27,6 @@ _READY_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedding": ("/v1/embeddings", {"input": "1"}),
 }
 
-Begun = Callable[[EngineConnection], object]
-
 
 class TooLong(Exception):
     """An answer is longer than it may be."""
@@ -37,68 +35,20 @@ class TooLong(Exception):
 class Engines:
     """Connections to engines, which are used again after an answer that ended well. An engine may close a kept
     connection just when it gets a request, which is then sent again only if the engine certainly had not read it.
+    hung_up: how often `hang_up` was called, by engine.
     """
 
     def __init__(self, limits: Limits, read_by: ReadBy = lambda fd, read: None) -> None:
         """read_by: FairSelector.read_by."""
-        self._limits, self._read_by = limits, read_by
+        self.limits, self._read_by = limits, read_by
         self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
-        self._hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not
+        self.hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
         self._aside: defaultdict[SocketOrPort, set[EngineConnection]] = defaultdict(set)
 
-    def answer(
-        self,
-        model: PublishedModel,
-        path: str,
-        body: "Sequence[bytes]",
-        request_id: str,
-        hold: float | None = None,
-        begun: Begun = lambda connection: None,
-    ) -> "Answer":
-        """Ask an engine, and wait while it starts. path: one of the gateway's, never a client's; body: in parts; begun:
-        called with each connection before it asks. Raises NotUp, EngineFault.
-        """
-        until = time.monotonic() + (self._limits.hold if hold is None else hold)
-        head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
-        return Answer(self, model.engine, head, body, until, begun)
-
-    def hung_up(self, engine: SocketOrPort) -> int:
-        """The number of times that `hang_up` was called for an engine."""
-        return self._hung_up[engine]
-
-    async def ask(
-        self,
-        engine: SocketOrPort,
-        head: bytes,
-        body: "Sequence[bytes]",
-        until: float,
-        begun: Begun = lambda connection: None,
-    ) -> EngineConnection:
-        """Raises NotUp, EngineFault."""
-        while True:
-            connection = self._kept_one(engine)
-            reused = connection is not None
-            try:
-                connection = connection or await self._connected(engine, whole_if_small(head, body))
-                begun(connection)
-                await connection.ask(head, body)
-                return connection
-            except NotUp:  # no byte of the request went anywhere
-                if time.monotonic() >= until:
-                    raise
-                await asyncio.sleep(_BETWEEN_TRIES_S)
-            except NotBegun:
-                if not reused:
-                    raise
-                self.hang_up(engine)  # the others are as old
-            except BaseException:
-                if connection:
-                    connection.close()
-                raise
-
-    def _kept_one(self, engine: SocketOrPort) -> EngineConnection | None:
+    def kept_one(self, engine: SocketOrPort) -> EngineConnection | None:
+        """A connection without a request that can take one; None if there is none."""
         kept = self._kept[engine]
         while kept:
             if (connection := kept.popitem()[0]).wake():
@@ -107,6 +57,7 @@ class Engines:
         return None
 
     def leave(self, engine: SocketOrPort, connection: EngineConnection, kept: bool) -> None:
+        """End a request on a connection. kept: another request may use the connection."""
         there = self._kept[engine]
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
@@ -116,18 +67,18 @@ class Engines:
 
     def hang_up(self, engine: SocketOrPort) -> None:
         """Stop using connections to an engine: those without a request close now, the others after their answers."""
-        self._hung_up[engine] += 1
+        self.hung_up[engine] += 1
         while self._kept[engine]:
             self._kept[engine].popitem()[0].close()
         for connection in self._aside[engine]:
             connection.close()
 
-    async def _connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
+    async def connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
         """Connect. first: sent to a Unix socket at once, before asyncio takes it over, so that the engine begins
         sooner.
         """
         loop = asyncio.get_running_loop()
-        silence, sent = self._limits.silence, 0
+        silence, sent = self.limits.silence, 0
         try:
             if engine.socket:
                 to = await _unix_socket(engine.socket)
@@ -159,7 +110,7 @@ class Engines:
     async def _called(self, engine: SocketOrPort, method: str, path: str, body: "bytes | None") -> "tuple[int, bytes]":
         """Call an engine on a new connection, so that a call that moves an engine is never sent twice."""
         parts = [body] if body else []
-        connection = await self._connected(engine)
+        connection = await self.connected(engine)
         try:
             await connection.ask(_head(engine, method, path, parts, "Connection: close"), parts)
             return connection.answer.status, await _whole(connection)
@@ -170,7 +121,7 @@ class Engines:
         """The engine's metrics for Prometheus, in at most this many bytes. `hang_up` ends this, too, so that the engine
         can sleep. Raises NotUp, EngineFault, TooLong.
         """
-        connection = await self._connected(model.engine)
+        connection = await self.connected(model.engine)
         self._aside[model.engine].add(connection)
         try:
             await connection.ask(_head(model.engine, "GET", "/metrics", [], "Connection: close"), [])
@@ -198,7 +149,7 @@ class Engines:
         body = json.dumps({"model": model.served_as, **request}).encode("ascii")
 
         async def asked() -> bool:
-            async with self.answer(model, path, [body], "ready", hold=0) as connection:
+            async with Answer(self, model, path, [body], "ready", hold=0) as connection:
                 answer = await _whole(connection)
                 return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
 
@@ -214,29 +165,56 @@ class Engines:
 
 
 class Answer:
-    """An answer as a context manager, which costs a request less than a generator would."""
+    """The answer of an engine, as a context manager, which costs a request less than a generator would. Entering asks
+    the engine, and waits while it starts; it raises NotUp, EngineFault.
+    """
 
     def __init__(
         self,
         engines: Engines,
-        engine: SocketOrPort,
-        head: bytes,
+        model: PublishedModel,
+        path: str,
         body: "Sequence[bytes]",
-        until: float,
-        begun: Begun,
+        request_id: str,
+        hold: float | None = None,
+        begun: Callable[[EngineConnection], object] = lambda connection: None,
     ) -> None:
-        self._engines, self._engine, self._head, self._body, self._until = engines, engine, head, body, until
-        self._begun = begun
-        self._before = engines.hung_up(engine)
+        """path: one of the gateway's, never a client's; body: in parts; hold: seconds to wait while nothing listens;
+        begun: called with each connection before it asks.
+        """
+        self._engines, self._engine, self._body, self._begun = engines, model.engine, body, begun
+        self._until = time.monotonic() + (engines.limits.hold if hold is None else hold)
+        self._head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
+        self._before = engines.hung_up[model.engine]
         self._connection: EngineConnection
 
     async def __aenter__(self) -> EngineConnection:
-        self._connection = await self._engines.ask(self._engine, self._head, self._body, self._until, self._begun)
-        return self._connection
+        engines, engine = self._engines, self._engine
+        while True:
+            connection = engines.kept_one(engine)
+            reused = connection is not None
+            try:
+                connection = connection or await engines.connected(engine, whole_if_small(self._head, self._body))
+                self._begun(connection)
+                await connection.ask(self._head, self._body)
+                self._connection = connection
+                return connection
+            except NotUp:  # no byte of the request went anywhere
+                if time.monotonic() >= self._until:
+                    raise
+                await asyncio.sleep(_BETWEEN_TRIES_S)
+            except NotBegun:
+                if not reused:
+                    raise
+                engines.hang_up(engine)  # the others are as old
+            except BaseException:
+                if connection:
+                    connection.close()
+                raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         engine = self._engine
-        self._engines.leave(engine, self._connection, kept=self._before == self._engines.hung_up(engine))
+        self._engines.leave(engine, self._connection, kept=self._before == self._engines.hung_up[engine])
 
 
 async def _unix_socket(path: str) -> socket.socket:

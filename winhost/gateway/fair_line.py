@@ -90,7 +90,7 @@ class OneAtATime:
         return True
 
     async def take(self, key: str, until: float) -> None:
-        """Raises WaitedTooLong."""
+        """Wait until no other request has it. Raises WaitedTooLong."""
         waiting = Waiting(key)
         try:
             await self._line.wait(waiting, until)

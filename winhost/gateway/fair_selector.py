@@ -77,7 +77,7 @@ class FairSelector(selectors.BaseSelector):
         self._watched.pop(fd, None)
 
     def limit(self, fd: int, most: int) -> None:
-        """Handle at most this many such sockets in a turn, from now on also this one, whether registered or not."""
+        """Count a socket, registered or not, among those of which one turn handles at most this many."""
         if watched := self._watched.get(fd):
             events = watched.events
             if events:

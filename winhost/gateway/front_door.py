@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any
 
 from .api_keys import ApiKeys
-from .bodies import Bodies, Body, TooSlow
-from .body_process import BodyProcess, NotRead
+from .bodies import Bodies, Body
+from .body_process import BodyProcess
 from .connections import Clients, Request
 from .continuing import Again, NotContinued
 from .engine_connection import EngineConnection
@@ -43,7 +43,7 @@ from .standby import Relayed, lines, pairs_of
 from .strict_http import Head
 from .turn_state import Seat, TurnEnded
 from .turns import Busy, Seated, Turn, Turns
-from .yielding import MOST_BYTES, ROUTE, NotAsked
+from .yielding import MOST_BYTES, ROUTE
 
 _GONE = 499  # the client went away; only the log and the metrics show it
 _PIECE = 8  # characters of a key that no id may have
@@ -152,7 +152,7 @@ class FrontDoor:
             work.cancel()
 
     async def close(self) -> None:
-        """Call this after the last request."""
+        """End what was started for requests, after the last one."""
         await self._body_process.close()
 
     async def answer(self, request: Request) -> bool:
@@ -303,25 +303,18 @@ class FrontDoor:
         if self.draining:
             raise _stopping()
         if head.method == "POST":
-            await self._take_yield(request, exchange, holder)
+            if head.content_type != "application/json":
+                raise ErrorAnswer(415, "content-type", "The body has to be application/json.")
+            if head.length is None or head.length > MOST_BYTES:
+                raise ErrorAnswer(413, "too-large", f"The body has to have a Content-Length of up to {MOST_BYTES}.")
+            async with Body(self._bodies, exchange.key, head.length, self._turns.until()) as body:
+                await self._receive(request, body)
+                yielding.take(holder.sha256, b"".join(body.parts))
         on_gpus = self._turns.on_gpus
         state = "serving" if not yielding.asked else "yielding" if on_gpus else "yielded"
         seconds = math.ceil(yielding.left) if math.isfinite(yielding.left) else None
         told = {"state": state, "mode": yielding.mode, "seconds": seconds, "on_gpus": on_gpus}
         return OwnAnswer.json(200, told, self._headers(exchange))
-
-    async def _take_yield(self, request: Request, exchange: Exchange, holder: KeyLine) -> None:
-        head = request.head
-        if head.content_type != "application/json":
-            raise ErrorAnswer(415, "content-type", "The body has to be application/json.")
-        if head.length is None or head.length > MOST_BYTES:
-            raise ErrorAnswer(413, "too-large", f"The body has to have a Content-Length of up to {MOST_BYTES}.")
-        async with Body(self._bodies, exchange.key, head.length, self._turns.until()) as body:
-            await self._receive(request, body)
-            try:
-                self._turns.yielding.take(holder.sha256, b"".join(body.parts))
-            except NotAsked as error:
-                raise ErrorAnswer(400, "body", str(error)) from None
 
     def _not_yielded(self, left: str = "yielded") -> None:
         """Refuse while the GPUs are wanted for something else. left: the code while models are still leaving them."""
@@ -439,15 +432,11 @@ class FrontDoor:
             pair = self._pairs[model.name]
             return Relayed(pair, exchange.route, body.parts, exchange.id, exchange.again, until, turn)
         hold = 0 if self._turns.takes_turns(model.name) else None
-        return self._engines.answer(model, exchange.route, body.parts, exchange.id, hold)
+        return Answer(self._engines, model, exchange.route, body.parts, exchange.id, hold)
 
     async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:
         await self._receive(request, body)
-        try:
-            found = await self._body_process.read(body.parts, exchange.route, exchange.key, until)
-        except NotRead:
-            message = "The body could not be read: the process that reads large ones ended."
-            raise ErrorAnswer(503, "body-not-read", message, Retry_After="5") from None
+        found = await self._body_process.read(body.parts, exchange.route, exchange.key, until)
         exchange.model, body.parts, exchange.again = found.model, found.parts, found.again
         only = exchange.holder.models if exchange.holder else ()
         if only is not None and found.model not in only:
@@ -458,10 +447,7 @@ class FrontDoor:
     async def _receive(self, request: Request, body: Body) -> None:
         if request.head.expects:
             request.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        try:
-            await body.receive(request)
-        except TooSlow:
-            raise ErrorAnswer(408, "too-slow", "The body did not come in time.") from None
+        await body.receive(request)
 
     async def _passed_on(
         self, request: Request, engine: "EngineConnection | Relayed", exchange: Exchange, seat: Seat

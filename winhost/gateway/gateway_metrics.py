@@ -68,7 +68,7 @@ class TurnMetrics:
         self._last: dict[str, tuple[float, float]] = {}
 
     def moved(self, model: str, seconds: float) -> None:
-        """Note that its engine has just been woken or started in so many seconds."""
+        """Note that it just took this many seconds to wake or start the model's engine."""
         self._last[model] = seconds, time.time()
 
     def last_move(self, model: str) -> float:

@@ -37,7 +37,7 @@ FIRST, SECOND = "first", "second"
 @dataclass(frozen=True)
 class StandbyEngine:
     """The engine that takes over from a model's first one. engine: a second engine; None: the same one, which the
-    model's turns start anew; within: seconds in which it is noticed that one hangs.
+    model's turns start anew; within: seconds in which a hang is noticed.
     """
 
     engine: SocketOrPort | None = None
@@ -123,7 +123,7 @@ class GatewaySettings:
 
 
 def parse_settings(text: str) -> GatewaySettings:
-    """Raises WrongSettings."""
+    """Parse and check the file of settings. Raises WrongSettings."""
     try:
         top = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -94,13 +94,19 @@ class GpuLibrary:
         function = getattr(self._library, name, None)
         return int(function(*arguments)) if function else -1
 
-    def _gpus(self) -> "list[ctypes.c_void_p]":
+    def _handles(self) -> "list[tuple[ctypes.c_void_p, int]]":
+        """A handle of each GPU, and the result of asking for it."""
         count = ctypes.c_uint()
         self._do("nvmlDeviceGetCount_v2", ctypes.byref(count))
         found = [ctypes.c_void_p() for _ in range(count.value)]
-        for index, each in enumerate(found):
-            self._do("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(each))
-        return found
+        ask = "nvmlDeviceGetHandleByIndex_v2"
+        return [(gpu, self._code(ask, ctypes.c_uint(at), ctypes.byref(gpu))) for at, gpu in enumerate(found)]
+
+    def _gpus(self) -> "list[ctypes.c_void_p]":
+        found = self._handles()
+        if failed := [code for _, code in found if code]:
+            raise NoDriver(f"nvmlDeviceGetHandleByIndex_v2 answered {failed[0]}")
+        return [gpu for gpu, _ in found]
 
     def free_mib(self) -> "dict[int, int]":
         """Free memory of each GPU by the driver's index. Raises NoDriver."""
@@ -125,15 +131,9 @@ class GpuLibrary:
         """The state of each GPU. Values that the driver does not offer are absent; in WSL these are many. Raises
         NoDriver.
         """
-        count = ctypes.c_uint()
-        self._do("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        gpus = {index: ctypes.c_void_p() for index in range(count.value)}
-        codes = {
-            index: self._code("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(gpu))
-            for index, gpu in gpus.items()
-        }
-        self._count_xids({index: gpu for index, gpu in gpus.items() if not codes[index]})
-        found = [self._seen(gpu, codes[index]) for index, gpu in gpus.items()]
+        handles = self._handles()
+        self._count_xids({index: gpu for index, (gpu, code) in enumerate(handles) if not code})
+        found = [self._seen(gpu, code) for gpu, code in handles]
         for index, each in enumerate(found):
             each["index"] = index
             each["xids"] = {str(xid): so_many for (at, xid), so_many in self._xids.items() if at == index}
@@ -198,7 +198,7 @@ def resume(pid: int) -> None:
 
 
 def is_suspended(pid: int) -> bool:
-    """Raises NoDriver."""
+    """Tell whether a process is suspended. Raises NoDriver."""
     state = ctypes.c_int()
     return (
         _cuda().cuCheckpointProcessGetState(ctypes.c_int(pid), ctypes.byref(state)) == 0 and state.value == _SUSPENDED

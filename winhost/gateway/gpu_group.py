@@ -128,7 +128,7 @@ class GpuGroup:
                 await self._pause(max(_LEAST_S, pause))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until something changes, for at most so many seconds."""
+        """Wait until something changes, for at most this many seconds."""
         timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
             await self._changed.wait()

@@ -89,7 +89,10 @@ class KeeperService:
         if not isinstance(unit, str) or unit not in self._units:
             raise CannotDo("the settings name no such unit")
         if what == "look":
-            return {"runs": await _runs(unit)}
+            told = await _systemctl("show", "--property=ActiveState,Job", unit)
+            found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+            starts = found.get("Job", "") not in ("", "0")  # and may wait for another unit
+            return {"runs": starts or found.get("ActiveState") not in ("inactive", "failed")}
         if what == "image":
             return await _ask_image(unit, "look")
         async with self._one_at_a_time:
@@ -103,7 +106,10 @@ class KeeperService:
                 await _systemctl("reset-failed", unit)
             await _systemctl("start", "--no-block", unit)
         elif what in ("suspend", "resume"):
-            await self._move(suspend if what == "suspend" else resume, unit)
+            how = suspend if what == "suspend" else resume
+            group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()
+            for pid in await self._in_a_thread(lambda: self._to_move(group, how, all_of_them=unit in self._imaged)):
+                await self._in_a_thread(partial(how, pid))
         elif what == "kill":  # `stop` would wait for a unit that hangs
             with suppress(CannotDo):  # it has ended already
                 await _systemctl("kill", "--signal=SIGKILL", unit)
@@ -128,33 +134,23 @@ class KeeperService:
         self._nvml = self._nvml or GpuLibrary()
         return self._nvml
 
-    async def _move(self, how: "Callable[[int], None]", unit: str) -> None:
-        group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()
-        pids = await self._in_a_thread(lambda: self._to_move(group, how, all_of_them=unit in self._imaged))
-        for pid in pids:
-            await self._in_a_thread(partial(how, pid))
-
     def _to_move(self, group: str, how: "Callable[[int], None]", *, all_of_them: bool) -> "list[int]":
-        """The process that computes. all_of_them: also all others of the unit that have the driver open, as vLLM's
-        server does to read its GPUs: an image of a process cannot contain an open file of the driver.
+        """The unit's process that has GPU memory. Processes of a container do not belong to the unit. all_of_them: also
+        all others that have the driver open, as vLLM's server does to read its GPUs: an image of a process cannot
+        contain an open file of the driver.
         """
         try:
             lists = list(Path(_CGROUPS, group.lstrip("/")).rglob("cgroup.procs")) if group else []
             pids = {int(line) for each in lists for line in each.read_text().split()}
         except OSError as error:
             raise CannotDo(f"processes of the unit cannot be read: {error.strerror}") from None
-        computing = self._computing(pids)
+        computing = pids & self._driver().processes() or {pid for pid in pids if _is_core(pid)}
+        if len(computing) != 1:
+            raise CannotDo(f"the unit has {len(computing)} processes on GPUs of its own; one can be suspended")
         if not all_of_them:
-            return [computing]
+            return [*computing]
         with_it = _has_driver_open if how is suspend else is_suspended
-        return sorted({computing, *filter(with_it, pids)})
-
-    def _computing(self, pids: "set[int]") -> int:
-        """The unit's process that has GPU memory. Processes of a container do not belong to the unit."""
-        found = pids & self._driver().processes() or {pid for pid in pids if _is_core(pid)}
-        if len(found) != 1:
-            raise CannotDo(f"the unit has {len(found)} processes on GPUs of its own; one can be suspended")
-        return found.pop()
+        return sorted({*computing, *filter(with_it, pids)})
 
     async def _in_a_thread(self, work: "Callable[[], Any]") -> Any:
         try:
@@ -177,13 +173,6 @@ def _is_core(pid: int) -> bool:
         return Path(f"/proc/{pid}/comm").read_text().startswith("VLLM::EngineCor")
     except OSError:
         return False
-
-
-async def _runs(unit: str) -> bool:
-    """Tell whether a unit runs or is about to: its start may wait for another unit."""
-    told = await _systemctl("show", "--property=ActiveState,Job", unit)
-    found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-    return found.get("ActiveState") not in ("inactive", "failed") or found.get("Job", "") not in ("", "0")
 
 
 async def _ask_image(unit: str, what: str) -> "dict[str, Any]":

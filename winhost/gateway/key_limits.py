@@ -34,7 +34,7 @@ class PerKey:
 
 
 def parse_per_key(value: Any) -> PerKey:
-    """Raises WrongSettings."""
+    """Parse the limits of keys. Raises WrongSettings."""
     given = table(value, "per_key", (), [*KEY_LIMITS, "keys"])
     each = _changed(KeyLimit(), {name: given[name] for name in given if name != "keys"}, "per_key")
     keys = given.get("keys", {})

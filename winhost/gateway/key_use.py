@@ -113,7 +113,7 @@ _COUNTS = [each.name for each in fields(Used) if each.name != "of"]
 
 
 def _read(file: Path) -> "tuple[dict[str, Used], bool]":
-    """Raises OSError, ValueError, TypeError, RecursionError."""
+    """The counts, and whether keys had been changed. Raises OSError, ValueError, TypeError, RecursionError."""
     with file.open("rb") as opened:
         top = json.loads(opened.read(_LARGEST))
     if not isinstance(top, dict) or top.get("format") != 1 or not isinstance(top.get("used"), dict):

@@ -50,10 +50,11 @@ class OwnAnswer:
 
     async def write_to(self, request: Request) -> bool:
         """Write the answer; True if its connection stays. A long body goes in parts, so that no stream waits for it."""
-        kept = self.kept and request.kept
+        head = request.head
+        kept = self.kept and head.kept
         headers = {**self.headers, "Content-Length": str(len(self.body))}
-        body = b"" if request.method == "HEAD" else self.body
-        request.client.write(_head(request.version, self.status, headers, kept) + body[:_PART_BYTES])
+        body = b"" if head.method == "HEAD" else self.body
+        request.client.write(_head(head.minor, self.status, headers, kept) + body[:_PART_BYTES])
         for at in range(_PART_BYTES, len(body), _PART_BYTES):
             await request.client.drained()
             await asyncio.sleep(0)
@@ -79,14 +80,14 @@ class PassedAnswer:
                 headers[name] = value
         self._client = request.client
         self.status = answer.status
-        self.framed = answer.length is None and request.version == 1
-        self.kept = request.kept and not last and (self.framed or answer.length is not None)
+        self.framed = answer.length is None and request.head.minor == 1
+        self.kept = request.head.kept and not last and (self.framed or answer.length is not None)
         self.is_stream = headers["Content-Type"].partition(";")[0].strip().lower() == _EVENTS
         if self.framed:
             headers["Transfer-Encoding"] = "chunked"
         elif answer.length is not None and answer.status != HTTPStatus.NO_CONTENT:
             headers["Content-Length"] = str(answer.length)
-        self.head = _head(request.version, answer.status, headers, self.kept)
+        self.head = _head(request.head.minor, answer.status, headers, self.kept)
 
     def break_off(self, message: str, code: str) -> None:
         """End the answer so that it cannot be taken for whole: the last chunk is missing, and a stream says why."""

@@ -18,7 +18,7 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class PlainTransport(asyncio.Transport):
-    """Calls its protocol as asyncio does, and never from within a call by the protocol except `send` and `write`."""
+    """It calls its protocol as asyncio does, and from within a call by the protocol only in `send` and `write`."""
 
     __slots__ = (
         *("_loop", "_socket", "_protocol", "_selector", "_number", "_buffer"),

@@ -86,7 +86,7 @@ class _Prepared:
 
 
 def read_settings(file: Path) -> GatewaySettings:
-    """Raises CannotStart."""
+    """Read and check the file of settings. Raises CannotStart."""
     try:
         return parse_settings(file.read_text("utf-8"))
     except OSError as error:
@@ -154,7 +154,7 @@ def _run(prepared: _Prepared) -> None:
 
 
 async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
-    """Raises CannotStart."""
+    """Answer requests until SIGTERM or SIGINT, and then end those that are open. Raises CannotStart."""
     settings, context = prepared.settings, prepared.context
     limits = settings.limits
     engines = Engines(limits, selector.read_by)

@@ -67,7 +67,7 @@ def for_engine(request: dict[str, Any], served_as: str) -> bytes:
 
 
 def encoded(found: dict[str, Any]) -> bytes:
-    """Raises ErrorAnswer."""
+    """Write JSON in UTF-8. Raises ErrorAnswer."""
     try:
         return _WRITE.encode(found).encode("utf-8")
     except (ValueError, RecursionError):

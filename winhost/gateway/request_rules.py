@@ -188,7 +188,7 @@ class BodyRules:
 
 
 def parse_rules(value: Any, where: str) -> BodyRules:
-    """Raises WrongSettings."""
+    """Parse the rules of one model. Raises WrongSettings."""
     given = table(value, where, (), ["fields", "media", "most"])
     bounds = [*BOUNDS, *COUNTS]
     most = table(given.get("most", {}), f"{where}.most", (), bounds)
@@ -209,7 +209,7 @@ def _words(given: Mapping[str, Any], where: str, name: str, form: re.Pattern[str
 
 
 def check(body: Mapping[str, Any], route: str, rules: BodyRules) -> None:
-    """Raises ErrorAnswer. A field that is null counts as absent, as in vLLM."""
+    """Check the fields of a body. One that is null counts as absent, as in vLLM. Raises ErrorAnswer."""
     given = {name: value for name, value in body.items() if value is not None}
     for name, value in given.items():
         usual = name in _SAME_AS_NONE and _SAME_AS_NONE[name] == value

@@ -44,7 +44,7 @@ class Room:
         self._left = most
 
     def take(self, size: int) -> bool:
-        """Take so many bytes; False if there are not as many."""
+        """Take this many bytes; False if fewer are left."""
         if size > self._left:
             return False
         self._left -= size
@@ -270,10 +270,10 @@ class Relayed:
                 await self._turn.anew(until)
 
     async def _ask_one(self, side: _Side, body: "Sequence[bytes]") -> EngineConnection:
-        """Raises NotUp, EngineFault."""
+        """Ask this engine once. Raises NotUp, EngineFault."""
         self._asked += 1  # an engine that lives after all may still have the id
         name = self._id if self._asked == 1 else f"{self._id}-{self._asked}"
-        answer = self._pair.engines.answer(side.model, self._path, body, name, hold=0, begun=self._begun)
+        answer = Answer(self._pair.engines, side.model, self._path, body, name, hold=0, begun=self._begun)
         self._side, self._connection = side, None
         side.enter()
         try:
@@ -359,7 +359,7 @@ class Relayed:
                 yield told
 
     async def _next_part(self, connection: EngineConnection) -> bytes:
-        """Raises EngineFault."""
+        """Wait for the next part. An engine whose streams all wait for too long counts as stuck. Raises EngineFault."""
         assert self._side
         waited_for = self._side.waited_for
         if self._story.runs:

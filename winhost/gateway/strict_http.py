@@ -40,9 +40,10 @@ class Refused(Exception):
 
 
 class Head(NamedTuple):
-    """The head of a request. length: of the body; None if it comes in chunks; kept: the connection may stay after the
-    answer; expects: the client sends the body when it is told to; forwarded: `X-Forwarded-For`, joined if there are
-    several; request_id: `X-Request-Id`, empty if there is none that may be used.
+    """The head of a request. minor: of the version, HTTP/1.0 or HTTP/1.1; length: of the body; None if it comes in
+    chunks; kept: the connection may stay after the answer; expects: the client sends the body when it is told to;
+    forwarded: `X-Forwarded-For`, joined if there are several; request_id: `X-Request-Id`, empty if there is none that
+    may be used.
     """
 
     method: str

@@ -38,7 +38,7 @@ class TrustedProxies:
     protocol: bool = False
 
     def has(self, address: str) -> bool:
-        """address: empty where there is none."""
+        """Tell whether this is the address of such a proxy. address: empty if there is none."""
         return bool(address and self.networks) and any(ipaddress.ip_address(address) in each for each in self.networks)
 
     def client_of(self, forwarded: "bytes | None") -> str:
@@ -122,7 +122,7 @@ class ProxyHeader:
 
 
 def _address(written: bytes) -> str:
-    """Raises Refused."""
+    """Parse an address. Raises Refused."""
     text = written.decode("latin-1")
     try:
         if _ADDRESS.fullmatch(text):

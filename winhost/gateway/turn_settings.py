@@ -58,7 +58,7 @@ class TurnLimits:
 
 
 def parse_model_turns(value: Any, where: str) -> ModelTurns:
-    """Raises WrongSettings."""
+    """Parse how a model shares its GPUs. Raises WrongSettings."""
     given = table(value, where, ("gpus",), [*names_of(ModelTurns), "version", "reloads"])
     gpus = given["gpus"]
     if not isinstance(gpus, list) or not gpus or any(type(each) is not int or not 0 <= each < 64 for each in gpus):
@@ -108,7 +108,7 @@ def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
 
 
 def parse_turn_limits(value: Any) -> TurnLimits:
-    """Raises WrongSettings."""
+    """Parse the limits of turns. Raises WrongSettings."""
     given = table(value, "turns", (), names_of(TurnLimits))
     times = {name: number(given, "turns", name, _MOST_S, 0 if name == "stay" else 1)
              for name in given if name not in ("keeper", "memory")}  # fmt: skip

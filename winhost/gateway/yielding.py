@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .request_rules import ErrorAnswer
 from .settings_values import SOCKET, names_of, number, table, word
 
 _LOG = logging.getLogger("gateway")
@@ -30,10 +31,6 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-class NotAsked(ValueError):
-    """The message says what is wrong with a request to ROUTE."""
-
-
 @dataclass(frozen=True)
 class YieldSettings:
     """Times in seconds. drain: for requests that run when GPUs are asked for; longest: the most that one request may
@@ -46,7 +43,7 @@ class YieldSettings:
 
 
 def parse_yields(value: Any) -> YieldSettings:
-    """Raises WrongSettings."""
+    """Parse how models yield their GPUs. Raises WrongSettings."""
     given = table(value, "yields", (), names_of(YieldSettings))
     times = {name: number(given, "yields", name, _LONGEST_S) for name in given if name != "mode"}
     return YieldSettings(mode=word(given, "yields", "mode", SOCKET) if "mode" in given else None, **times)
@@ -89,7 +86,7 @@ class Yielding:
         return max(1, math.ceil(min(_LATER_S, self.left)))
 
     def ask(self, key: str, seconds: float) -> None:
-        """Ask for the GPUs for so long from now. Keys do so independently of each other."""
+        """Ask for the GPUs for this many seconds from now. Keys do so independently of each other."""
         self._change(lambda: self._until.update({key: loop_time() + min(seconds, self.settings.longest)}))
 
     def resume(self, key: str) -> None:
@@ -131,17 +128,18 @@ class Yielding:
             await asyncio.sleep(_LOOK_S)
 
     def take(self, key: str, body: bytes) -> None:
-        """Do what a request of this key says. Raises NotAsked."""
+        """Do what a request of this key says. Raises ErrorAnswer."""
         try:
             given = json.loads(body)
         except (ValueError, RecursionError):
-            raise NotAsked("The body is not JSON.") from None
+            raise ErrorAnswer(400, "body", "The body is not JSON.") from None
         given = given if isinstance(given, dict) else {}
         state, seconds = given.get("state"), given.get("seconds", self.settings.longest)
         if state not in ("yield", "resume") or not given.keys() <= {"state", "seconds"}:
-            raise NotAsked('The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.')
+            message = 'The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.'
+            raise ErrorAnswer(400, "body", message)
         if type(seconds) is not int or seconds < 1:
-            raise NotAsked("`seconds` has to be a whole number from 1 on.")
+            raise ErrorAnswer(400, "body", "`seconds` has to be a whole number from 1 on.")
         if state == "yield":
             self.ask(key, seconds)
         else:

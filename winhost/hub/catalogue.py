@@ -142,6 +142,7 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
     """Values of the repository itself come before those that all repositories of the model share."""
     said = {**model, **repository}
     shape = said["shape"]
+    sizes = {name: shape[name] for name in ("layers", "kv_heads", "head_dim", "hidden", "vocabulary", "heads")}
     return Entry(
         id=id_,
         name=name,
@@ -151,15 +152,7 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
         quantization=Quantization(said["quantization"]) if said.get("quantization") else None,
         weights=said.get("weights"),
         download=said.get("download"),
-        shape=Shape(
-            layers=shape["layers"],
-            kv_heads=shape["kv_heads"],
-            head_dim=shape["head_dim"],
-            hidden=shape["hidden"],
-            vocabulary=shape["vocabulary"],
-            tied_embeddings=bool(shape.get("tied_embeddings")),
-            heads=shape["heads"],
-        ),
+        shape=Shape(**sizes, tied_embeddings=bool(shape.get("tied_embeddings"))),
         heads=int(shape["heads"]),
         intermediate=int(shape["intermediate"]),
         longest=int(said["longest"]),

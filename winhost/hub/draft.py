@@ -9,9 +9,8 @@ from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry
-from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig, model_config
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import ModelFolder, ModelRepository, not_listed
 from winhost.hub.weights import Tell, Weights, weights_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB
@@ -102,9 +101,7 @@ def _why(line: Line) -> str:
     return f"assumed: {line.why}" if line.assumed else line.why
 
 
-def draft(
-    repository: HubRepository | ModelFolder, token: SecretRef | None, tell: Tell, planned: Planned | None = None
-) -> Draft:
+def draft(repository: ModelRepository, token: SecretRef | None, tell: Tell, planned: Planned | None = None) -> Draft:
     """Raises WinhostError (NotListed)."""
     now, about = repository.current()
     files = now.sizes()
@@ -138,7 +135,7 @@ def draft(
     return Draft(served_name(now.model), now.model, now.revision, now.page, lines, shape, look, gpus)
 
 
-def config_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> ModelConfig:
+def config_of(repository: ModelRepository, files: Mapping[str, Bytes]) -> ModelConfig:
     """files: sizes by path. Raises WinhostError (NotListed)."""
     if _CONFIG not in files:
         adapter = "adapter_config.json" in files
@@ -221,8 +218,8 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
 
 
 def _looks_of_hub(
-    asked: HubRepository | ModelFolder,
-    now: HubRepository | ModelFolder,
+    asked: ModelRepository,
+    now: ModelRepository,
     about: Mapping[str, Any],
     closed: bool,
     token: SecretRef | None,
@@ -270,7 +267,7 @@ def _looks_at_cache(config: ModelConfig) -> Iterator[str]:
 # ---- an entry
 
 
-def entry_of(repository: HubRepository | ModelFolder, tell: Tell = lambda done, of: None) -> Entry:
+def entry_of(repository: ModelRepository, tell: Tell = lambda done, of: None) -> Entry:
     """Make the entry of a model at its current commit. Raises WinhostError (NotListed), also for a model whose
     config.json does not tell its shape: `winhost workload init` drafts a file for such a one.
     """

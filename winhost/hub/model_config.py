@@ -60,7 +60,11 @@ class ModelConfig:
 def model_config(document: Mapping[str, Any]) -> ModelConfig:
     text = _text_part(document)
     heads, hidden = _count(text, _HEADS, 65_536), _count(text, _HIDDEN, 65_536)
-    kv_heads = _kv_heads(text)
+    one = text.get("multi_query") is True and text.get("new_decoder_architecture") is not True
+    kv_heads = 1 if one else _count(text, _KV_HEADS, 65_536)
+    head_dim = _count(text, ("head_dim", "kv_channels"), 65_536)
+    if head_dim is None and heads and hidden and hidden % heads == 0:
+        head_dim = hidden // heads
     layers, others, partial = _layers(text)
     named = (part.get(name) for part in (document, text) for name in ("quantization_config", "compression_config"))
     quantized = next((each for each in named if isinstance(each, dict)), {})
@@ -72,7 +76,7 @@ def model_config(document: Mapping[str, Any]) -> ModelConfig:
         heads=heads,
         kv_heads=kv_heads if kv_heads is not None or _says(text, _KV_HEADS) else heads,
         kv_heads_stated=kv_heads is not None,
-        head_dim=_head_dim(text, heads, hidden),
+        head_dim=head_dim,
         hidden=hidden,
         vocabulary=_count(text, _VOCABULARY, _MOST) or _count(document, _VOCABULARY, _MOST),
         tied=next((each for each in tied if type(each) is bool), None),
@@ -118,19 +122,6 @@ def _count(text: Mapping[str, Any], names: tuple[str, ...], most: int) -> int | 
         if type(value) is int and 1 <= value <= most:
             return value
     return None
-
-
-def _kv_heads(text: Mapping[str, Any]) -> int | None:
-    if text.get("multi_query") is True and text.get("new_decoder_architecture") is not True:
-        return 1
-    return _count(text, _KV_HEADS, 65_536)
-
-
-def _head_dim(text: Mapping[str, Any], heads: int | None, hidden: int | None) -> int | None:
-    stated = _count(text, ("head_dim", "kv_channels"), 65_536)
-    if stated is None and heads and hidden and hidden % heads == 0:
-        return hidden // heads
-    return stated
 
 
 def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:

@@ -8,8 +8,8 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import shipped_document
 from winhost.hub.draft import config_of
-from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig
+from winhost.hub.repositories import HubRepository, not_listed
 from winhost.hub.weights import weight_files
 from winhost.model.errors import WinhostError
 from winhost.model.secrets import Secret

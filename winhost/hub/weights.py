@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HubRepository, not_listed
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import ModelRepository, not_listed
 from winhost.model.errors import WinhostError
 from winhost.model.units import Bytes, KiB, MiB
 from winhost.web.asking import parsed
@@ -42,7 +41,7 @@ class Weights:
         return sum(count for kind, count in self.parameters.items() if kind not in _WHOLE_NUMBERS)
 
 
-def weights_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes], tell: Tell) -> Weights | None:
+def weights_of(repository: ModelRepository, files: Mapping[str, Bytes], tell: Tell) -> Weights | None:
     """files: sizes by path. None where there are no safetensors. Raises WinhostError (NotListed)."""
     named = weight_files(repository, files)
     if not named:
@@ -61,7 +60,7 @@ def weights_of(repository: HubRepository | ModelFolder, files: Mapping[str, Byte
     return Weights(dict(counts), total, head, len(named))
 
 
-def weight_files(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> list[str]:
+def weight_files(repository: ModelRepository, files: Mapping[str, Bytes]) -> list[str]:
     """List the files that an engine loads: those of the index where there is one, because some repositories have all
     weights twice.
     """
@@ -78,7 +77,7 @@ def weight_files(repository: HubRepository | ModelFolder, files: Mapping[str, By
     return sorted(whole)[:_MOST_FILES]
 
 
-def _header(repository: HubRepository | ModelFolder, path: str, size: Bytes) -> dict[str, Any]:
+def _header(repository: ModelRepository, path: str, size: Bytes) -> dict[str, Any]:
     """Read the header of a file: eight bytes with its length, then as much JSON."""
     begin = repository.part(path, 0, min(_FIRST, size)) if size else b""  # no range asks for nothing
     length = int.from_bytes(begin[:8], "little")
@@ -95,9 +94,7 @@ def _header(repository: HubRepository | ModelFolder, path: str, size: Bytes) -> 
     return header
 
 
-def _tensors(
-    repository: HubRepository | ModelFolder, header: Mapping[str, Any]
-) -> Iterable[tuple[str, str, int, Bytes]]:
+def _tensors(repository: ModelRepository, header: Mapping[str, Any]) -> Iterable[tuple[str, str, int, Bytes]]:
     """The name of each tensor, its type, its count of numbers and its bytes."""
     for name, said in header.items():
         if name == "__metadata__":
@@ -117,6 +114,6 @@ def _counts(value: Any) -> list[int] | None:
     return value if whole else None
 
 
-def _unusable(repository: HubRepository | ModelFolder, path: str) -> WinhostError:
+def _unusable(repository: ModelRepository, path: str) -> WinhostError:
     why = f"the header of {path[:200]} cannot be read as safetensors"
     return not_listed(repository.model, why, "Do not use this revision")

@@ -107,7 +107,7 @@ class TargetPython:
 
     @property
     def tags(self) -> tuple[Tag, ...]:
-        """The best first."""
+        """The tags of wheels that it takes, the best first."""
         platforms = [f"manylinux_2_{minor}_{self.machine}" for minor in range(self.glibc, 4, -1)]
         for minor, old in ((17, "manylinux2014"), (12, "manylinux2010"), (5, "manylinux1")):
             platforms.insert(platforms.index(f"manylinux_2_{minor}_{self.machine}") + 1, f"{old}_{self.machine}")
@@ -136,7 +136,7 @@ class Wheel:
 
 
 def wheels_of(packages: Sequence[LockedPackage], target: TargetPython, index: str = PYPI) -> tuple[Wheel, ...]:
-    """One for each. Raises WinhostError: NoWheel."""
+    """Find the best wheel of each package. Raises WinhostError: NoWheel."""
     ranks = {tag: rank for rank, tag in reversed([*enumerate(target.tags)])}
     found = tuple(_wheel(package, ranks, target, index.rstrip("/")) for package in packages)
     servers = {each.server for each in found}
@@ -183,7 +183,7 @@ def _files(name: str, index: str) -> Iterator[dict[str, Any]]:
 
 
 def _as_wheel(file: dict[str, Any], index: str, name: str) -> Wheel:
-    """Its path becomes one on the Linux that serves."""
+    """Refuse a file whose path is not safe: it becomes one on the Linux that serves."""
     url, size = urlsplit(str(file["url"])), file.get("size")
     path = url.path.lstrip("/")
     plain = re.fullmatch(r"[A-Za-z0-9._+/-]{1,400}\.whl", path) and not {"", ".", ".."} & {*path.split("/")}

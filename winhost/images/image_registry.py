@@ -7,7 +7,7 @@ hash by which it was asked for.
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any
@@ -138,7 +138,7 @@ def manifest_document(data: bytes) -> dict[str, Any]:
 
 
 def is_index(document: dict[str, Any], kind: str | None) -> bool:
-    """A list of manifests, one for each platform."""
+    """Tell whether it is a list of manifests, one for each platform."""
     return (document.get("mediaType") or kind) in INDEXES or ("manifests" in document and "config" not in document)
 
 
@@ -246,7 +246,12 @@ class Registry:
     token: tuple[str, Secret] | None = field(default=None, repr=False)
 
     def resolve(self, platform: str) -> Resolved:
-        data, kind = self._manifest(self._digest())
+        wanted = self.name.wanted
+        if not self.name.digest:
+            # HEAD counts as no download; the body is asked for by the digest, and checked.
+            told = self.ask(f"manifests/{wanted}", 0, method="HEAD").headers.get("docker-content-digest", "")
+            wanted = told if DIGEST.fullmatch(told) else wanted
+        data, kind = self._manifest(wanted)
         try:
             document = manifest_document(data)
             if not is_index(document, kind):
@@ -256,14 +261,6 @@ class Registry:
             return Resolved(self.name, platform, manifest_of(inner, kind), digest_of(data))
         except Unusable as unusable:
             raise not_resolved(self.name, str(unusable), _COMPARE) from None
-
-    def _digest(self) -> str:
-        """Ask by HEAD, which registries count as no download; the body is asked for by the digest, and checked."""
-        if self.name.digest:
-            return self.name.digest
-        answer = self.ask(f"manifests/{self.name.wanted}", 0, method="HEAD")
-        told = answer.headers.get("docker-content-digest", "")
-        return told if DIGEST.fullmatch(told) else str(self.name.tag)
 
     def _manifest(self, wanted: str) -> tuple[bytes, str | None]:
         answer = self.ask(f"manifests/{wanted}", MOST_OF_MANIFEST)
@@ -337,16 +334,12 @@ class Registry:
             if basic and url_parts(url).scheme != "https" and not is_this_machine(url_parts(url)):
                 raise NotAnswered("wants the password without TLS")
             answer = ask(url, MiB, credentials=basic)
-            token = _token_in(manifest_document(answer.body)) if answer.status == 200 else None
+            document = manifest_document(answer.body) if answer.status == 200 else {}
         except (NotAnswered, Unusable) as error:
             why = f"the authority of {self.name.registry} {error}"
             raise not_resolved(self.name, why, _OFFLINE) from None
-        if token is None:
+        token = document.get("token") or document.get("access_token")
+        if not isinstance(token, str) or not re.fullmatch(r"[!-~]{1,100000}", token):
             why = f"the authority of {self.name.registry} gives no token ({answer.status})"
             raise not_resolved(self.name, why, f"{_COMPARE}. {_ENTRY}")
-        return "Bearer", token
-
-
-def _token_in(document: Mapping[str, Any]) -> Secret | None:
-    token = document.get("token") or document.get("access_token")
-    return Secret(token) if isinstance(token, str) and re.fullmatch(r"[!-~]{1,100000}", token) else None
+        return "Bearer", Secret(token)

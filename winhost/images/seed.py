@@ -113,7 +113,7 @@ def seed_template(seed: GuestSeed) -> bytes:
 
 
 def filled(template: bytes, instance: str, private: str, public: str) -> bytes:
-    """The CD as the guest gets it; secret. The host's script does the same."""
+    """Fill in what makes the CD that of one guest, and secret. The host's script does the same."""
     keys = json.dumps({"ed25519_private": private, "ed25519_public": public}).encode("ascii")
     return template.replace(INSTANCE, instance.encode("ascii")).replace(HOST_KEYS, keys.ljust(len(HOST_KEYS)))
 

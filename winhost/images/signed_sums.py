@@ -20,12 +20,10 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *]([A-Za-z0-9._+-]+)")
 
 
 def canonicals_key() -> bytes:
-    """The public key, as winhost brings it."""
     return files(__package__).joinpath("ubuntu_cloud_images.asc").read_bytes()
 
 
 def media_key() -> bytes:
-    """The same for installation media."""
     return files(__package__).joinpath("ubuntu_cd_images.asc").read_bytes()
 
 

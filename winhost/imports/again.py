@@ -142,7 +142,7 @@ def _alike(one: Record, other: Record) -> bool:
 
 
 def _same_ids(one: Record, other: Record) -> bool:
-    """One listing may have less of the ids than the other, or none."""
+    """Compare ids as far as both listings have them."""
     ids = one.key["device"], other.key["device"]
     return ids[0].startswith(ids[1]) or ids[1].startswith(ids[0])
 

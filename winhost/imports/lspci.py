@@ -67,9 +67,13 @@ def read(text: str) -> FileObservations:
     # People paste what grep left over: a listing of GPUs alone may lack some.
     whole = any(not _class(head).startswith((_DISPLAY, "04", "0c")) for head, _ in heads)
     slots = {_slot(head) for head, _ in heads if _class(head).startswith(_DISPLAY)}
-    gpus = tuple((head, _function(head, block)) for head, block in heads if _slot(head) in slots)
+    gpus = [(head, block) for head, block in heads if _slot(head) in slots]
+    functions = []
+    for head, block in gpus:
+        numbers = (int(head[part] or "0", 16) for part in ("domain", "bus", "device", "function"))
+        functions.append(SeenFunction(_ids(head, block), _state(head, block), address=PciAddress(*numbers)))
     return FileObservations(
-        functions=tuple(function for _, function in gpus),
+        functions=tuple(functions),
         every_function=whole,
         advice=_WITHOUT_NUMBERS if any(head["words"] for head, _ in gpus) else None,
     )
@@ -81,15 +85,6 @@ def _class(head: re.Match[str]) -> str:
 
 def _slot(head: re.Match[str]) -> tuple[str, str, str]:
     return head["domain"] or "0000", head["bus"], head["device"]
-
-
-def _function(head: re.Match[str], block: str) -> SeenFunction:
-    domain = int(head["domain"] or "0", 16)
-    return SeenFunction(
-        ids=_ids(head, block),
-        state=_state(head, block),
-        address=PciAddress(domain, int(head["bus"], 16), int(head["device"], 16), int(head["function"], 16)),
-    )
 
 
 def _ids(head: re.Match[str], block: str) -> str:

@@ -26,7 +26,7 @@ from winhost.imports.observation import (
     contradiction,
     unreadable,
 )
-from winhost.imports.storage_json import DISK_NUMBER
+from winhost.imports.storage import DISK_NUMBER
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType
@@ -300,7 +300,7 @@ def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
 
 
 def unplaced(number: int) -> str:
-    """Instead of the location of a GPU, by its number in a list."""
+    """Make the key that a GPU has in place of a location, by its number in a list."""
     return f"{UNPLACED}({number})#PCI(0000)"
 
 

@@ -10,6 +10,7 @@ firmware has no numbers of Boot####: only the firmware's variables have them.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from winhost.imports.devices import is_gpu
 from winhost.imports.observation import (
     FileObservations,
     Misread,
@@ -20,7 +21,6 @@ from winhost.imports.observation import (
     Value,
     Worth,
 )
-from winhost.imports.survey_dda import is_gpu
 from winhost.imports.systeminfo import architecture, system_by_name
 from winhost.model.units import GiB
 
@@ -124,7 +124,7 @@ def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
 
 
 def _gpus(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
-    """The name of a device stands before its id, its driver's version behind it."""
+    """Find the GPUs: the name of a device stands before its id, its driver's version behind it."""
     seen: set[str] = set()
     named: set[str] = set()
     for at, (_, value) in enumerate(pairs):

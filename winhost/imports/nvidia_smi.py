@@ -253,7 +253,7 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
 
 
 def _not_told(*, wsl: bool) -> Unreported:
-    """Values of Windows, which an nvidia-smi elsewhere does not know."""
+    """The reason why values of Windows are missing: an nvidia-smi elsewhere does not know them."""
     if wsl:
         return Unreported("nvidia-smi ran in WSL, which does not show it")
     return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")

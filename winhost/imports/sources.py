@@ -7,20 +7,16 @@ from dataclasses import replace
 from winhost.core.dataclass import dataclass
 from winhost.imports import (
     computer_info,
+    devices,
     dxdiag,
-    hyperv_words,
+    hyperv,
     linux_words,
     lspci,
-    manage_bde,
     msinfo,
     nvidia_smi,
-    partitionable,
-    pnp,
-    storage_json,
-    survey_dda,
+    storage,
     systeminfo,
-    windows_words,
-    wsl_version,
+    versions,
 )
 from winhost.imports.observation import READABLE, FileObservations, Misread, decoded, unquoted, unreadable
 
@@ -89,34 +85,34 @@ SOURCES: Mapping[str, FileKind] = {
     ),
     "survey-dda": FileKind(
         ".\\SurveyDDA.ps1 *> survey.txt",
-        survey_dda.read,
+        devices.read_survey,
         looks=re.compile(
-            rf"Generating a list of PCI Express endpoint devices|{survey_dda.LOCATION.pattern}", re.MULTILINE | re.I
+            rf"Generating a list of PCI Express endpoint devices|{devices.LOCATION.pattern}", re.MULTILINE | re.I
         ),
         near=re.compile(r"PCIROOT\("),
     ),
     "pnp-devices": FileKind(
         "Get-PnpDevice -Class Display | Format-List, or pnputil /enum-devices /class Display",
-        pnp.read,
-        looks=re.compile(rf"{pnp.LIST.pattern}|{pnp.TABLE.pattern}", re.MULTILINE | re.IGNORECASE),
+        devices.read_adapters,
+        looks=re.compile(rf"{devices.LIST.pattern}|{devices.TABLE.pattern}", re.MULTILINE | re.IGNORECASE),
         near=re.compile(r"^[ \t]*(?:OK|Error|Unknown) +Display +\S", re.MULTILINE),
     ),
     "disks": FileKind(
         "Get-Disk | ConvertTo-Json",
-        storage_json.read_disks,
+        storage.read_disks,
         looks=re.compile(r'^\s*[\[{](?=[\s\S]*"PartitionStyle"\s*:)(?=[\s\S]*"UniqueId"\s*:)'),
         near=re.compile(r"^Number\s+Friendly Name\s+Serial Number\s+HealthStatus", re.MULTILINE),
     ),
     "partitions": FileKind(
         "Get-Partition | ConvertTo-Json",
-        storage_json.read_partitions,
+        storage.read_partitions,
         looks=re.compile(r'^\s*[\[{](?=[\s\S]*"GptType"\s*:)(?=[\s\S]*"DiskNumber"\s*:)'),
         near=re.compile(r"^PartitionNumber\s+DriveLetter\s+Offset\s+Size\s+Type", re.MULTILINE),
     ),
     "manage-bde": FileKind(
         "manage-bde -protectors -get C:, and in English manage-bde -status",
-        manage_bde.read,
-        looks=re.compile(rf"{manage_bde.PROTECTOR.pattern}|{manage_bde.STATUS.pattern}", re.MULTILINE),
+        storage.read_volumes,
+        looks=re.compile(rf"{storage.PROTECTOR.pattern}|{storage.STATUS.pattern}", re.MULTILINE),
         near=re.compile(r"^MountPoint\s*:.*$[\s\S]*^ProtectionStatus\s*:", re.MULTILINE),
     ),
     "bcdedit": FileKind(
@@ -133,14 +129,14 @@ SOURCES: Mapping[str, FileKind] = {
     ),
     "partitionable-gpus": FileKind(
         "Get-VMHostPartitionableGpu",
-        partitionable.read,
-        looks=partitionable.LOOKS,
+        hyperv.read_gpus,
+        looks=hyperv.GPUS,
         near=re.compile(r"GPUPARAV", re.IGNORECASE),
     ),
     "wsl-version": FileKind(
         "wsl --version",
-        wsl_version.read,
-        looks=wsl_version.LOOKS,
+        versions.read_package,
+        looks=versions.PACKAGE,
         near=re.compile(
             r"^\s*(?:Default Distribution|Standardverteilung|Distribution par défaut|默认(?:分发版|分发))\s*[:\uff1a]",
             re.MULTILINE,
@@ -149,14 +145,14 @@ SOURCES: Mapping[str, FileKind] = {
     ),
     "wsl-list": FileKind(
         "wsl -l -v, while a distro runs",
-        wsl_version.read_distros,
-        looks=wsl_version.DISTROS,
+        versions.read_distros,
+        looks=versions.DISTROS,
         near=re.compile(r"^\s*NAME\s+STATE\s+VERSION", re.MULTILINE),
     ),
     "hyper-v": FileKind(
         "Get-VMHost | Format-List, or Get-VM",
-        hyperv_words.read,
-        looks=hyperv_words.LOOKS,
+        hyperv.read_hosts,
+        looks=hyperv.HOSTS,
         near=re.compile(r"^\s*(?:LogicalProcessorCount|VMId)\s*:", re.MULTILINE),
     ),
     "linux": FileKind(
@@ -169,8 +165,8 @@ SOURCES: Mapping[str, FileKind] = {
     ),
     "windows-version": FileKind(
         "ver, or Settings > System > About",
-        windows_words.read,
-        looks=windows_words.LOOKS,
+        versions.read_words,
+        looks=versions.WORDS,
         near=re.compile(r"^Edition[ \t]*[:\t][ \t]*Windows 1[01]", re.MULTILINE),
     ),
 }

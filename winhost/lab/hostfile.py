@@ -48,8 +48,6 @@ READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed tim
 
 _STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
-_SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
-_SIZES |= {"offset", "smallest", "largest"}
 
 ResourceStates = dict[str, Any]
 """Resource to its instances as JSON, or to `{unknown: …}`."""
@@ -172,7 +170,7 @@ _expanded_shipped = once(_expanded)
 
 
 def _shows(seen: Answer, written: Answer) -> bool:
-    """A property that the file does not name is no difference."""
+    """Tell whether a session sees what the file says; properties that the file leaves out do not count."""
     if not isinstance(seen, tuple) or not isinstance(written, tuple):
         return seen == written
     states = [{name: each.state.get(name) for name in other.state} for each, other in zip(seen, written, strict=False)]
@@ -344,7 +342,7 @@ def _state_mistakes(loc: Loc, resource: str, found: Any) -> Iterator[Mistake]:
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged, everything else is replaced."""
+    """Merge mappings, and replace everything else."""
     result = dict(under)
     for name, value in over.items():
         both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
@@ -352,13 +350,13 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def _in_bytes(value: Any, name: str = "") -> Any:
+def _in_bytes(value: Any) -> Any:
     """Return the value with numbers for sizes and addresses that were written as text."""
     if isinstance(value, Mapping):
-        return {inner: _in_bytes(each, inner) for inner, each in value.items()}
+        return value if "unknown" in value else {name: _in_bytes(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_in_bytes(each, name) for each in value]
-    if name not in _SIZES or not isinstance(value, str):
+        return [_in_bytes(each) for each in value]
+    if not isinstance(value, str):
         return value
     if re.fullmatch(r"0x[0-9A-Fa-f]+", value):
         return int(value, 16)

@@ -26,7 +26,7 @@ class LabRunspace:
         self._there: set[str] = set()  # the parts that were sent
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
-        """Takes parts of the agent's own text with a request, and then calls of what they define."""
+        """Take parts of the agent's own text with a request, and then calls of what they define."""
         (command,) = commands
         if command.is_script:
             parts = recognized(command.text)

@@ -74,7 +74,7 @@ def writes_as_ordered(settings: Mapping[str, Any]) -> bool:
 
 
 def _install(machine: Machine, order: _Order) -> None:
-    """The target becomes Ubuntu's; its loader is on the ESP, and in the firmware behind Windows, started next."""
+    """Give the target to Ubuntu, its loader to the ESP, and the firmware an entry after Windows, to be started next."""
     (wanted,) = order["disks"]
     disks, boot = machine.part(Disks), machine.part(FirmwarePart).boot
     target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")

@@ -26,7 +26,7 @@ class EngineRunspace(LabRunspace):
         host.machine.when_down(self.close)
 
     def close(self) -> None:
-        """Its process ends with it."""
+        """End the process."""
         self.engine.close()
 
     @property

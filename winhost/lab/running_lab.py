@@ -85,7 +85,11 @@ class Lab:
             for name, linux in self.own_linuxes.items():
                 linux.authorized = (self.public_key,)
                 self.linuxes[name] = undo.enter_context(SshEndpoint(linux))
-            self._write()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._write_secret("password", self._password)
+            self._write_secret(KEY, private_text(self._seed))
+            (self.folder / f"{KEY}.pub").write_text(f"{self.public_key}\n", encoding="utf-8")
+            self.fleet_file.write_text(self.fleet(), encoding="utf-8")
             self._running = undo.pop_all()
         return self
 
@@ -93,13 +97,6 @@ class Lab:
         self._running.close()
         for name in ("password", KEY):
             (self.folder / name).unlink(missing_ok=True)
-
-    def _write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._write_secret("password", self._password)
-        self._write_secret(KEY, private_text(self._seed))
-        (self.folder / f"{KEY}.pub").write_text(f"{self.public_key}\n", encoding="utf-8")
-        self.fleet_file.write_text(self.fleet(), encoding="utf-8")
 
     def _write_secret(self, name: str, text: str) -> None:
         path = self.folder / name

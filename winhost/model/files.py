@@ -103,7 +103,9 @@ def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
 
 
 class Openness(IntEnum):
-    """The worst counts. SOME: a group, single accounts, or another owner; UNTOLD: the mount has no modes."""
+    """The others who can write a file; the worst counts. SOME: a group, single accounts, or another owner; UNTOLD: the
+    mount has no modes.
+    """
 
     OWN = 0
     SOME = 1

@@ -324,24 +324,22 @@ class Fleet:
             chosen.update((host.name, host) for host in self._meant(name))
         return list(chosen.values())
 
-    def _meant(self, word: str) -> list[AnyHost]:
-        if word.startswith("@"):
-            found = [host for host in self.hosts if word[1:].lower() in host.groups]
+    def _meant(self, name: str) -> list[AnyHost]:
+        if name.startswith("@"):
+            found = [host for host in self.hosts if name[1:].lower() in host.groups]
             known = {f"@{group}" for host in self.hosts for group in host.groups}
         else:
-            found = [host for host in self.hosts if fnmatchcase(host.name.lower(), word.lower())]
+            found = [host for host in self.hosts if fnmatchcase(host.name.lower(), name.lower())]
             known = {host.name for host in self.hosts}
-        if not found:
-            raise self._unknown(word, sorted(known))
-        return found
-
-    def _unknown(self, word: str, known: Sequence[str]) -> UsageError:
-        kind, name = ("group", word[1:]) if word.startswith("@") else ("host", word)
-        more = f" and {len(known) - _MOST_KNOWN:,} more" if len(known) > _MOST_KNOWN else ""
-        return UsageError(
+        if found:
+            return found
+        listed, kind = sorted(known), "group" if name.startswith("@") else "host"
+        more = f" and {len(listed) - _MOST_KNOWN:,} more" if len(listed) > _MOST_KNOWN else ""
+        asked = f"{kind} '{visible(name.removeprefix('@'))}'"
+        raise UsageError(
             "UnknownHost",
-            what=f"no {kind} '{visible(name)}' in {visible(self.file.name)}{did_you_mean(word, known)}",
-            hint=f"known: {', '.join(known[:_MOST_KNOWN])}{more}" if known else None,
+            what=f"no {asked} in {visible(self.file.name)}{did_you_mean(name, listed)}",
+            hint=f"known: {', '.join(listed[:_MOST_KNOWN])}{more}" if listed else None,
         )
 
 

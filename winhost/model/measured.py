@@ -138,7 +138,7 @@ class ReduceRate:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Over all GPUs. version: as NCCL counts, 22803 for 2.28.3; transports: as its log names them."""
+    """An all-reduce over all GPUs. version: as NCCL counts, 22803 for 2.28.3; transports: as its log names them."""
 
     version: int
     gpus: int

@@ -52,10 +52,8 @@ class Written:
         return reference
 
 
-class WrittenModel(Written, BaseModel):
+class WrittenModel(Written, Closed):
     """A mapping in a file that remembers which of its keys were given: `model_fields_set`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def _describe(properties: dict[str, Any], kind: type, base: type) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HubRepository
+from winhost.hub.repositories import HubRepository
 from winhost.images.download import RemoteImage, download
 from winhost.images.guest_disk import Tell
 from winhost.images.image_archive import archive_name, archive_size, write_archive

@@ -5,7 +5,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from winhost.core.dataclass import dataclass
-from winhost.paths.wsl2_settings import Containers
+from winhost.paths.wsl2 import Containers
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from winhost.paths.disks import (
 )
 from winhost.paths.linux import ContainersInside, LinuxDecisions, LinuxSettings, ListOf
 from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
-from winhost.paths.setting_values import OfOneHost, matching
+from winhost.paths.setting_values import OfOneHost, matching, whole_size
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.disks import (
     EFI,
@@ -50,16 +50,16 @@ Proof = Literal["active-directory", "entra", "typed"]
 _LEAST_STAGING, _MOST_STAGING = 4 * GiB, 32 * GiB  # an installer's image; FAT32 as Windows formats it
 
 
-def _linux_size(text: str) -> str:
-    if text != "auto" and (parse_size(text) < LEAST_FOR_LINUX or parse_size(text) % MiB):
-        raise ValueError(f"should be auto, or a size in whole MiB of {size(LEAST_FOR_LINUX)} at least")
-    return text
-
-
-def _staging_size(text: str) -> str:
-    if text != "none" and (not _LEAST_STAGING <= parse_size(text) <= _MOST_STAGING or parse_size(text) % MiB):
-        raise ValueError(f"should be none, or a size in whole MiB from {size(_LEAST_STAGING)} to {size(_MOST_STAGING)}")
-    return text
+_LINUX_SIZE = whole_size(
+    f"auto, or a size in whole MiB of {size(LEAST_FOR_LINUX)} at least", MiB, LEAST_FOR_LINUX, word="auto"
+)
+_STAGING_SIZE = whole_size(
+    f"none, or a size in whole MiB from {size(_LEAST_STAGING)} to {size(_MOST_STAGING)}",
+    MiB,
+    _LEAST_STAGING,
+    _MOST_STAGING,
+    "none",
+)
 
 
 class KeyProof(Closed):
@@ -90,11 +90,11 @@ class DualBootSettings(Closed):
     """The disk for Ubuntu. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else
     that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect HOST -o wide` shows it.
     """
-    linux: Annotated[str, AfterValidator(_linux_size)] = "auto"
+    linux: Annotated[str, _LINUX_SIZE] = "auto"
     """The size of Ubuntu's partition. auto: all of a disk of its own; of that of Windows half of what is there for it,
     and 64 GiB at least.
     """
-    staging: Annotated[str, AfterValidator(_staging_size)] = "none"
+    staging: Annotated[str, _STAGING_SIZE] = "none"
     """The size of a partition for the installer, which comes with a boot entry, where the host has no virtual media and
     nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind.
     """
@@ -261,7 +261,7 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def shrunk(self) -> tuple[Item, ...]:
-        """Windows, where it has to give something."""
+        """The partition of Windows, if it has to give something."""
         windows, size = windows_partition(self._facts), self.layout.shrink_to
         if windows is None or size is None:
             return ()
@@ -270,7 +270,7 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def partitions(self) -> tuple[Item, ...]:
-        """Ubuntu's, and the one of its installer behind it."""
+        """Ubuntu's partition, its EFI system partition on a disk of its own, and that of the installer."""
         layout = self.layout
         disks = [each.state for each in self._facts.all(Disk) if each.state.guid == layout.disk]
         # By the model and by what tells it from another disk of the same model.

@@ -21,9 +21,7 @@ from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease, is_ad
 from winhost.model.once import once
 from winhost.model.reason import Refusal
 from winhost.paths.linux import ContainersInside, DriverChoice, LinuxDecisions, LinuxSettings, wanted_driver
-from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, packed
+from winhost.paths.setting_values import DHCP, OfOneHost, OwnAddress, Sha256, Upload, matching, packed, public_key
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.linux.system import ShownGpus

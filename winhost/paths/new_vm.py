@@ -16,10 +16,10 @@ from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.model.written import Closed
-from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device
+from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device, whole_size
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
-from winhost.paths.wsl2_settings import File
+from winhost.paths.wsl2 import File
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.disks import StagedFile
 from winhost.resources.windows.read_only import Processor, Vm
@@ -134,16 +134,6 @@ _HOST_RESERVE = 2 * GiB  # as a rule of the verdict on a VM has it
 _LEAST_MEMORY, _LEAST_DISK = GiB, 4 * GiB
 
 
-def _whole_size(step: Bytes, least: Bytes) -> AfterValidator:
-    def check(text: str) -> str:
-        found = parse_size(text)
-        if found % step or found < least:
-            raise ValueError(f"should be {size(least)} at least, in steps of {size(step)}")
-        return text
-
-    return AfterValidator(check)
-
-
 class NewVm(VmNetworkSettings):
     """A VM that winhost makes, and that gets the GPUs."""
 
@@ -156,9 +146,11 @@ class NewVm(VmNetworkSettings):
     """The name of the VM and of the folder of its disk. No VM may have it yet."""
     cpus: Annotated[int, Field(strict=True, ge=1, le=2048)]
     """Virtual processors."""
-    memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)]
+    memory: Annotated[
+        str, whole_size(f"{size(_LEAST_MEMORY)} at least, in steps of {size(2 * MiB)}", 2 * MiB, _LEAST_MEMORY)
+    ]
     """Static: all of it is pinned while the VM runs."""
-    disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)]
+    disk: Annotated[str, whole_size(f"{size(_LEAST_DISK)} at least, in steps of {size(MiB)}", MiB, _LEAST_DISK)]
     """The size of its disk as the guest sees it. The file grows up to that, and the volume must have room for all of
     it.
     """

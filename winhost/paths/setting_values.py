@@ -1,20 +1,23 @@
-"""Values that settings may have: names, addresses, sizes, versions, and files by source and hash."""
+"""Values that settings may have: names, addresses, sizes, versions, public keys, and files by source and hash."""
 
 import re
 from base64 import b64encode
+from binascii import Error, a2b_base64
 from collections.abc import Iterable, Iterator
 from gzip import compress
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network, ip_address, ip_interface
 from itertools import combinations
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from winhost.core.dataclass import dataclass
+from winhost.images.seed import GuestAddress
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import Bytes, MiB, parse_size, size
 from winhost.model.written import Closed
 from winhost.resources.values import is_device
+from winhost.resources.windows.distros import PUBLIC_KEY
 
 NO_SWAP = "0"
 _ENDS = "with a letter or a digit first and last"
@@ -54,6 +57,17 @@ def _at_least(text: str, least: Bytes, should: str) -> str:
     if not enough:
         raise ValueError(f"should be {should} a size with its unit, as 48 GiB, of {size(least)} at least")
     return text
+
+
+def whole_size(should: str, step: Bytes, least: Bytes, most: Bytes = 1 << 63, word: str = "") -> AfterValidator:
+    """Check that a text is a size in steps within bounds, or the word; `should` says the same in words."""
+
+    def check(text: str) -> str:
+        if text != word and (not least <= parse_size(text) <= most or parse_size(text) % step):
+            raise ValueError(f"should be {should}")
+        return text
+
+    return AfterValidator(check)
 
 
 def swap_value(text: str) -> str:
@@ -196,3 +210,101 @@ class PublishedEndpoint(Closed):
     def who(self) -> str:
         """The allowed networks in words, for the reader of a plan."""
         return f"{', '.join(self.networks)} (--allow)"
+
+
+# ---- the address that a Linux of winhost's own gets: a guest, or a system on the machine itself
+
+
+DHCP = "dhcp"
+
+
+def _listed(given: object) -> object:
+    """`192.0.2.1,192.0.2.2` of a command line."""
+    return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
+
+
+class OwnAddress(Closed):
+    """The settings of an address of its own."""
+
+    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = DHCP
+    """The address with its prefix, as 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."""
+    gateway: IPv4Address | None = None
+    dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = ()
+    """Name servers. Left out behind NAT: those of the host."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "OwnAddress":
+        if self.gateway is not None and self.address == DHCP:
+            raise ValueError("a gateway goes with an address of its own; DHCP tells both")
+        if self.gateway is not None:
+            refuse_gateway(self.gateway, self.address)
+        return self
+
+    @property
+    def of_seed(self) -> GuestAddress | None:
+        """The address in the form that a seed takes; None for DHCP."""
+        if self.address == DHCP or self.gateway is None:
+            return None
+        return GuestAddress(IPv4Interface(self.address), self.gateway, tuple(map(ip_address, self.dns)))
+
+
+# ---- public keys of SSH: whether a line of `authorized_keys` is a key that sshd can take
+
+
+NEXT = "A new pair: ssh-keygen -t ed25519; the .pub file is the one to give"
+_PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File")
+_POINTS = {b"nistp256": 65, b"nistp384": 97, b"nistp521": 133}  # RFC 5656, uncompressed
+
+
+def refuse_private(text: str) -> None:
+    """Raises ValueError, which holds nothing of the text."""
+    if _PRIVATE.search(text):
+        raise ValueError(
+            "this is a private key, and winhost wants the public one: the .pub file beside it. The private one may "
+            "stand in your shell's history now; if others can read that, make another pair: ssh-keygen -t ed25519"
+        )
+
+
+def public_key(line: str) -> str:
+    """The line unchanged. Raises ValueError for a key that sshd would ignore without a message."""
+    refuse_private(line)
+    if not re.fullmatch(PUBLIC_KEY, line):
+        raise ValueError(
+            "should be one line of a public key file, as ssh-ed25519 AAAA… name; the name has no blanks. " + NEXT
+        )
+    kind, data = line.split(" ")[:2]
+    if wrong := _wrong(kind.encode(), data):
+        raise ValueError(f"this is no whole {kind} key: {wrong}. Copy the line of the .pub file again. {NEXT}")
+    return line
+
+
+def _wrong(kind: bytes, data: str) -> str | None:
+    """Say what is wrong with the data of a key. RFC 4253, 6.6: fields, each after its length; the first names
+    the type.
+    """
+    try:
+        name, *fields = _fields(a2b_base64(data, strict_mode=True))
+    except (Error, ValueError):
+        return "its text is cut off, or something is in it that does not belong there"
+    if name != kind:
+        return "its text is that of another type" if fields else "its text names no type"
+    curve = kind.rpartition(b"-")[2]
+    if kind == b"ssh-ed25519":
+        whole = [len(field) for field in fields] == [32]
+    elif kind == b"ssh-rsa":
+        whole = len(fields) == 2 and all(fields)
+    else:
+        whole = len(fields) == 2 and (fields[0], len(fields[1])) == (curve, _POINTS.get(curve))
+    return None if whole else "its text has not the parts of such a key"
+
+
+def _fields(data: bytes) -> Iterator[bytes]:
+    """Raises ValueError where lengths do not add up, or where there is nothing."""
+    if not data:
+        raise ValueError("nothing")
+    while data:
+        length = int.from_bytes(data[:4])
+        if len(data) < 4 + length:
+            raise ValueError("cut off")
+        yield data[4 : 4 + length]
+        data = data[4 + length :]

@@ -13,8 +13,7 @@ from winhost.images.seed import GuestAddress, GuestSeed, seed_template
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.written import Closed
-from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import matching, packed
+from winhost.paths.setting_values import matching, packed, public_key
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.accounts import SshHostKey
@@ -85,7 +84,7 @@ class GuestDecisions:
 
     @property
     def guests(self) -> tuple[Item, ...]:
-        """Once it answers. Raises MissingFact before."""
+        """The guest, once it answers. Raises MissingFact before."""
         self._answering()
         return (self._key,)
 
@@ -103,7 +102,7 @@ class GuestDecisions:
 
     @property
     def is_ready(self) -> bool:
-        """It was set up, and its seed is gone."""
+        """Tell whether the guest was set up and its seed is gone."""
         return self._seed is not None and self._seed.stage == RETIRED
 
     @cached_property
@@ -122,7 +121,7 @@ class GuestDecisions:
 
     @property
     def _is_past_first_key(self) -> bool:
-        """It made a key of its own, or the seed is retired or was about to be."""
+        """Tell whether the guest made a key of its own, or the seed is retired or was about to be."""
         seed, own = self._seed, self._own
         if seed is None or not seed.host_keys:
             return False

@@ -11,8 +11,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
-from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.setting_values import PublishedEndpoint
+from winhost.paths.setting_values import DHCP, OwnAddress, PublishedEndpoint
 from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.network import NatSwitch
@@ -75,7 +74,7 @@ def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwo
 
 
 def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Json], ...]:
-    """The one that winhost makes, also where it has."""
+    """The NAT that winhost makes for this network, also if it has made it already."""
     found = facts.of(NatSwitch, {"name": NAT})
     ours = found is not None and found.made is not False
     return ({"name": NAT, "network": network.nat},) if network.nat and (network.switch is None or ours) else ()
@@ -136,7 +135,7 @@ def _behind(facts: HostFacts, name: str, asked: VmNetworkSettings, nat: NatSwitc
 
 
 def _in_nat(network: IPv4Network, name: str) -> IPv4Interface:
-    """Always the same for a VM of this name."""
+    """Choose an address behind NAT, always the same for a VM of this name."""
     free = network.num_addresses - _FIRST_GUEST - 1
     at = _FIRST_GUEST + int(sha256(name.encode()).hexdigest()[:8], 16) % free if free > 0 else 2
     return IPv4Interface(f"{network[at]}/{network.prefixlen}")
@@ -150,7 +149,7 @@ def _host_dns(facts: HostFacts) -> Iterator[str]:
 
 
 def _nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | None:
-    """The one that the VM will be behind: that of its switch, or one that is still to be made."""
+    """Find the NAT that the VM will be behind: that of its switch, or one that is still to be made."""
     every = [each.state for each in facts.all(NatSwitch)]
     if switch is not None:
         return next((each for each in every if each.switch == switch.key["switch"] and each.network), None)
@@ -170,7 +169,7 @@ def _nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | Non
 
 
 def _free_range(facts: HostFacts) -> str:
-    """A network that the host is not in itself."""
+    """Choose a network that the host is not in itself."""
     taken = [
         IPv4Interface(f"{each.address}/{each.prefix}").network
         for adapter in facts.all(NetworkAdapter)
@@ -188,9 +187,9 @@ def _free_range(facts: HostFacts) -> str:
 
 
 def _switch(facts: HostFacts, asked: str | None) -> Instance[VmSwitch] | None:
-    """The named one; else the only external one with a link; else that of the host's NAT. None: it is to be made.
+    """Choose the named switch; else the only external one with a link; else that of the host's NAT; None to make one.
 
-    Never an external one is made: that could cut the way to the host.
+    winhost never makes an external one: that could cut the way to the host.
     """
     every = facts.all(VmSwitch)
     if asked is not None:

@@ -1,22 +1,220 @@
-"""WSL 2: the memory of its VM, and the network of its distro."""
+"""WSL 2: the settings of its path, the memory of its VM, and the network of its distro."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from ipaddress import ip_interface
-from typing import Literal
+from importlib.resources import files
+from ipaddress import IPv4Address, IPv4Network, ip_interface
+from typing import Annotated, Literal
+
+from packaging.version import Version
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from winhost.core.answers import MissingFact, if_available
 from winhost.core.dataclass import dataclass
 from winhost.hardware.host_gpus import memory_of
 from winhost.images.seed import GuestAddress
-from winhost.model.errors import NotOnHost
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.errors import NotOnHost, did_you_mean, visible
+from winhost.model.once import once
 from winhost.model.reason import Refusal
-from winhost.model.units import Bytes, MiB, about, size
-from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
+from winhost.model.units import Bytes, MiB, about, parse_size, size
+from winhost.model.written import Closed
+from winhost.paths.setting_values import (
+    NO_SWAP,
+    Account,
+    Debian,
+    Name,
+    OfOneHost,
+    PublishedEndpoint,
+    Sha256,
+    Source,
+    address_value,
+    matching,
+    memory_value,
+    public_key,
+    refuse_gateway,
+    swap_value,
+    zero_as_text,
+)
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.network import ExternalSwitch
 from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
-from winhost.sizing.host_memory import WINDOWS_USABLE, wsl_default_ram
+from winhost.sizing.memories import WINDOWS_USABLE, wsl_default_ram
+
+
+@once
+def images() -> Mapping[str, Mapping[str, str]]:
+    """Source and SHA-256 of each, by name."""
+    known: dict[str, dict[str, str]] = load_catalogue(files(__package__).joinpath("images.yaml"))
+    return known
+
+
+def named(image: object) -> object:
+    """Source and hash of the named image; a mapping unchanged. Raises ValueError."""
+    if not isinstance(image, str):
+        return image
+    if image not in images():
+        near = did_you_mean(image, images()) or f"; there are: {', '.join(images())}."
+        raise ValueError(
+            f"no image is pinned as '{visible(image)}'{near} Any other one goes by image.source and image.sha256"
+        )
+    return images()[image]
+
+
+# ---- settings
+
+
+AUTO = "auto"
+_MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what resource ExternalSwitch makes
+FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: all of the driver store, not a list
+
+
+class File(Closed):
+    """A file for the host, identified by its hash."""
+
+    source: Source
+    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file in the plan's
+    folder, which is uploaded to the host.
+    """
+    sha256: Sha256
+
+    @property
+    def name(self) -> str:
+        """Its file name on the host: the last part of its source, in plain characters."""
+        return re.sub(r"[^A-Za-z0-9._-]", "-", re.split(r"[/\\]", self.source)[-1])[-64:]
+
+
+class WslPackage(File):
+    """The MSI of WSL."""
+
+    version: Annotated[
+        str, matching(r"[0-9]{1,4}(\.[0-9]{1,5}){2,3}", "three or four numbers with dots between, as 2.7.14")
+    ]
+
+    @property
+    def full(self) -> str:
+        """The version with the four parts that Windows Installer writes."""
+        return ".".join([*self.version.split("."), "0"][:4])
+
+
+class Access(Closed):
+    """SSH access to the distro; without a key there is none, and the plan ends with the distro."""
+
+    key: Annotated[str, AfterValidator(public_key)] | None = None
+    """The public key of the machine that runs winhost."""
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
+    """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
+    allow: tuple[IPv4Network, ...] = ()
+    """IPv4 networks that may connect, as 192.0.2.0/24. Default: those that the host itself is in. The computer that
+    runs winhost has to be in one of them.
+    """
+
+
+class Bridge(Closed):
+    """The distro as a machine of its own in the host's network."""
+
+    switch: Name = "winhost"
+    """The external switch to bridge to; made on `adapter` where it is not there."""
+    adapter: str | None = None
+    """The network adapter to make the switch on, by name or interface GUID, or auto: a wired one with a link, rather
+    not the one that winhost comes through. No other one is touched.
+    """
+    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = "dhcp"
+    gateway: IPv4Address | None = None
+    dns: tuple[IPv4Address, ...] = ()
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Bridge":
+        if self.adapter is not None and not _MADE.fullmatch(self.switch):
+            raise ValueError(f"{self.switch}: a switch that is made has a name of 1 to 32 letters, digits, - and _")
+        if self.address == "dhcp":
+            if self.gateway or self.dns:
+                raise ValueError("gateway and dns go with a static address; DHCP brings its own")
+        elif self.gateway is None:
+            raise ValueError(f"{self.address} needs a gateway in its network")
+        else:
+            refuse_gateway(self.gateway, self.address)
+        return self
+
+
+class Containers(Closed):
+    """Pinned versions of what runs containers in the distro; they are not upgraded automatically."""
+
+    ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")]
+    """The code name of the image's Ubuntu, by which Docker sorts its packages."""
+    docker: Debian
+    toolkit: Debian
+    """nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts."""
+
+    @field_validator("toolkit")
+    @classmethod
+    def _knows_wsl(cls, version: str) -> str:
+        if Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+            raise ValueError(
+                f"should be {FIRST_TOOLKIT} or later: before it, containers in WSL lack most of the driver"
+            )
+        return version
+
+
+class Watcher(Closed):
+    """A watcher for somebody at the desktop; the fields of resource YieldWatcher."""
+
+    account: str
+    settings: str
+    key: str
+    """A secret reference to the yield key."""
+    digest: Sha256
+
+
+class Wsl2Settings(Closed):
+    """Settings of the WSL 2 path. What only you can know has no default."""
+
+    network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
+    """auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT."""
+    bridge: Bridge | None = None
+    account: Account = "winhost"
+    administrator: bool = False
+    """Make the account that owns the distro an administrator: only for where WSL is seen to refuse others."""
+    distro: Name = "winhost"
+    image: Annotated[File, BeforeValidator(named)]
+    """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
+    wsl: WslPackage
+    memory: Annotated[str, AfterValidator(memory_value)] = "auto"
+    """The memory of the Linux: auto, or a size such as 48 GiB."""
+    swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = "auto"
+    """auto: the default of WSL, a quarter of memory; 0: none, as Kubernetes requires; or a size."""
+    processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
+    access: Access = Access()
+    containers: Containers
+    never_sleep: bool = False
+    """Set the active power plan never to sleep or hibernate on AC power."""
+    endpoint: PublishedEndpoint | None = None
+    """The endpoint in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."""
+
+    watchers: tuple[Watcher, ...] = ()
+    """The watchers that ask for the GPUs in the sessions of people at the desktop. `--workload` sets them, by
+    availability.yield_to.
+    """
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Wsl2Settings":
+        if self.network == "bridged" and self.bridge is None:
+            raise ValueError(
+                "network=bridged also needs bridge.switch=NAME, an external switch that is there, or "
+                "bridge.adapter=NAME, the network adapter to make one on"
+            )
+        if self.network in ("mirrored", "nat") and self.bridge is not None:
+            raise ValueError(f"bridge.* is for network=bridged, and not for network={self.network}")
+        return self
+
+    def stated(self, name: Literal["memory", "swap"]) -> Bytes | None:
+        """A size in bytes, or None for auto."""
+        text: str = getattr(self, name)
+        if text == "auto":
+            return None
+        return 0 if text == NO_SWAP else parse_size(text)
+
 
 # ---- memory of the VM
 

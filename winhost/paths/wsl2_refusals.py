@@ -12,15 +12,14 @@ from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import about, size
 from winhost.paths.never_sleep import cautions_of_sleep
 from winhost.paths.playbook import PlaybookResource
-from winhost.paths.wsl2 import adapter, allowed, memory
-from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
+from winhost.paths.wsl2 import Bridge, Wsl2Settings, adapter, allowed, memory
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver
 from winhost.resources.windows.accounts import AccountRight, AccountTasks, LocalAccount
 from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
-from winhost.sizing.host_memory import WINDOWS_USABLE
+from winhost.sizing.memories import WINDOWS_USABLE
 
 # ---- refusals
 
@@ -90,7 +89,7 @@ def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
 
 
 def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
-    """Nothing until there is SSH access, by which the distro is read."""
+    """Refuse a Linux GPU driver in the distro, which is read once there is SSH access."""
     driver = if_available(lambda: facts.the(LinuxGpuDriver))
     if driver and driver.packages:
         yield Refusal(

@@ -43,7 +43,7 @@ class ShownGpu:
 
     @property
     def holds(self) -> str:
-        """Its memory, for people."""
+        """The GPU's memory, for people."""
         return "unknown" if self.memory is None else size(self.memory)
 
 
@@ -78,7 +78,7 @@ class MachinePicture:
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Its GPUs by kind: `8x NVIDIA L40S`."""
+        """The machine's GPUs by kind: `8x NVIDIA L40S`."""
         kinds = Counter(gpu.name for gpu in self.gpus if gpu.serves)
         return tuple(f"{count}x {name}" if count > 1 else name for name, count in kinds.items())
 
@@ -197,7 +197,7 @@ def _joined(rows: list[tuple[str, ...]], form: str) -> str:
 
 
 def _linux_gpu(gpu: Instance[LinuxGpu], number: int) -> ShownGpu:
-    """Its name and memory are those of the catalogue as long as no driver tells them."""
+    """The view of a GPU of a Linux. Its name and memory are those of the catalogue until a driver reports them."""
     state = gpu.state
     catalogued = known(if_known(lambda: state.device) or "")
     return ShownGpu(

@@ -97,15 +97,14 @@ def named(variants: Sequence[str]) -> str:
 
 def _observed_reasons(offered: Offered) -> tuple[ObservedReason, ...]:
     """The reasons with the variants to which each applies, the heaviest first."""
-    every = [(variant, reason, _observed(reason, variant)) for variant, offer in offered for reason in offer.reasons]
+    every = []
+    for variant, offer in offered:
+        names = (f"on {variant}", f"on {path_of(variant)}")
+        every += [(variant, each, "" if each.observed in names else each.observed) for each in offer.reasons]
     found = _variants_by((variant, (reason.code, reason.severity, observed)) for variant, reason, observed in every)
     firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(every)}
     reasons = [ObservedReason(variants, firsts[key], key[2]) for key, variants in found.items()]
     return tuple(sorted(reasons, key=lambda each: -each.reason.severity.rank))
-
-
-def _observed(reason: Finding, variant: str) -> str:
-    return "" if reason.observed in (f"on {variant}", f"on {path_of(variant)}") else reason.observed
 
 
 def _variants_by(pairs: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:

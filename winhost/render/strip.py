@@ -29,7 +29,7 @@ class Piece:
 
     @property
     def mark(self) -> str:
-        """Its label; empty where it is too narrow."""
+        """The label of the piece; empty where it is too narrow."""
         return str(self.number) if self.number and self.width >= _WIDE_ENOUGH else ""
 
 

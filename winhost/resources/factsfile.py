@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from winhost.core.answers import Record
 from winhost.model.documents import read_document
 from winhost.model.facts import ORIGINS, Facts
 from winhost.model.yamlfile import Mistake, refuse_mistakes
-from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import RESOURCE_TYPES
 
@@ -28,7 +26,14 @@ def _mistakes(facts: Facts) -> Iterator[Mistake]:
         if len(answer) > 1 and not RESOURCE_TYPES[name].key:
             yield ("resources", name), f"holds {len(answer)} records of what a host has once"
         for number, record in enumerate(answer):
-            yield from _wrong(("resources", name, number), RESOURCE_TYPES[name], record)
+            if set(record.key) != set(RESOURCE_TYPES[name].key):
+                parts = ", ".join(RESOURCE_TYPES[name].key) or "none"
+                yield ("resources", name, number, "key"), f"should have the parts: {parts}"
+                continue
+            try:
+                typed(RESOURCE_TYPES[name].state, record)
+            except WrongState as wrong:
+                yield ("resources", name, number, "state"), wrong.faults
 
 
 def origin_mistakes(host: str, origin: str, read_at: str, name: str) -> Iterator[Mistake]:
@@ -47,13 +52,3 @@ def is_time(text: str) -> bool:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
-
-
-def _wrong(loc: tuple[str | int, ...], resource: ResourceType, record: Record) -> Iterator[Mistake]:
-    if set(record.key) != set(resource.key):
-        yield (*loc, "key"), f"should have the parts: {', '.join(resource.key) or 'none'}"
-        return
-    try:
-        typed(resource.state, record)
-    except WrongState as wrong:
-        yield (*loc, "state"), wrong.faults

@@ -1,14 +1,15 @@
 """Every resource that winhost knows: those of Windows, and those of Linux, in its WSL or on a machine of its own."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from winhost.core.answers import HostAnswers, Json, Key, MissingFact, Unavailable
-from winhost.core.rules import DependentRule, ResourceRules, restarted_by_its_vm
+from winhost.core.rules import ResourceRules, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
@@ -70,11 +71,12 @@ class _ResourceTypes(Mapping[str, ResourceType]):
     def states(self) -> tuple[type[State], ...]:
         modules = {module for modules in self._modules.values() for module in modules}
         found = [state for module in modules for state in _declared(module)]
-        return tuple(sorted(found, key=self._order))
 
-    def _order(self, state: type[State]) -> tuple[int, int, str]:
-        system = state.__module__.split(".")[2]
-        return self._systems.index(system), state.resource_type.order, state.resource_type.name
+        def order(state: type[State]) -> tuple[int, int, str]:
+            system = state.__module__.split(".")[2]
+            return self._systems.index(system), state.resource_type.order, state.resource_type.name
+
+        return tuple(sorted(found, key=order))
 
 
 @once
@@ -113,53 +115,32 @@ class _Rules(Mapping[str, ResourceRules]):
         return len(self._made)
 
 
-def _rules(resource: ResourceType, order: int) -> ResourceRules:
-    """Its declaration without what only the controller needs."""
-    return ResourceRules(
-        name=resource.name,
-        title=resource.title,
-        key=resource.key,
-        order=order,
-        sets=tuple(resource.sets),
-        requires=resource.requires or "",
-        restarts=resource.restarts,
-        absent=resource.absent,
-        needs=resource.needs,
-        risks=resource.risks,
-        may_need=resource.may_need,
-        dependents=resource.dependents,
-        within=_within(resource),
-        credential=resource.credential,
-        known_as=resource.known_as,
-        irreversible=resource.irreversible,
-        undo=resource.undo,
-    )
-
-
-def _within(resource: ResourceType) -> tuple[DependentRule, ...]:
-    """The rules by which a resource of a distro of WSL may also be in a VM of winhost's own, or in a partition that it
-    made.
+def _rules() -> Mapping[str, ResourceRules]:
+    """The declarations of resources for changes: each after what it names; of those that are ready, in the order of
+    reading. One of a distro of WSL may also be in a VM of winhost's own, or in a partition that it made.
     """
-    if resource.within is None:
-        return ()
-    return (WITHIN_VM, WITHIN_PARTITION, resource.within) if resource.name in LINUX else (resource.within,)
-
-
-def _in_order_of_changes() -> list[str]:
-    """Each after what it names; of those that are ready, in the order of reading."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for resource in RESOURCE_TYPES.values():
         sorter.add(resource.name, *resource.after, *filter(None, [resource.requires]))
     sorter.prepare()
-    names, found = list(RESOURCE_TYPES), list[str]()
+    names, found = list(RESOURCE_TYPES), dict[str, ResourceRules]()
     while sorter.is_active():
         ready = sorted(sorter.get_ready(), key=names.index)
-        found += ready
         sorter.done(*ready)
+        for resource in map(RESOURCE_TYPES.__getitem__, ready):
+            also = (WITHIN_VM, WITHIN_PARTITION) if resource.name in LINUX else ()
+            declared: dict[str, Any] = {
+                **{each.name: getattr(resource, each.name) for each in fields(ResourceRules)},
+                "order": len(found),
+                "sets": tuple(resource.sets),
+                "requires": resource.requires or "",
+                "within": (*also, resource.within) if resource.within else (),
+            }
+            found[resource.name] = ResourceRules(**declared)
     return found
 
 
-RULES = _Rules(lambda: {name: _rules(RESOURCE_TYPES[name], order) for order, name in enumerate(_in_order_of_changes())})
+RULES = _Rules(_rules)
 
 
 def _changed(change: Callable[[ResourceRules], ResourceRules]) -> _Rules:

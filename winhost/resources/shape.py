@@ -60,16 +60,18 @@ def misfit(resource: str, records: Sequence[Record]) -> str | None:
         if set(record.key) != set(known.key):
             return f"the key has the parts {_named(record.key)}, not {_named(known.key)}"
         if why := _misfit(resource, record.state):
-            return f"{_of(record.key)}{why}"
+            named = visible("/".join(record.key.values()))[:100]
+            return f"{named}: {why}" if record.key else why
     return None
 
 
 def faults(error: "ValidationError") -> str:
     """Say in a sentence what is wrong with a state; the first of several faults."""
-    found = [
-        f"{_place(each['loc'])}: {each['msg'].removeprefix('Value error, ')}"
-        for each in error.errors(include_url=False)
-    ]
+    found = []
+    for each in error.errors(include_url=False):
+        # Without the tags that tell a value from the reason why there is none.
+        path = ".".join(str(part) for part in each["loc"] if part not in ("known", "unknown", "unavailable"))
+        found.append(f"{path}: {each['msg'].removeprefix('Value error, ')}")
     more = [f"and {len(found) - _FAULTS} more"] if len(found) > _FAULTS else []
     return visible("; ".join([*found[:_FAULTS], *more]))
 
@@ -86,15 +88,6 @@ def _misfit(resource: str, state: Mapping[str, Any]) -> str | None:
     except ValidationError as error:
         return faults(error)
     return None
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    """The path of a value, without the tags that tell a value from the reason why there is none."""
-    return ".".join(str(part) for part in loc if part not in ("known", "unknown", "unavailable"))
-
-
-def _of(key: Mapping[str, str]) -> str:
-    return f"{visible('/'.join(key.values()))[:100]}: " if key else ""
 
 
 def _named(names: Sequence[str] | Mapping[str, str]) -> str:

@@ -70,31 +70,32 @@ def secret_reference(of: str) -> Value:
     return Value(f"a secret reference to {of} (env:NAME, file:/PATH …)", fits)
 
 
+def spelled(parse: Callable[[str], object]) -> Callable[[Json], bool]:
+    """Make the check of text in its one spelling, as parsing writes it: what is read back must equal what was desired.
+    parse: raises ValueError.
+    """
+
+    def fits(value: Json) -> bool:
+        try:
+            return isinstance(value, str) and str(parse(value)) == value
+        except ValueError:
+            return False
+
+    return fits
+
+
 GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 UUID = text(GUID, "a UUID, as uuidgen makes one, in lower case")
 SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 
 
-def _is_interface(value: Json) -> bool:
-    try:
-        return isinstance(value, str) and str(ipaddress.ip_interface(value)) == value and "/" in value
-    except ValueError:
-        return False
-
-
-INTERFACE = Value("an address with its network, as 192.0.2.10/24", _is_interface)
+INTERFACE = Value("an address with its network, as 192.0.2.10/24", spelled(ipaddress.ip_interface))
 
 
 def _networks(value: Json) -> bool:
-    try:
-        # In their one spelling; a zone, as in fe80::%1, has no meaning on another machine.
-        return (
-            isinstance(value, list)
-            and bool(value)
-            and all(str(ipaddress.ip_network(each)) == each and "%" not in each for each in value)
-        )
-    except (ValueError, TypeError):
-        return False
+    """A list of networks, not empty. A zone, as in fe80::%1, has no meaning on another machine."""
+    fits = spelled(ipaddress.ip_network)
+    return isinstance(value, list) and bool(value) and all(fits(each) and "%" not in each for each in value)
 
 
 def _in_order(value: Any) -> bool:

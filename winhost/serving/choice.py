@@ -28,7 +28,7 @@ from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import as_planned
+from winhost.sizing.memories import as_planned
 from winhost.wslconfig.keys import effective
 
 READ_SPEED = round(FROM_DISK * 1000)  # MB/s
@@ -204,7 +204,9 @@ def _serving(
     models = (replace(model, chosen_level=0) if _sleepless(choice) else model for model, choice in pairs)
     awake = replace(workload, models=tuple(models))
     if path == WSL:
-        running, own = _running(facts), _own(judged)
+        running, verdicts = _running(facts), {each.path: each.verdict for each in judged.path(WSL).every_variant}
+        # The variant that a plan uses by default.
+        own = min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
         modes = running or frozenset(VARIANTS[WSL])
         offered = [each for each in judged.path(WSL).every_variant if variant_name(each.path) in modes]
         variant, verdict = _fit(judged, workload, awake, granted, offered, own)
@@ -228,7 +230,7 @@ def _serving(
 
 
 def base_profile(target: Target) -> str:
-    """One of BASES. Raises MissingFact."""
+    """The profile of a target, one of BASES. Raises MissingFact."""
     if target.path in (WSL, "dda"):
         return target.path
     return "dda" if target.path in PATHS_OF_LINUX and in_a_guest(target) else "bare-metal"
@@ -282,12 +284,6 @@ def _running(facts: HostFacts) -> frozenset[str]:
     except MissingFact:
         return frozenset()
     return frozenset(modes & set(VARIANTS[WSL]))
-
-
-def _own(judged: Assessment) -> str:
-    """The variant that a plan uses by default."""
-    verdicts = {variant.path: variant.verdict for variant in judged.path(WSL).every_variant}
-    return min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
 
 
 def _chosen(variant: str, own: str, running: frozenset[str]) -> str:

@@ -1,6 +1,6 @@
-"""All that serves a workload as one compose project, for whoever has a deployment of his own: engines, models, gateway.
+"""One Compose project that serves a workload, for users who deploy it themselves: engines, models and gateway.
 
-Nothing of it is a port of an engine: each listens on a socket in a volume that it shares with the gateway alone.
+No engine has a port: each listens on a socket in a volume that it shares only with the gateway.
 """
 
 import re
@@ -24,7 +24,7 @@ from winhost.serving.stack import LOOPBACK, revision_of
 
 _PRUNE = "/opt/winhost/prune_kv.py"
 _FOLDER, _SECRETS = "/opt/winhost", "/run/winhost-credentials"
-# No capability: whoever reaches its sockets is of their group, root's.
+# It has no capabilities, so it needs the group of the sockets, which is root's, to reach them.
 _USER = "65534:0"
 _HEALTH = (
     "import http.client, socket, sys; c = http.client.HTTPConnection('localhost'); "
@@ -132,7 +132,9 @@ def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
 
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
-    """Engines on one GPU start one after the other: two at once count each other's memory as their own."""
+    """The service of an engine. Engines on one GPU start one after the other, because two that start at once count each
+    other's memory as their own.
+    """
     name, spec = slug(model.name), replace(served.spec, image=request.image)
     volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
     volumes[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
@@ -216,7 +218,7 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
 
 
 def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:
-    # In memory, and entered by root and its group alone: as /run/winhost-engines on a Linux that winhost sets up.
+    # In memory, and open only to root and its group, as /run/winhost-engines is on a Linux that winhost sets up.
     entered = {"type": "tmpfs", "device": "tmpfs", "o": "mode=0770"}
     for model in workload.models:
         yield f"model-{slug(model.name)}", None

@@ -25,8 +25,16 @@ from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
-from winhost.sizing.gpu_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, is_first_v1, limit_of, share_holds
-from winhost.sizing.memories import SHM, MemoryUse
+from winhost.sizing.memories import (
+    CUDA_SEES,
+    GRAPHS_INSIDE,
+    SHM,
+    VIDEO,
+    MemoryUse,
+    is_first_v1,
+    limit_of,
+    share_holds,
+)
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
@@ -45,7 +53,7 @@ class Computed:
     doubt: str | None = None
 
 
-# Hyper-V gives each GPU a PCI domain out of its VMBus id, by which the guest counts them.
+# Hyper-V derives a GPU's PCI domain from its VMBus id, and the guest numbers GPUs by their domains.
 _ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of its own, and these GPUs are not alike"
 
 
@@ -201,7 +209,7 @@ def _media(case: Case) -> Computed:
 
 
 def _mirror_folder(case: Case) -> Computed:
-    """Both engines of a model have one, so that a standby reads what the first one computed."""
+    """The mirror's folder. Both engines of a model share it, so that a standby reads what the first one computed."""
     folder = kv_folder(case.model.served_name)
     return Computed(Mount(folder, folder), "by the model's name")
 

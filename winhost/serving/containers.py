@@ -1,5 +1,7 @@
-"""Render an engine's specification for `docker run` and `podman run`, and for Compose."""
+"""Render an engine's specification for Docker and Podman, for Compose, and as a command for a shell."""
 
+import shlex
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -10,10 +12,14 @@ from winhost.serving.engine_spec import Container, EngineSpec, Mount
 
 START = 'umask 0007; exec vllm serve "$0" "$@"'
 """A shell that lets the socket's group connect: vLLM makes its socket as the umask says."""
+IMAGE = "vllm/vllm-openai"
+DEV_MODE = "VLLM_SERVER_DEV_MODE"
+"""Not in commands to copy: everybody who reaches an engine in development mode can run code in it."""
+ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell stops here, and says why
 
 
 def hardened(image: str, restart: str) -> dict[str, Any]:
-    """A service that gains no rights, and whose log fills no disk."""
+    """The keys of a Compose service that gains no rights and whose log stays small."""
     return {
         "image": image,
         "restart": restart,
@@ -43,6 +49,38 @@ def docker_options(container: Container) -> list[str]:
     return [f"--{name}={value}" for name, value in options if value is not None]
 
 
+def command(name: str, spec: EngineSpec, vllm: str | None) -> list[str]:
+    """The parts of an engine's `docker run` for a shell, each for a line of its own. name: of the container; vllm: its
+    version, None if unknown.
+    """
+    asked = replace(_copied(spec), image=f"{IMAGE}:v{vllm}" if vllm else ASKED_FOR)
+    words = [word if word == ASKED_FOR else quoted(word) for word in docker_words(asked)]
+    return [f"docker run --detach {quoted(f'--name={name}')}", *words]
+
+
+def program_command(spec: EngineSpec) -> list[str]:
+    """The parts with vLLM's own program, for a model whose process leaves its GPU, which no container's process can."""
+    asked = _copied(spec)
+    variables = (quoted(f"{name}={value}") for name, value in asked.environment.items())
+    model, *options = map(quoted, asked.arguments(asked.folder))
+    return ["umask 0007; env", *variables, f"vllm serve {model}", *options]
+
+
+def _copied(spec: EngineSpec) -> EngineSpec:
+    return replace(spec, environment={name: value for name, value in spec.environment.items() if name != DEV_MODE})
+
+
+def quoted(word: str) -> str:
+    """Quote a word for bash. Characters that a terminal would interpret or hide are written as bytes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = "".join(
+        c if c.isalnum() and c.isascii() else "".join(f"\\x{b:02x}" for b in c.encode(errors="surrogatepass"))
+        for c in word
+    )
+    return f"$'{escaped}'"
+
+
 def compose_options(container: Container) -> dict[str, Any]:
     """The keys of a service that say the same as `docker_options`."""
     devices: dict[str, Any] | None = None
@@ -63,7 +101,7 @@ def compose_options(container: Container) -> dict[str, Any]:
 
 
 def compose_engine(spec: EngineSpec, start: str) -> dict[str, Any]:
-    """Keys of a service that runs the engine by a shell. start: a command for that shell."""
+    """The keys of a Compose service that runs the engine by a shell. start: a command for that shell."""
     return {
         "entrypoint": ["/bin/sh", "-c", compose_word(start)],
         "command": [*map(compose_word, spec.arguments(MODEL))],
@@ -94,7 +132,7 @@ def compose_text(document: dict[str, Any], head: str = "# Written by winhost.\n"
 
 
 def readable_yaml(document: object) -> str:
-    """Texts of several lines stand as they are, and nothing is said by reference."""
+    """Write YAML with block scalars for texts of several lines and without aliases."""
     text: str = yaml.dump(document, Dumper=_Readable, sort_keys=False, width=1000)
     return text
 

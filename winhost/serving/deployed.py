@@ -1,4 +1,4 @@
-"""/etc/winhost/serving.json: what is served on a Linux, for whoever looks after it. Written with the engines' units."""
+"""/etc/winhost/serving.json, which tells `winhost serve` and administrators what a Linux serves. A plan writes it."""
 
 import json
 from dataclasses import asdict, fields
@@ -58,7 +58,7 @@ class DeployedGateway:
 
     @property
     def address(self) -> str:
-        """Without the brackets of IPv6."""
+        """The address without the brackets of IPv6."""
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property

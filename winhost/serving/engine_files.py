@@ -46,10 +46,10 @@ _FILTERED = (
 
 @dataclass(frozen=True)
 class ServedEngine:
-    """One model and what starts it. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a
-    venv; image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
-    turns: it is started and stopped by its turn;
-    mirror: through what its KV cache is written; image_on_disk: its process is written to disk and starts from there.
+    """One model's engine and how it is started. by: `docker`, `podman`, `compose`, or the path of a program such as
+    vLLM's of a venv; image: pinned, of a container; after: units that start before it, because two that start at once
+    miscount memory; turns: the gateway starts and stops it; mirror: how its KV cache is mirrored; image_on_disk: its
+    process is written to disk and starts from there.
     """
 
     served: Served
@@ -79,7 +79,7 @@ class ServedEngine:
 
     @property
     def quoted_model(self) -> str:
-        """Its name, as a unit may say it."""
+        """The model's name, escaped for a unit."""
         return _word(self.served.model)[1:-1]
 
     @property
@@ -179,7 +179,7 @@ class ServedEngine:
             words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL"]
             words += ["--security-opt=no-new-privileges", *docker_words(self.spec)]
             start = " ".join([program, "run", *map(_word, words)])
-        # Whoever kills docker's client leaves the container, and with it the GPU's memory: it goes before and after.
+        # A container outlives docker's client when that is killed, with the GPU's memory: remove it before and after.
         sweep = f"-{program} rm --force {self._name}"
         tiers = [f"ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root {kept}"]
         return [
@@ -255,6 +255,6 @@ def _variables(lead: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _word(text: str) -> str:
-    """A word of a unit's command line: quoted, and nothing of it is expanded."""
+    """Quote a word for a unit's command line, so that systemd expands nothing in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'

@@ -1,7 +1,7 @@
 """The specification of an engine: image, options, environment, mounts, devices, limits and network.
 
-A shell's command (command.py), Docker, Podman and Compose (containers.py), units (engine_files.py) and pods
-(winhost.cluster) are rendered from it, and none of them from another's text.
+Docker, Podman, Compose and a shell's command (containers.py), units (engine_files.py) and pods (winhost.cluster) are
+rendered from it, and none of them from another's text.
 """
 
 from collections.abc import Mapping

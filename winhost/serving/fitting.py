@@ -41,7 +41,7 @@ from winhost.model.workload import (
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import as_planned
+from winhost.sizing.memories import as_planned
 
 CONTEXTS = (131_072, 65_536, 32_768, 16_384, 8_192)
 SEQUENCES = 4

@@ -129,7 +129,7 @@ def gateway_program() -> dict[str, str]:
 def gateway_files(
     settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None = None
 ) -> dict[str, str]:
-    """Its program in `gateway/`, `settings.json` and `keys`, checked. Raises ValueError."""
+    """The gateway's files, checked: its program in `gateway/`, `settings.json` and `keys`. Raises ValueError."""
     names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
     files = {f"{_PROGRAM}{name}": text for name, text in gateway_program().items()}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"

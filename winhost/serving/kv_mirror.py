@@ -1,4 +1,4 @@
-"""KV caches written through to what outlives the engine: files on a disk, or an LMCache server for each engine."""
+"""Mirrors of KV caches that outlive the engine: files on a disk, or an LMCache server for each engine."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def _config(connector: str, extra: dict[str, Json]) -> str:
 
 
 def prune_program() -> str:
-    """The text of what removes the least used files."""
+    """The program that removes the least used files."""
     return files(__package__).joinpath(_PRUNE).read_text("utf-8")
 
 

@@ -16,8 +16,7 @@ from winhost.model.workload import LoadFormat, Model, ModelState, Workload
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.host_memory import pins
-from winhost.sizing.memories import RAM
+from winhost.sizing.memories import RAM, pins
 
 MEASURED = (
     "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
@@ -104,8 +103,8 @@ def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | 
 
 
 def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[Rung, ...]:
-    """Level 1 changes no answer, so it comes before level 2, which must be safe (reloads). pinned: whether backups are.
-    Suspended, and written to disk, only where that is asked for.
+    """The rungs in the order of preference: level 1 changes no answer, so it comes before level 2, which must be safe
+    (reloads). pinned: backups are pinned. A model is suspended or written to disk only if the workload asks for it.
     """
     level_1 = PINNED if pinned else UNPINNED
     if model is not None and model.suspend:
@@ -156,7 +155,7 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
         rung = choose(tried.possible, tried.weights_gib, workload.availability.swap_within).rung
         found = with_levels(found, {name: _LEVELS[rung]})
         if rung == STOPPED.name:
-            stopped[name] = tried.against_level_1
+            stopped[name] = tuple(tried.against(1))
     return Levels(found, stopped)
 
 
@@ -200,7 +199,7 @@ def _whole(model: Model) -> Bytes | None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One model, beside those whose levels are decided."""
+    """A model whose level is being chosen, beside those whose levels are decided."""
 
     target: Target
     workload: Workload
@@ -221,13 +220,10 @@ class _Trial:
     def possible(self) -> list[Rung]:
         reloads = is_safe_to_reload(self._model)
         rungs = preferred(pins(self.workload, self.granted), reloads, self._model)
-        return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung.name]))]
+        return [rung for rung in rungs if rung is STOPPED or not any(self.against(_LEVELS[rung.name]))]
 
-    @property
-    def against_level_1(self) -> tuple[Finding, ...]:
-        return tuple(self._against(1))
-
-    def _against(self, level: int) -> Iterator[Finding]:
+    def against(self, level: int) -> Iterator[Finding]:
+        """Yield the reasons against sleep of this level."""
         workload = with_levels(self.workload, {self.name: level})
         (model,) = (each for each in workload.models if each.name == self.name)
         taken = budget(workload, replace(self.granted, variant=self.target.variant))

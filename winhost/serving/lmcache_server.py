@@ -11,7 +11,7 @@ _HTTP_PORT = 8080
 
 
 def lmcache_unit(engine: ServedEngine, staging: int) -> str:
-    """The unit of the server of one engine. It has the engine's network, which nobody else reaches, and its GPUs."""
+    """The unit of one engine's server, which shares the engine's GPUs and its network; nothing else reaches that."""
     model = engine.served.model
     words = [f"--host=127.0.0.1 --port={LMCACHE_PORT} --http-host=127.0.0.1 --http-port={_HTTP_PORT}"]
     words += [f"--l1-size-gb={max(1, staging // GiB)} --eviction-policy=LRU"]

@@ -27,7 +27,7 @@ _SANDBOX = (
 
 
 def loader_folder() -> str:
-    """Named by what is in it, so that engines that run keep theirs."""
+    """The folder of the loader, named by its content, so that running engines keep theirs."""
     digest = hashlib.sha256(repr((sorted(package_texts().items()), METADATA, ENTRY_POINTS)).encode()).hexdigest()
     return f"/opt/winhost/weights-{digest[:16]}"
 
@@ -44,7 +44,7 @@ def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
 
 
 def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
-    """The lines by which an engine finds the loader; folders are the same in its container."""
+    """The lines by which an engine finds the loader. Its container has the same folders."""
     folders = (loader_folder(), nvcomp.site)
     for folder in folders:
         yield _line("container", "mount", Mount(folder, folder, read_only=True))

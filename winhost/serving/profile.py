@@ -72,7 +72,7 @@ def no_sleep(base: str) -> str:
 
 @once
 def profile(name: str) -> Profile:
-    """One of NAMES, or what they are made of."""
+    """Read one of NAMES, or a profile that they are made of."""
     read = _read(name)
     over = profile(read["over"]).rows if "over" in read else ()
     parts = [(each, _read(each)) for each in (read.get("like"), name) if each]

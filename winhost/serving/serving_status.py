@@ -51,7 +51,7 @@ class ModelStatus:
     and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
     to 1; running, waiting: requests with the engine; takes_turns: the gateway starts and stops it; turn: whose it is,
     which the gateway tells who has a key; stands_by: it is the second engine of that model; answers: of two
-    engines it is the one that answers now. None is what nobody tells.
+    engines it is the one that answers now. None: not reported.
     """
 
     model: str
@@ -77,13 +77,13 @@ class ModelStatus:
 
     @property
     def serves(self) -> bool:
-        """It answers now, or when its turn comes."""
+        """Tell whether it answers now, or when its turn comes."""
         at_rest = self.turn.state in AT_REST if self.turn else self.takes_turns
         return self.state == "serving" or (at_rest and self.state in ("stopped", "stopping"))
 
     @property
     def starts(self) -> bool:
-        """It does not serve yet, and nobody has to do anything about that."""
+        """Tell whether it is starting and will serve by itself."""
         by_turn = self.turn is not None and self.turn.state == "starting"
         return not self.serves and (by_turn or self.state == "starting")
 
@@ -91,8 +91,8 @@ class ModelStatus:
 @dataclass(frozen=True)
 class GatewayStatus:
     """ready: each model answered it a completion; running, waiting, answered, refused, broken: requests, which need a
-    key; yields: `yielding` while models leave their GPUs to something else, `yielded` once they have, or None. None is
-    what nobody tells.
+    key; yields: `yielding` while models leave their GPUs to something else, `yielded` once they have, or None. None:
+    not reported.
     """
 
     state: Standing
@@ -153,16 +153,17 @@ def serving_status(host: str, deployed: Deployed, found: ServingState, yields: s
     gateway = _gateway(deployed.gateway, last, found.gateway, yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
-    gpus = None
-    if found.gpus is not None:
-        having = {g.index: tuple(each.model for each in deployed.engines if g.index in each.gpus) for g in found.gpus}
-        gpus = tuple(ServedGpu(g.index, g.name, g.total, g.used, g.busy, having[g.index]) for g in found.gpus)
+    gpus: list[ServedGpu] = []
+    for gpu in found.gpus or ():
+        on_it = tuple(each.model for each in deployed.engines if gpu.index in each.gpus)
+        gpus.append(ServedGpu(gpu.index, gpu.name, gpu.total, gpu.used, gpu.busy, on_it))
+    shown = None if found.gpus is None else tuple(gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
-    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines), found.boot_test)
+    return ServingStatus(host, serves, models, gateway, shown, (*found.versions, *engines), found.boot_test)
 
 
 def standing(unit: UnitState, health: int | None) -> Standing:
-    """health: what its /health says."""
+    """Judge a unit by systemd and its /health. health: the status, None without an answer."""
     if not unit.there:
         return "missing"
     if unit.sub == "auto-restart":

@@ -12,7 +12,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
-from winhost.paths.stack_packages import compose_package, criu_packages, video_packages
+from winhost.paths.linux import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.values import networks_in_order
 from winhost.serving.choice import Served, Serving, serving

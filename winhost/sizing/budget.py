@@ -12,8 +12,6 @@ from winhost.model.path import AvailableMemory
 from winhost.model.units import gib_range
 from winhost.model.workload import Workload, with_standbys
 from winhost.sizing.engines import Engine, Missing, engine
-from winhost.sizing.gpu_memory import VIDEO, gpu_capacity, gpu_lines, missing_of_video, placement_of
-from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines, shm_lines
 from winhost.sizing.memories import (
     HOST,
     HOST_PER_GPUS,
@@ -22,11 +20,21 @@ from winhost.sizing.memories import (
     RAM,
     SHARED_WITH_WINDOWS,
     SHM,
+    VIDEO,
     BudgetLine,
     Capacity,
     MemoryUse,
     capacity_of,
+    gpu_capacity,
+    gpu_lines,
+    host_lines,
     memory_use,
+    missing_of_video,
+    pinned_lines,
+    pins,
+    placement_of,
+    ram_lines,
+    shm_lines,
 )
 from winhost.sizing.placement import Placement
 

@@ -76,7 +76,7 @@ class _FixSearch:
         self.now = now
 
     def fixes(self) -> tuple[Fix, ...]:
-        """The smallest change first."""
+        """Find the fixes, the smallest change first."""
         found = self._tried([(), *self._of_workload()])
         if not any(change.kind in LESS for fix in found for change in fix.changes):
             found += self._tried(self._together())
@@ -205,24 +205,16 @@ class _FixSearch:
         for model in self.workload.models:
             if model.memory is not None or model.attention is None:
                 continue
-            for changes in sorted((self._over(model, tensor) for tensor in _tensor_sizes(model)), key=len):
-                if self._gpus_hold(changes):
-                    yield changes
-                    break
-
-    def _over(self, model: Model, tensor: int) -> Changes:
-        change = FitChange(ChangeKind.TENSOR, model.name, model.parallel.tensor, tensor)
-        spread = model.parallel
-        needed = tensor * spread.pipeline * spread.data // spread.nodes
-        lacking = needed - len(self.available_memory.gpus)
-        return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
+            spread, tries = model.parallel, list[Changes]()
+            for tensor in _tensor_sizes(model):
+                lacking = tensor * spread.pipeline * spread.data // spread.nodes - len(self.available_memory.gpus)
+                change = FitChange(ChangeKind.TENSOR, model.name, spread.tensor, tensor)
+                tries.append((change, *_added(self.available_memory, max(0, lacking))))
+            yield from islice(filter(self._gpus_hold, sorted(tries, key=len)), 1)
 
     def _more_gpus(self) -> Iterator[Changes]:
-        for count in range(1, MORE_GPUS + 1):
-            changes = tuple(_added(self.available_memory, count))
-            if changes and self._gpus_hold(changes):
-                yield changes
-                return
+        tries = (_added(self.available_memory, count) for count in range(1, MORE_GPUS + 1))
+        yield from islice((changes for changes in tries if changes and self._gpus_hold(changes)), 1)
 
     def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
         return applied(self.workload, self.available_memory, changes)
@@ -270,7 +262,7 @@ def _sleep(model: Model) -> FitChange:
 
 
 def _tensor_sizes(model: Model) -> Iterator[int]:
-    """The next larger ones first, then the next smaller ones."""
+    """Yield the numbers of GPUs that can share the heads: the next larger ones first, then the next smaller ones."""
     assert model.attention is not None
     heads, larger = model.attention.kv_heads, [size for size in TENSOR if size > model.parallel.tensor]
     for tensor in (*larger, *(size for size in reversed(TENSOR) if size < model.parallel.tensor)):
@@ -278,11 +270,12 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
             yield tensor
 
 
-def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
-    """More GPUs, each as large as the largest there is."""
-    if available_memory.gpus:
-        there = len(available_memory.gpus)
-        yield FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus))
+def _added(available_memory: AvailableMemory, count: int) -> Changes:
+    """Add GPUs, each as large as the largest there is."""
+    there = len(available_memory.gpus)
+    if not there or not count:
+        return ()
+    return (FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus)),)
 
 
 # ---- whether a change helped
@@ -329,9 +322,14 @@ def _memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterato
     ram = _ram(found, available_memory)
     if ram != available_memory.ram:
         yield FitChange(ChangeKind.RAM, None, available_memory.ram, ram)
-    host = _host_ram(found, available_memory, ram)
-    if host > available_memory.host_ram:
-        yield FitChange(ChangeKind.HOST_RAM, None, available_memory.host_ram, host)
+    needed = to = ram
+    if available_memory.path in ALONGSIDE_WINDOWS:
+        host, gpus = found.at(HOST), found.at(HOST_PER_GPUS)
+        assert host is not None
+        needed = max(host.used - available_memory.ram + ram, gpus.used if gpus else 0)
+        to = _whole(needed)
+    if needed > available_memory.host_ram:
+        yield FitChange(ChangeKind.HOST_RAM, None, available_memory.host_ram, to)
 
 
 def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
@@ -344,15 +342,6 @@ def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
     if host and not host.fits:
         return max(least, available_memory.ram - _whole(host.used - available_memory.host_ram))
     return available_memory.ram
-
-
-def _host_ram(found: Budget, available_memory: AvailableMemory, ram: Bytes) -> Bytes:
-    if available_memory.path not in ALONGSIDE_WINDOWS:
-        return ram
-    host, gpus = found.at(HOST), found.at(HOST_PER_GPUS)
-    assert host is not None
-    needed = max(host.used - available_memory.ram + ram, gpus.used if gpus else 0)
-    return _whole(needed) if needed > available_memory.host_ram else available_memory.host_ram
 
 
 def _whole(n: Bytes) -> Bytes:

@@ -69,8 +69,16 @@ def ask(
     """The answer, whatever its status, redirects followed as `opened` does. most: how long it may be. Raises
     NotAnswered.
     """
+    body = bytearray()
     with opened(url, method=method, headers=headers, credentials=credentials, plain=plain) as answer:
-        return WebAnswer(answer.url, answer.status, answer.headers, _body(answer, most))
+        until = time.monotonic() + _WITHIN_S
+        for piece in answer.pieces():
+            body += piece
+            if len(body) > most:
+                raise NotAnswered(f"sends more than {size(most)}")
+            if time.monotonic() > until:
+                raise NotAnswered(f"sends for more than {_WITHIN_S:.0f} s")
+    return WebAnswer(answer.url, answer.status, answer.headers, bytes(body))
 
 
 @contextmanager
@@ -90,7 +98,7 @@ def opened(
     for _ in range(_MOST_REDIRECTS + 1):
         parts = url_parts(url)
         if not plain and parts.scheme != "https" and not (first.scheme == "http" and is_this_machine(parts)):
-            raise NotAnswered(f"leads to {_host(parts)} without TLS")
+            raise NotAnswered(f"leads to {visible((parts.hostname or '')[:200])} without TLS")
         given = credentials if (parts.scheme, parts.netloc) == (first.scheme, first.netloc) else None
         with _one(url, method, dict(headers or {}), given) as answer:
             to = answer.headers.get("location")
@@ -131,10 +139,6 @@ def is_this_machine(parts: SplitResult) -> bool:
         return False
 
 
-def _host(parts: SplitResult) -> str:
-    return visible((parts.hostname or "")[:200])
-
-
 @contextmanager
 def _one(url: str, method: str, headers: dict[str, str], credentials: Credentials | None) -> Iterator[OpenAnswer]:
     import requests
@@ -166,14 +170,3 @@ def _one(url: str, method: str, headers: dict[str, str], credentials: Credential
         why = f"gives no answer that can be read ({type(error).__name__})"
     # Here, because those errors hold the request with its credentials.
     raise NotAnswered(why)
-
-
-def _body(answer: OpenAnswer, most: Bytes) -> bytes:
-    until, body = time.monotonic() + _WITHIN_S, bytearray()
-    for piece in answer.pieces():
-        body += piece
-        if len(body) > most:
-            raise NotAnswered(f"sends more than {size(most)}")
-        if time.monotonic() > until:
-            raise NotAnswered(f"sends for more than {_WITHIN_S:.0f} s")
-    return bytes(body)

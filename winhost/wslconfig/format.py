@@ -162,6 +162,9 @@ def _key(text: str, start: int, number: int, section: str, head: re.Match[str], 
         kind = LineKind.BAD_ESCAPE if text.startswith("\\", at) else LineKind.OPEN_QUOTE
         return _skipped(text, start, number, section, kind, at)
     raw = written[0].rstrip(" \t")
+    value = _SPECIAL.sub(lambda found: _ESCAPED.get(found[1] or "", ""), raw)
+    if dialect.narrow:  # Windows takes one byte of each UTF-16 unit
+        value = value.encode("utf-16-le", "surrogatepass")[::2].decode("utf-8", "replace")
     begin = head.end() - start
     return ConfigLine(
         text=text[start : end.end()],
@@ -169,7 +172,7 @@ def _key(text: str, start: int, number: int, section: str, head: re.Match[str], 
         kind=LineKind.KEY,
         section=section,
         key=head["key"],
-        value=_meant(raw, dialect),
+        value=value.split("\0")[0],  # a C string
         raw=range(begin, begin + len(raw)),
         at=head.start("key") - start,
     )
@@ -183,11 +186,3 @@ def _skipped(text: str, start: int, number: int, section: str, kind: LineKind, a
 
 _SPECIAL = re.compile(r'\\(\r\n|[\s\S])|"')
 _ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\\": "\\", '"': '"'}
-
-
-def _meant(raw: str, dialect: Dialect) -> str:
-    """The value as WSL has it: a C string, of which Windows takes one byte of each UTF-16 unit."""
-    value = _SPECIAL.sub(lambda found: _ESCAPED.get(found[1] or "", ""), raw)
-    if dialect.narrow:
-        value = value.encode("utf-16-le", "surrogatepass")[::2].decode("utf-8", "replace")
-    return value.split("\0")[0]

@@ -50,11 +50,6 @@ class LintContext:
     host: HostLimits
     start: bytes = b""
 
-    @property
-    def forbidden(self) -> frozenset[str]:
-        """The WSL policies that are 0 on the machine."""
-        return self.host.forbidden
-
     @cached_property
     def keys(self) -> list[tuple[Key, ConfigLine]]:
         """Each key with the line that counts."""
@@ -205,7 +200,7 @@ def versions(context: LintContext) -> Iterator[Found]:
 def policies(context: LintContext) -> Iterator[Found]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
-        if key.policy in context.forbidden and not meets(valid(key, line), [None, key.allowed]):
+        if key.policy in context.host.forbidden and not meets(valid(key, line), [None, key.allowed]):
             yield context.found(line, "policy", key=key, policy=key.policy, default=_default(key))
 
 

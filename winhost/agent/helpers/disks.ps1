@@ -34,8 +34,8 @@ function Read-WinhostPartitionRoot {
 
 function Protect-WinhostPartition {
     param($Partition)
-    # By the attribute of its table. A file system asks for it when it is mounted, so that it is mounted anew; that also
-    # ends what somebody opened for writing before.
+    # Sets the read-only attribute in the partition table. Windows looks at it when it mounts the volume, so the volume
+    # is mounted anew; that also closes what was open for writing.
     $root = Read-WinhostPartitionRoot $Partition
     Reset-WinhostVolume $root
     Set-Partition -InputObject $Partition -IsReadOnly $true -ErrorAction Stop

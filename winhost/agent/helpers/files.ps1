@@ -3,8 +3,8 @@
 
 function Read-WinhostFile {
     param([string]$Path)
-    # Its bytes, or nothing where there is none. A link in a folder of others could lead anywhere: neither it nor its
-    # folder may be one, before it is read and after.
+    # The bytes of a file, or nothing where there is none. Neither the file nor its folder may be a link, which could
+    # lead anywhere: both are checked before and after reading.
     Assert-WinhostNoLink $Path
     $bytes = Read-WinhostBytes $Path
     Assert-WinhostNoLink $Path
@@ -22,9 +22,15 @@ function Read-WinhostJson {
     ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
 }
 
+function Write-WinhostJson {
+    param([string]$Path, $Document)
+    $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Document -Depth 5 -Compress -ErrorAction Stop)
+    Write-WinhostFile $Path ([System.Text.Encoding]::ASCII.GetBytes($json))
+}
+
 function Read-WinhostBytes {
     param([string]$Path)
-    # What is just being replaced is not there for a moment: only what is not there twice is not there.
+    # A file that is being replaced is missing for a moment, so look twice.
     if ($null -eq (Read-WinhostEntry $Path)) {
         Wait-WinhostGap
     }
@@ -35,7 +41,8 @@ function Read-WinhostBytes {
 
 function Read-WinhostEntry {
     param([string]$Path)
-    # The attributes of a file or folder; nothing where there is none. .NET's Exists also says no where access is denied.
+    # The attributes of a file or folder; nothing where there is none. Exists of .NET also returns false where access is
+    # denied.
     try {
         [System.IO.File]::GetAttributes($Path)
     }
@@ -61,21 +68,21 @@ function Assert-WinhostNoLink {
 
 function Split-WinhostPath {
     param([string]$Path)
-    # The folder of a file. Not by .NET, for which there is none where it runs on something else than Windows.
+    # The folder of a file. Outside Windows, .NET finds no folder in such a path.
     $Path.Substring(0, $Path.LastIndexOfAny([char[]]'\/'))
 }
 
 function Write-WinhostFile {
     param([string]$Path, [byte[]]$Bytes)
-    # Beside it, then over it: whoever reads meanwhile sees the one or the other. Its permissions stay; a new one has
-    # those of its folder.
+    # Writes beside the file and then replaces it, so that readers see the old or the new one. The file keeps its
+    # permissions; a new file gets those of its folder.
     $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
     $there = $null -ne (Read-WinhostEntry $Path)
     $stream = New-Object -TypeName System.IO.FileStream -ArgumentList $beside, ([System.IO.FileMode]::CreateNew)
     try {
         try {
             $stream.Write($Bytes, 0, $Bytes.Length)
-            # To the disk: a power cut must not leave the name without its bytes.
+            # Flush to the disk: a power cut must not leave the name without its bytes.
             $stream.Flush($true)
         }
         finally {
@@ -89,8 +96,8 @@ function Write-WinhostFile {
         }
     }
     catch {
-        # It may hold a key, and who tries again makes another one. Windows may have taken the old file away by then: so
-        # that nothing is lost, the new one stays.
+        # Remove the new file: it may hold a key, and a retry writes another one. Keep it if Windows has removed the old
+        # file already, so that nothing is lost.
         Invoke-WinhostAside "$beside could not be removed" {
             if (-not $there -or $null -ne (Read-WinhostEntry $Path)) {
                 [System.IO.File]::Delete($beside)
@@ -107,7 +114,7 @@ function Move-WinhostOver {
 
 function Remove-WinhostFile {
     param([string]$Path)
-    # Whether or not it is there; Delete would want at least its folder to be.
+    # Does nothing where there is no file. Delete alone fails where the folder is missing, too.
     if ($null -ne (Read-WinhostEntry $Path)) {
         [System.IO.File]::Delete($Path)
     }
@@ -115,11 +122,11 @@ function Remove-WinhostFile {
 
 function Read-WinhostFileTime {
     param([string]$Path)
-    # When it was written, in seconds of Unix; nothing where there is none.
+    # The Unix time of the last write; nothing where there is no file.
     if ($null -eq (Read-WinhostEntry $Path)) {
         return $null
     }
-    # The kind as an enumeration: of a text PowerShell would make the number of milliseconds, and fail.
+    # The kind is an enumeration here: PowerShell would take a text for the milliseconds, and fail.
     $epoch = New-Object -TypeName System.DateTime -ArgumentList 1970, 1, 1, 0, 0, 0, ([System.DateTimeKind]::Utc)
     [long][Math]::Floor(([System.IO.File]::GetLastWriteTimeUtc($Path) - $epoch).TotalSeconds)
 }
@@ -128,8 +135,9 @@ function Read-WinhostFileTime {
 
 $script:WinhostOnlyAdministrators = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
 $script:WinhostOnlyAdministratorsFile = 'O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)'
-# What else may be done there. By everybody who has logged on, or by one account: reads what we write; answers into files
-# that we made, and neither makes nor removes any; keeps what it wants. Of all VMs: comes by, on the way to its own files.
+# Further rights, by the use of a folder. everybody, read: all users, or one account, read what we write. answered: the
+# account writes into files that we made, and can neither make nor remove any. kept: the account keeps there what it
+# wants. machines: VMs pass through to their own files.
 $script:WinhostFolderUses = @{
     ours = ''
     everybody = '(A;OICI;FRFX;;;AU)'
@@ -141,19 +149,30 @@ $script:WinhostFolderUses = @{
 
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Use, [string]$Sid)
-    # Made where it is not there, for administrators and the system, and for whom its use names. Below %ProgramData%
-    # anybody could have made it first, and keep a handle to it, or files in it, that would outlive all permissions:
-    # such a one is never used.
+    # Makes the folder where it is missing, with rights for administrators, the system and whoever its use names. Below
+    # %ProgramData% anybody could have made it first, and could keep a handle or files that outlast all permissions:
+    # such a folder is never used.
     $rights = "$script:WinhostOnlyAdministrators$($script:WinhostFolderUses[$Use])".Replace('SID', $Sid)
     $made = -not (Test-WinhostFolder $Path)
     if ($made) {
         Add-WinhostFolder $Path $rights
     }
     Assert-WinhostOwnFolder $Path
-    # In the hands of an account it may turn into a link at any moment, and rights given then would be given elsewhere.
+    # An account that may write there could replace the folder by a link, and we would set the rights elsewhere.
     if (-not $made -and $Use -ne 'kept') {
         Write-WinhostFolderRights $Path $rights
         Assert-WinhostOwnFolder $Path
+    }
+}
+
+function Initialize-WinhostData {
+    param([string[]]$Below)
+    # The folder of winhost's data, and folders below it, each in the one before.
+    $path = Read-WinhostData
+    Initialize-WinhostFolder $path 'ours'
+    foreach ($name in $Below) {
+        $path = "$path\$name"
+        Initialize-WinhostFolder $path 'ours'
     }
 }
 
@@ -171,7 +190,7 @@ function Assert-WinhostOwnFolder {
 
 function Test-WinhostOwnFolder {
     param([string]$Path)
-    # Whether it is there and Initialize-WinhostFolder would use it.
+    # Tells whether the folder exists and Initialize-WinhostFolder would use it.
     (Test-WinhostFolder $Path) -and -not (Test-WinhostLink $Path) -and (Test-WinhostOwner (Read-WinhostOwner $Path))
 }
 
@@ -182,7 +201,7 @@ function Test-WinhostFolder {
 
 function Test-WinhostLink {
     param([string]$Path)
-    # A symbolic link, a junction, or anything else that leads elsewhere; not what is not there.
+    # True for a symbolic link, a junction or another reparse point; false where there is nothing.
     Test-WinhostAttribute $Path 'ReparsePoint'
 }
 
@@ -194,7 +213,7 @@ function Test-WinhostAttribute {
 
 function Add-WinhostFolder {
     param([string]$Path, [string]$Rights)
-    # With its rights at once: there is no moment in which others could put something there.
+    # The folder is made with its rights, so that others cannot put anything into it meanwhile.
     $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
     if ("$($PSVersionTable.PSEdition)" -eq 'Core') {
         [System.IO.FileSystemAclExtensions]::Create($folder, (New-WinhostFolderAcl $Rights))
@@ -232,7 +251,7 @@ function Read-WinhostOwner {
 
 function Test-WinhostOwner {
     param([string]$Sid)
-    # The system, the administrators, or who asks.
+    # The system, the administrators, or the account that this runs as.
     @('S-1-5-18', 'S-1-5-32-544', (Read-WinhostOwnSid)) -ccontains $Sid
 }
 
@@ -242,7 +261,7 @@ function Read-WinhostOwnSid {
 
 function Remove-WinhostFolder {
     param([string]$Path)
-    # With all that is in it: only of a folder in which nobody but administrators makes anything.
+    # Deletes the folder with its content: only for folders in which only administrators make files.
     if (Test-WinhostFolder $Path) {
         [System.IO.Directory]::Delete($Path, $true)
     }
@@ -250,7 +269,7 @@ function Remove-WinhostFolder {
 
 function Remove-WinhostEmptyFolder {
     param([string]$Path)
-    # Whether it is gone. One with something in it stays; of a link the link goes, and nothing of where it leads.
+    # Tells whether the folder is gone. One with content stays. Of a link only the link is removed.
     if (Test-WinhostFolder $Path) {
         try {
             [System.IO.Directory]::Delete($Path, $false)
@@ -266,8 +285,8 @@ function Remove-WinhostEmptyFolder {
 
 function Open-WinhostAnswer {
     param([string]$Path)
-    # Made by us and never opened again: whatever becomes of its name, what is read is this file. It goes with whoever
-    # waits for it, also where that process is ended.
+    # We make the file and keep it open: whatever happens to its name, we read this file. It is deleted when whoever
+    # waits for it closes it or ends.
     $mode = [System.IO.FileMode]::CreateNew
     $access = [System.IO.FileAccess]::ReadWrite
     $share = [System.IO.FileShare]'ReadWrite, Delete'
@@ -277,7 +296,7 @@ function Open-WinhostAnswer {
 
 function Read-WinhostAnswer {
     param($Stream)
-    # Its text, which ends with its line. Nothing before that.
+    # The text, once its line is complete; nothing before that.
     $null = $Stream.Seek(0, 'Begin')
     $memory = New-Object -TypeName System.IO.MemoryStream
     $Stream.CopyTo($memory)
@@ -289,7 +308,7 @@ function Read-WinhostAnswer {
 
 function Test-WinhostEmpty {
     param([string]$Path)
-    # No such file, and no such folder with anything in it.
+    # True where there is no such file, and no such folder with content.
     $found = Read-WinhostEntry $Path
     if ($null -eq $found) {
         return $true
@@ -303,11 +322,15 @@ function Read-WinhostProgramData {
     [System.Environment]::GetFolderPath('CommonApplicationData')
 }
 
+function Read-WinhostData {
+    "$(Read-WinhostProgramData)\winhost"
+}
+
 function Read-WinhostSystemFolder {
     [System.Environment]::SystemDirectory
 }
 
 function Read-WinhostTemporary {
-    # Of Windows: nobody can list it, and its name has no blank.
+    # The folder of Windows: users cannot list it, and its path has no blank.
     "$([System.Environment]::GetFolderPath('Windows'))\Temp"
 }

@@ -1,5 +1,5 @@
 # Firmware variables and volumes without a drive letter: no cmdlet reads all of them, so that a constant piece of C# does.
-# That starts csc.exe: whatever is read of a whole host, where winhost has made no other system, does without.
+# Compiling it starts csc.exe, so a whole host is read without it unless winhost has made another system there.
 $script:WinhostGlobalVariables = '{8be4df61-93ca-11d2-aa0d-00e098032b8c}'
 # C# 5, which is what Windows PowerShell compiles. .NET itself refuses paths that begin with \\?\ there.
 $script:WinhostNativeSource = @'
@@ -332,7 +332,7 @@ function Read-WinhostFirmwareKind {
 
 function Read-WinhostSecureVariable {
     param([string]$Name)
-    # One of Secure Boot, for which there is a cmdlet: its bytes, or nothing where the firmware does not define it.
+    # The bytes of a variable of Secure Boot, which has a cmdlet; nothing where the firmware does not define it.
     try {
         $variable = Get-SecureBootUEFI -Name $Name -ErrorAction Stop
     }
@@ -357,14 +357,14 @@ function Read-WinhostFirmwareVariable {
 
 function Write-WinhostFirmwareVariable {
     param([string]$Name, [string]$Space, [byte[]]$Bytes)
-    # None of them takes the variable away. Some firmware takes a value and forgets it, so that it is read back.
+    # No bytes remove the variable. Callers read it back: some firmware accepts a value and forgets it.
     Import-WinhostNative
     [WinhostNative]::Write($Name, $Space, $Bytes)
 }
 
 function Read-WinhostVolumeFiles {
     param([string]$Root)
-    # Path, size and SHA-256 of each file. What is open to somebody alone has neither of the latter.
+    # Path, size and SHA-256 of each file. A file that somebody holds open exclusively has neither size nor hash.
     Import-WinhostNative
     foreach ($name in @([WinhostNative]::Files($Root))) {
         $length = [long]0
@@ -430,7 +430,7 @@ function Read-WinhostVolumeHash {
 
 function Add-WinhostVolumeFolder {
     param([string]$Path)
-    # Those that a file of a volume lies in. The volume's own name ends with a backslash after a brace.
+    # Makes the folders that a file of a volume lies in. The volume's own name ends with a backslash after a brace.
     Import-WinhostNative
     $root = $Path.Substring(0, $Path.IndexOf('}\') + 2)
     [WinhostNative]::Folders($root, $Path.Substring($root.Length))
@@ -438,7 +438,7 @@ function Add-WinhostVolumeFolder {
 
 function Reset-WinhostVolume {
     param([string]$Root)
-    # What is still to be written is, what is open ends, and Windows mounts it anew when it is used next.
+    # Windows writes what is still to be written, closes what is open, and mounts the volume again at its next use.
     Import-WinhostNative
     [WinhostNative]::Dismount($Root)
 }

@@ -1,5 +1,5 @@
 # Marks: what runs changed here, a line of JSON for each change, written before it and kept until the run is rolled back.
-# By them a controller tells the run of another one from a person. What a line says, only controllers look at.
+# By them a controller tells a change by another run from one by a person. Only controllers read the lines.
 
 $script:WinhostMostMarks = 262144
 
@@ -24,11 +24,11 @@ function Add-WinhostMark {
 }
 
 function Join-WinhostMarks {
-    "$(Read-WinhostProgramData)\winhost\marks.txt"
+    "$(Read-WinhostData)\marks.txt"
 }
 
 function Read-WinhostMarks {
-    $folder = "$(Read-WinhostProgramData)\winhost"
+    $folder = Read-WinhostData
     if (Test-WinhostFolder $folder) {
         # To anybody else it would look empty.
         Assert-WinhostAdministrator
@@ -53,7 +53,7 @@ function Write-WinhostMarks {
     $lines = @(foreach ($mark in $Marks) { "$mark" })
     if ($lines.Count -eq 0) {
         Remove-WinhostFile (Join-WinhostMarks)
-        $null = Remove-WinhostEmptyFolder "$(Read-WinhostProgramData)\winhost"
+        $null = Remove-WinhostEmptyFolder (Read-WinhostData)
         return
     }
     # Runs that nobody ever rolls back must not fill the disk: the oldest lines go.
@@ -63,7 +63,7 @@ function Write-WinhostMarks {
         $size -= $lines[$first].Length + 1
         $first++
     }
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
+    Initialize-WinhostData
     $text = (@($lines[$first..($lines.Count - 1)]) -join "`n") + "`n"
     Write-WinhostFile (Join-WinhostMarks) ([System.Text.Encoding]::UTF8.GetBytes($text))
 }

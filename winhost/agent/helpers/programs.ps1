@@ -25,7 +25,7 @@ function Invoke-WinhostNative {
 
 function Invoke-WinhostProgram {
     param([string]$Program, [string[]]$Arguments, [string]$Code)
-    # Its output, of a program that ends well or is the error of this code.
+    # Returns the output. A program that is missing or fails is an error with this code.
     $ended = Invoke-WinhostNative $Program $Arguments 120
     if ($null -eq $ended) {
         Stop-Winhost $Code 'ObjectNotFound' "This Windows has no $Program."

@@ -22,7 +22,7 @@ function Read-WinhostRegistry {
 
 function Write-WinhostRegistry {
     param([string]$Path, [string]$Name, $Data)
-    # Nothing as the value takes it away, and with its last value a key of our own.
+    # Null removes the value, and a key of ours with its last value.
     $machine = Open-WinhostMachine
     $key = $machine.CreateSubKey($Path)
     if ($null -eq $Data) {

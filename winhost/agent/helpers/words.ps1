@@ -28,8 +28,8 @@ function ConvertFrom-WinhostWord {
 
 function ConvertTo-WinhostDigest {
     param($Bytes)
-    # SHA-256 of bytes, or of a stream; nothing of nothing. This one is of Windows itself, also where its policy (FIPS)
-    # forbids those of .NET.
+    # SHA-256 of bytes or of a stream; nothing for nothing. This implementation is Windows' own: the FIPS policy forbids
+    # those of .NET.
     if ($null -eq $Bytes) {
         return $null
     }
@@ -45,6 +45,16 @@ function ConvertTo-WinhostDigest {
 function Measure-WinhostText {
     param([string]$Text)
     ConvertTo-WinhostDigest ([System.Text.Encoding]::UTF8.GetBytes($Text))
+}
+
+function Expand-WinhostGzip {
+    param([string]$Packed)
+    # The bytes of a gzip in base64.
+    $from = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, [System.Convert]::FromBase64String($Packed))
+    $gzip = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $from, ([System.IO.Compression.CompressionMode]::Decompress)
+    $memory = New-Object -TypeName System.IO.MemoryStream
+    $gzip.CopyTo($memory)
+    , $memory.ToArray()
 }
 
 function ConvertTo-WinhostGuid {

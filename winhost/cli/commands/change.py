@@ -187,7 +187,7 @@ def bundle() -> None:
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """The plan, and what its downloads are for: the place on the Linux that serves, its platform and its release."""
+    """The plan, and what its downloads are for: the folder on the Linux that serves, its platform and its release."""
 
     plan_file: Path = declared(click.argument("plan_file", metavar="PLAN", type=options.PATH))
     there: str = option("PATH", "The path of the folder on the Linux that serves.", default="/srv/winhost-offline")

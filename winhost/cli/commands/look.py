@@ -130,7 +130,7 @@ def diff() -> None:
     """
 
 
-# Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
+# Repeats winhost.imports.sources, so that --help need not load the readers.
 TOOLS: tuple[str, ...] = (
     *("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda", "pnp-devices", "disks"),
     *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "wsl-list", "hyper-v"),

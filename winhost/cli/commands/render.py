@@ -10,7 +10,7 @@ from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
-# What a plan alone can set up.
+# Options for what only a plan can set up.
 _OF_A_PLAN = ("workload", "engine_program", "engine_lock", "python", "index")
 
 

@@ -14,7 +14,7 @@ def serve() -> None:
     """Serve models on a target: settings and why, start, status, logs, test, stop."""
 
 
-# Said twice, here and in winhost.serving, so that --help need not load it.
+# Repeats winhost.serving, so that --help need not load it.
 @serve.command()
 @click.argument("facts", metavar="FACTS", required=False, type=options.PATH)
 @options.facts_file

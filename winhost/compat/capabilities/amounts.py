@@ -10,7 +10,7 @@ from winhost.hardware.gpus import NvLink
 from winhost.hardware.host_gpus import memory_of, partitions
 from winhost.model.path import SHARED, WHOLE_GPU
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.sizing.gpu_memory import SHARE_WSL, SHARE_WSL_SEVERAL
+from winhost.sizing.memories import SHARE_WSL, SHARE_WSL_SEVERAL
 
 GB: Bytes = 10**9
 HALF_GIB: Bytes = GiB // 2

@@ -124,7 +124,7 @@ class AgentAnswers:
             self.machine.mutex.release()
 
     def _answers(self, calls: Sequence[Call], stop: threading.Event) -> list[Answer]:
-        """After a change that failed no other is begun. Raises PipelineStopped."""
+        """Answer calls in order; after a change that failed, no other is begun. Raises PipelineStopped."""
         answers: list[Answer] = []
         failed = False
         for call in calls:
@@ -134,22 +134,18 @@ class AgentAnswers:
                 skipped = CmdletError("", "OperationStopped", "Winhost.Skipped", (), "A call before it failed.")
                 answers.append(failure(skipped))
                 continue
-            answers.append(self._answer(call, stop))
+            try:
+                if call.get("verb") not in _VERBS:
+                    raise bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
+                answers.append(getattr(self, f"_{call['verb']}")(call, stop))
+            except NotYet as missing:
+                answers.append({"ok": False, "unavailable": missing.resource})
+            except CmdletError as error:
+                answers.append(failure(error))
             failed = failed or (changes and not answers[-1]["ok"])
             if stop.is_set():
                 raise PipelineStopped
         return answers
-
-    def _answer(self, call: Call, stop: threading.Event) -> Answer:
-        try:
-            if call.get("verb") not in _VERBS:
-                raise bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
-            answer: Answer = getattr(self, f"_{call['verb']}")(call, stop)
-        except NotYet as missing:
-            return {"ok": False, "unavailable": missing.resource}
-        except CmdletError as error:
-            return failure(error)
-        return answer
 
     def _get(self, call: Call, _: threading.Event) -> Answer:
         resource, key = str(call.get("resource", "")), call.get("key")

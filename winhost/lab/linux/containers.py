@@ -58,7 +58,9 @@ _NO_NAME = "sha256:"
 
 
 class ContainerStore:
-    """images: their ids, by engine and name; used: of each container the engine and the id of its image."""
+    """The images and containers of all engines. images: their ids, by engine and name; used: of each container the
+    engine and the id of its image.
+    """
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
@@ -106,7 +108,7 @@ class ContainerStore:
         return f"{name}\n"
 
     def _images(self, engine: str, verb: str, *names: str) -> Ended | str:
-        """Each by its id, or by a name."""
+        """List, remove or inspect images, each by its id or by a name."""
         found = {name: id_ for (has_it, name), id_ in self.images.items() if has_it == engine}
         if verb == "ls":
             return "".join(f"{_NO_NAME}{id_}\n" for id_ in found.values())
@@ -135,7 +137,7 @@ Manifest = Mapping[str, Any]
 
 
 class SimulatedCluster:
-    """objects: what is there, by kind, namespace and name, and since when."""
+    """K3s. objects: those that were applied, by kind, namespace and name, each with the time since when it is there."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux

@@ -177,11 +177,11 @@ class Disk:
             del found.folder[found.name]
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files together."""
         return sum(node.size for _, node in self.walk(""))
 
     def walk(self, path: str) -> Iterator[tuple[str, Node]]:
-        """All that is below a folder."""
+        """Yield all that is below a folder, by path."""
         node = self.node(path, follow=True)
         for name, each in sorted((node.entries or {}).items()) if node is not None else ():
             yield f"{path}/{name}", each

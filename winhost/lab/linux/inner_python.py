@@ -271,7 +271,7 @@ class OnDisk:
         node.data = node.data[:size]
 
     def fsync(self, number: int) -> None:
-        """Nothing is ever lost."""
+        """Do nothing: the disk is in memory."""
 
     # ---- changing
 
@@ -526,7 +526,7 @@ def _no_network(*_: Any, **__: Any) -> Any:
 
 
 def _thread(target: Callable[..., object], args: Sequence[Any] = ()) -> SimpleNamespace:
-    """A thread that runs to its end when it is started."""
+    """Make a thread that runs to its end when it is started."""
     return SimpleNamespace(start=lambda: target(*args), join=lambda: None)
 
 

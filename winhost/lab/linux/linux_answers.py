@@ -298,7 +298,7 @@ def _remembered(found: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str,
 
 
 def _unread(value: Json) -> bool:
-    """A recorded host could not tell it."""
+    """Tell whether a recorded host could not read this value."""
     return isinstance(value, Mapping) and bool({"unknown", "unavailable"} & {*value})
 
 
@@ -344,7 +344,7 @@ class Sshd:
     def of(
         cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, run: Callable[[], object]
     ) -> "Sshd":
-        """run: names the run of this Linux, and changes when that ends."""
+        """Make the server for a new connection. run: names the run of this Linux, and changes when that ends."""
         began = run()
         return cls(answers, user, tuple(keys), host, lambda: run() == began, answers.came_in())
 
@@ -403,7 +403,7 @@ class DistrosOfHost:
         return None
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
-        """The SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
+        """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
         machine = self._machine
         near = all(within(peer, distro.allowed) for peer in machine.network.peers())
         run = lambda: (machine.accepting(), machine.boot, distro.running, distro.starts)  # noqa: E731

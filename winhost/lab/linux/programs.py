@@ -233,14 +233,14 @@ def _nft(linux: Linux, words: Sequence[str]) -> Ended | str:
         return json.dumps({"nftables": []})
     if "list" in words and not linux.rules:
         return Ended(1, "", "Error: No such file or directory\n")
-    rules = [{"rule": {"expr": list(_matches(*found))}} for found in _DROP.findall(linux.rules)]
+    rules: list[Any] = []
+    for port, _, networks in _DROP.findall(linux.rules):
+        matches: list[Any] = [{"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}]
+        if networks:
+            allowed = {"set": networks.split(", ")}
+            matches.append({"match": {"left": {"payload": {"field": "saddr"}}, "right": allowed}})
+        rules.append({"rule": {"expr": matches}})
     return json.dumps({"nftables": rules}) if "list" in words else ""
-
-
-def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any]]:
-    yield {"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}
-    if networks:
-        yield {"match": {"left": {"payload": {"field": "saddr"}}, "right": {"set": networks.split(", ")}}}
 
 
 def _journalctl(linux: Linux, words: Sequence[str]) -> str:

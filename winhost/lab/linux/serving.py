@@ -78,7 +78,9 @@ class ServedEngines:
                 return path
         if (file := re.search(r"--file (/opt/winhost/engine-\S+/compose\.yaml)", text)) is None:
             return None
-        compose = str(self._linux.file(file[1])["text"])
+        return self._lacking_container(str(self._linux.file(file[1])["text"]))
+
+    def _lacking_container(self, compose: str) -> str | None:
         image, models = re.search(r"image: (\S+)", compose), re.search(r"(/srv/winhost/models/[a-z0-9-]+):", compose)
         if image is None or not self._linux.part(ContainerStore).has(image[1]):
             return "its image"
@@ -161,11 +163,11 @@ class SimulatedServing:
         """Stand-ins for functions of the script of `winhost serve`, by their names."""
         return {
             "boot_test": lambda: self.boot_test,
-            "connection": lambda place, within: SimpleNamespace(place=place, close=lambda: None),
+            "connection": lambda address, within: SimpleNamespace(address=address, close=lambda: None),
             "gpus": self._gpus,
             "holds_port": lambda pid, port: pid > 0,
             "read_mode": lambda: self.yields,
-            "request": lambda to, path, body, key: self._reply(to.place, path, body, key),
+            "request": lambda to, path, body, key: self._reply(to.address, path, body, key),
             "time": SimpleNamespace(monotonic=lambda: next(self.clock), sleep=lambda seconds: None),
             "unless": self._unless,
             "versions": lambda: [{"name": name, "version": version} for name, version in self.versions.items()],
@@ -239,11 +241,19 @@ class SimulatedServing:
 
     # ---- what engines and gateway answer
 
-    def _reply(self, place: Mapping[str, Any], path: str, body: Mapping[str, Any] | None, key: str | None) -> Reply:
-        """Raises OSError where nobody answers."""
-        if "socket" in place:
-            return self._engine_reply(place["socket"], path)
-        return self._gateway_reply(path, key) if body is None else self.completion(path, body, key)
+    def _reply(self, address: Mapping[str, Any], path: str, body: Mapping[str, Any] | None, key: str | None) -> Reply:
+        """Answer for an engine, by its socket, or for the gateway. Raises OSError where nobody answers."""
+        if "socket" in address:
+            return self._engine_reply(address["socket"], path)
+        if body is not None:
+            return self.completion(path, body, key)
+        if path == "/ready":
+            code = self.ready()
+            return Reply(503, {"error": {"code": code}}) if code else Reply(200)
+        if path == "/metrics":
+            return Reply(200, "".join(self._metrics())) if self._knows(key, metrics=True) else Reply(401)
+        self._prepare(self._served()["gateway"]["unit"])
+        return Reply(200)
 
     def _engine_reply(self, socket: str, path: str) -> Reply:
         slug = socket.split("/")[3]
@@ -261,15 +271,6 @@ class SimulatedServing:
     def _is_up(self, unit: str) -> bool:
         return self.linux.systemd.is_active(unit) and self._said_all(unit)
 
-    def _gateway_reply(self, path: str, key: str | None) -> Reply:
-        if path == "/ready":
-            code = self.ready()
-            return Reply(503, {"error": {"code": code}}) if code else Reply(200)
-        if path == "/metrics":
-            return Reply(200, "".join(self._metrics())) if self._knows(key, metrics=True) else Reply(401)
-        self._prepare(self._served()["gateway"]["unit"])
-        return Reply(200)
-
     def ready(self) -> str:
         """The code of what the gateway waits for; empty where it is ready."""
         if self.yields == "now":
@@ -278,7 +279,7 @@ class SimulatedServing:
         return "" if all(map(self._serves, self._served()["engines"])) else "engine-down"
 
     def _write_mode(self, mode: str) -> None:
-        """Models leave while somebody looks once."""
+        """Change the mode; models have left when somebody looks for the second time."""
         self._left, self.yields = mode == self.yields, mode
 
     def _metrics(self) -> Iterator[str]:
@@ -301,7 +302,7 @@ class SimulatedServing:
             yield f"winhost_gateway_{_METRICS[kind]}{{{labels}}} {value}\n"
 
     def _prepare(self, gateway: str) -> None:
-        """Engines that take turns: each is started once, one after the other, and then rests."""
+        """Start engines that take turns once, one after the other; each rests then."""
         for engine in (each for each in self._served()["engines"] if each.get("turns")):
             unit = engine["unit"]
             if gateway not in self.starts and self.linux.systemd.state(unit)["loaded"]:
@@ -338,7 +339,7 @@ class SimulatedServing:
         )
 
     def read_keys(self) -> None:
-        """The gateway that runs has read the changes, and says so; what keys used is made up."""
+        """Report changed keys as read, as a gateway that runs does; the use of keys is made up."""
         if not self.linux.systemd.is_active("winhost-gateway.service"):
             return
         changes = self.linux.disk.text(KEY_CHANGES) or ""
@@ -357,7 +358,7 @@ class SimulatedServing:
 
     @contextmanager
     def _unless(self, to: object, hopeless: Callable[[], bool] | None) -> Iterator[None]:
-        """hopeless: tells whether whoever waits for the answer gives up."""
+        """Keep, during a request, the function that tells whether its caller gives up."""
         self._hopeless = hopeless
         try:
             yield
@@ -427,7 +428,7 @@ class SimulatedServing:
                 self.wfile.write(reply.getvalue())
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
-                """Nobody reads it."""
+                """Log nothing."""
 
         with connection:
             Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server

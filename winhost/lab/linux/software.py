@@ -117,7 +117,7 @@ class Systemd:
         self.find(name).active = False
 
     def restart_all(self) -> None:
-        """A start of the machine starts what is enabled."""
+        """Start what is enabled, as a start of the machine does."""
         for name in self.loaded():
             unit = self.find(name)
             unit.active, unit.failed = False, False
@@ -145,7 +145,7 @@ class GpuDriver:
     """
 
     def __init__(self, machine: Machine, packages: Callable[[], Mapping[str, str]]) -> None:
-        """packages: those that are installed, with their versions."""
+        """packages: returns those that are installed, with their versions."""
         self._machine, self._packages = machine, packages
         given = machine.instances("LinuxGpuDriver")
         known = given[0].state if given else {}
@@ -197,9 +197,9 @@ class GpuDriver:
     def gpus(self) -> Iterator[Record]:
         """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
         for record in self._machine.instances("LinuxGpu"):
-            yield Record({**record.state, **self._of(record)}, record.key)
+            yield Record({**record.state, **self._seen(record)}, record.key)
 
-    def _of(self, record: Record) -> Mapping[str, Json]:
+    def _seen(self, record: Record) -> Mapping[str, Json]:
         found, address = record.state, record.key["address"]
         if self.loaded is None:
             other = found["driver"] if found["driver"] != "nvidia" else "nouveau"

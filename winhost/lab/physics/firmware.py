@@ -11,7 +11,7 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import own_error, refuse
 from winhost.model.once import once
 from winhost.model.written import Closed
@@ -93,7 +93,7 @@ class FirmwarePart(Part):
         entry = Made("boot", self._make_own, self._remove_own)
         return {
             "OwnBootEntry": partial(self.set_made, entry),
-            "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"]),
+            "FirmwareBoot": self.set_boot,
         }
 
     def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
@@ -110,6 +110,10 @@ class FirmwarePart(Part):
     def _remove_own(self, name: str, record: Kept) -> None:
         if (found := self.own_entry(name, record)) is not None:
             self.remove_entry(found)
+
+    def set_boot(self, asked: SetCall) -> None:
+        """Apply a set of FirmwareBoot."""
+        self.set_next(asked.desired["next"])
 
     def set_next(self, number: Json) -> None:
         """Set the entry that is started once. Raises CmdletError."""

@@ -17,7 +17,7 @@ from winhost.resources.windows.network import NO_NAT
 
 
 class HostNats(Part):
-    """prefixes: of the NATs of a host, by their names."""
+    """The NATs of a host. prefixes: their networks, by name."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

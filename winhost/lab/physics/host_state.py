@@ -19,6 +19,7 @@ from winhost.lab.physics.virtual_machine import (
     VirtualMachine,
     device,
     fitting,
+    known_or,
     virtual_machine,
 )
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_administrator
@@ -91,9 +92,17 @@ class HostState:
         self.initial = _initial(facts, self.lab)
         system = self.initial.get("OperatingSystem", ())
         self._system = typed(OperatingSystem, system[0]).state if system else None
-        self._role, self._tools = self._features()
+        # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole. Who may not ask for
+        # features may still see their effect.
+        seen = "available" if isinstance(facts.resources.get("Vm"), Unavailable) else "installed"
+        known = self._first("HyperVRole")
+        self.role, self.tools = str(known.get("role", seen)), str(known.get("tools", seen))
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
-        self.devices = self._make_devices()
+        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
+        self.devices = [
+            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
+            for r in self.initial.get("PciDevice", ())
+        ]
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
@@ -126,21 +135,6 @@ class HostState:
         records = self.initial.get(resource, ())
         return records[0].state if records else {}
 
-    def _features(self) -> tuple[str, str]:
-        known = self._first("HyperVRole")
-        if known:
-            return str(known["role"]), str(known["tools"])
-        # Who may not ask for features may still see their effect.
-        state = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
-        return state, state
-
-    def _make_devices(self) -> list[Device]:
-        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
-        return [
-            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
-            for r in self.initial.get("PciDevice", ())
-        ]
-
     @property
     def other_devices(self) -> set[str]:
         """Locations of devices that are no GPUs, and that VMs had when the host was given."""
@@ -169,16 +163,6 @@ class HostState:
         return self._system.hostname if self._system else self._facts.host
 
     @property
-    def role(self) -> str:
-        """The Windows feature Hyper-V, in the words of resource HyperVRole."""
-        return self._role
-
-    @property
-    def tools(self) -> str:
-        """The Windows feature Hyper-V-PowerShell, in the words of resource HyperVRole."""
-        return self._tools
-
-    @property
     def is_client(self) -> bool:
         """Tell whether it is a client Windows, where roles are optional features."""
         return self._system is not None and self._system.installation_type == "Client"
@@ -186,11 +170,11 @@ class HostState:
     @property
     def manages_vms(self) -> bool:
         """Tell whether the service that knows the VMs runs and its PowerShell module is installed."""
-        return self._service_runs and self._tools == "installed"
+        return self.service_runs and self.tools == "installed"
 
     @property
-    def _service_runs(self) -> bool:
-        return self._role in ("installed", "uninstall-pending")
+    def service_runs(self) -> bool:
+        return self.role in ("installed", "uninstall-pending")
 
     def assignment(self, location: str) -> str | None:
         """The assignment of the device there, as AssignableDevice shows it: a VM that claims it counts first."""
@@ -276,7 +260,7 @@ class HostState:
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
-        some = {"Hyper-V": self._tools == "installed", "ServerManager": not self.is_client}
+        some = {"Hyper-V": self.tools == "installed", "ServerManager": not self.is_client}
         return some.get(module, module != "BitLocker" or bool(self.initial.get("BitLocker")))
 
     def denied(self, cmdlet: str) -> CmdletError:
@@ -324,7 +308,7 @@ class HostState:
             records = {name: _as_json(each) for name, each in found.items() if each or name in self.initial}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             volatile |= {("WslDistro", "file_size"), ("VmDisk", "file_size")}
-            if not self._service_runs:
+            if not self.service_runs:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
             for resource, name in volatile:
                 for record in records.get(resource, ()):
@@ -335,7 +319,7 @@ class HostState:
     def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         # Not kept: in a copy of this host they would go on telling of this one.
         session = {"administrator": self.lab.administrator, "simulated": True}
-        role = {"role": self._role, "tools": self._tools, "vms": len(self.vms) if self.manages_vms else 0}
+        role = {"role": self.role, "tools": self.tools, "vms": len(self.vms) if self.manages_vms else 0}
         return {
             "Session": lambda: self._with("Session", session | {name: tell() for name, tell in self.session.items()}),
             "Boot": lambda: self._with("Boot", self._boot_state()),
@@ -471,12 +455,6 @@ def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
     }
     return usual | read | hidden
-
-
-def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
-    """A property, or `otherwise` where the recorded host could not tell it."""
-    value = state.get(name, otherwise)
-    return otherwise if isinstance(value, Mapping) else value
 
 
 def _frozen(key: Key) -> frozenset[tuple[str, str]]:

@@ -106,7 +106,7 @@ TOLD = ("enabled", "password_expires", "administrator", "profile", "sessions")  
 
 @dataclass
 class Account:
-    """unread: properties that a recorded host could not tell."""
+    """A local account. unread: properties that a recorded host could not tell."""
 
     name: str
     sid: str
@@ -336,20 +336,19 @@ class LocalAccounts(Part):
         options = dict(zip(arguments[1::2], arguments[2::2], strict=False))
         with self.host.changing("secedit.exe"):
             if arguments[0] == "/export":
-                self.host.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
+                rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
+                # A right that nobody has is not listed.
+                lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
+                head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]"]
+                head.append("SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545")
+                policy = "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
+                self.host.files.write(options["/cfg"], encoded(policy, "utf-16le"))
                 return 0, "The task has completed successfully.\r\n"
             text, _ = decoded(self.host.files.read(options["/cfg"]) or b"")
             for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
                 named = [holder.lstrip("*") for holder in holders.split(",") if holder]
                 self.set_right(right, [self._sid_of(holder) for holder in named])
             return 0, "The task has completed successfully.\r\n"
-
-    def _policy(self) -> str:
-        rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
-        # A right that nobody has is not listed.
-        lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
-        head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]", "SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545"]
-        return "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
 
     def _listed(self, holder: str) -> str:
         """A local account by its name, everybody else by SID."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.parts import Host, SetCall
+from winhost.lab.physics.virtual_machine import known_or
 from winhost.lab.physics.windows_errors import CmdletError, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
@@ -90,7 +90,9 @@ class Adapter:
 
 @dataclass
 class Switch:
-    """bound: the GUID of its adapter, port: that of the host's own interface on it; dead: nothing comes through."""
+    """A virtual switch. bound: the GUID of its adapter; port: that of the host's own interface on it; dead: nothing
+    comes through.
+    """
 
     guid: str
     state: dict[str, Any]

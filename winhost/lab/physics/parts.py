@@ -48,7 +48,8 @@ STANDINS: dict[str, StandIn] = {}
 def as_cmdlet(
     name: str, ignored: str = "", /, **parameters: str
 ) -> Callable[[Callable[Concatenate[W, P], R]], Callable[Concatenate[W, P], R]]:
-    """Runs as the cmdlet `name`: needs an administrator, takes its time, and then the machine for itself.
+    """Make a method run as the cmdlet `name`: it needs an administrator, takes its time, and has the machine for
+    itself.
 
     With `parameters` the stand-in of that name is a call of it (`StandIn`). In `ignored`, `!` marks what must be given.
     """

@@ -1,4 +1,4 @@
-"""A simulated Windows host: the one place that knows how Windows behaves when it is asked to change.
+"""A simulated Windows host: the one module that knows how Windows behaves when it is asked to change.
 
 Its methods are cmdlets in snake case. They change its state or raise CmdletError, as Windows would; what is read back
 is in the form of the facts' resources. Here it is put together, and restarted.
@@ -35,7 +35,7 @@ from winhost.model.facts import Facts
 
 @dataclass(frozen=True, repr=False)
 class InstalledLinux:
-    """private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
+    """The Linux that an installer left. private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
 
     hostname: str
     private: str
@@ -45,7 +45,9 @@ class InstalledLinux:
 
 @dataclass
 class LinuxTurn:
-    """installer: plays it, and gives what it installed, or None where it stops; starts: of the Linux so far."""
+    """The Linux that takes turns with Windows. installer: plays the installer, and returns what that installed, or None
+    where it stops; starts: the number of its starts.
+    """
 
     installer: Callable[[], InstalledLinux | None] = field(default=lambda: None)
     installed: InstalledLinux | None = None
@@ -177,7 +179,9 @@ class Machine(VmMaking, FeatureCmdlets):
             self._ready.set()
 
     def _starts_linux(self) -> bool:
-        """The firmware's choice; an installer restarts the machine at its end, and leaves the firmware another."""
+        """Start what the firmware chooses, and tell whether that is the Linux. An installer restarts the machine at its
+        end, and the firmware chooses again.
+        """
         firmware = self.part(FirmwarePart)
         entry = firmware.start()
         if entry is not None and entry["description"] == INSTALLER:
@@ -193,14 +197,14 @@ class Machine(VmMaking, FeatureCmdlets):
 
     def _come_up(self) -> bool:
         """Start Windows, and tell whether it has changes to finish."""
-        changed = any([self._role in PENDING, *(part.restarted() for part in self.parts)])
-        self._role = PENDING.get(self._role, self._role)
+        changed = any([self.role in PENDING, *(part.restarted() for part in self.parts)])
+        self.role = PENDING.get(self.role, self.role)
         if changed:
             self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
         self._reasons = []
         self._logon_ready, self._servicing = False, changed
         self.boot += 1
-        for vm in self.vms.values() if self._service_runs else ():
+        for vm in self.vms.values() if self.service_runs else ():
             desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
             # A VM that cannot start says so in the event log, and to nobody else.
             with suppress(CmdletError):

@@ -19,6 +19,12 @@ _FRAME_BUFFER = 0x800_0000  # the most that the synthetic video of a generation 
 _CONFIG = 0x2000  # per device, in the low window
 
 
+def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+    """Return a property, or `otherwise` where even the recorded host could not tell it."""
+    value = state.get(name, otherwise)
+    return otherwise if isinstance(value, Mapping) else value
+
+
 @dataclass(frozen=True)
 class GuestBars:
     """The BARs of one function as its registers say, in bytes."""
@@ -103,9 +109,9 @@ class Device:
         whole = str(self.healthy["instance"])
         if whole.count("\\") < 2:  # as no Windows names it
             return whole
-        _, ids, place = whole.split("\\", 2)
+        _, ids, last = whole.split("\\", 2)
         bus = "PCIP" if self.dismounted else "PCI"
-        return f"{bus}\\{ids}\\{self.numbered}&{place}" if self.numbered else f"{bus}\\{ids}\\{place}"
+        return f"{bus}\\{ids}\\{self.numbered}&{last}" if self.numbered else f"{bus}\\{ids}\\{last}"
 
     @property
     def bars(self) -> GuestBars:
@@ -118,9 +124,7 @@ class Device:
         )
 
     def known_or(self, name: str, otherwise: Json) -> Json:
-        """A property, or `otherwise` where even the recorded host could not tell it."""
-        value = self.healthy.get(name, otherwise)
-        return otherwise if isinstance(value, Mapping) else value
+        return known_or(self.healthy, name, otherwise)
 
     def state(self) -> dict[str, Json]:
         """Its PciDevice state now."""
@@ -216,7 +220,7 @@ VM_RESOURCES = ("Vm", "VmPower", *FIELDS)
 
 @dataclass(frozen=True)
 class Assignment:
-    """An assigned device in a VM's configuration: its place, and the instance that was dismounted there when it was
+    """An assigned device in a VM's configuration: its location, and the instance that was dismounted there when it was
     assigned.
     """
 
@@ -270,9 +274,7 @@ class VirtualMachine:
         return str(self.traits["name"])
 
     def known_or(self, name: str, otherwise: Json) -> Json:
-        """A trait, or `otherwise` where even the recorded host could not tell it."""
-        value = self.traits.get(name, otherwise)
-        return otherwise if isinstance(value, Mapping) else value
+        return known_or(self.traits, name, otherwise)
 
     @property
     def occupies_memory(self) -> bool:

@@ -9,10 +9,18 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from winhost.lab.physics.host_state import HostState, known_or
+from winhost.lab.physics.host_state import HostState
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.parts import SetCall, as_cmdlet
-from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
+from winhost.lab.physics.virtual_machine import (
+    FIELDS,
+    SETTINGS,
+    Assignment,
+    Device,
+    VirtualMachine,
+    known_or,
+    window_end,
+)
 from winhost.lab.physics.windows_errors import CmdletError, not_found, refuse
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.resources.windows.read_only import OsFamily
@@ -41,7 +49,7 @@ class FeatureCmdlets(HostState):
         self._check_server("Install-WindowsFeature")
         if ROLE in names and not self._virtualization:
             raise self.fail("no-virtualization", "Install-WindowsFeature")
-        gone = [name for name, state in ((ROLE, self._role), (TOOLS, self._tools)) if state == "removed"]
+        gone = [name for name, state in ((ROLE, self.role), (TOOLS, self.tools)) if state == "removed"]
         if set(gone) & set(names):
             raise self.fail("feature-files-gone", "Install-WindowsFeature")
         return self._change(names, _COMING)
@@ -61,12 +69,12 @@ class FeatureCmdlets(HostState):
         if PLATFORM in names:
             self.software.platform = to.get(self.software.platform, self.software.platform)
         if {ROLE, CLIENT_ROLE, CLIENT_WHOLE} & set(names):
-            self._role = to.get(self._role, self._role)
+            self.role = to.get(self.role, self.role)
         named = {TOOLS, CLIENT_TOOLS, CLIENT_WHOLE} & set(names) or (CLIENT_ROLE in names and to is _COMING)
-        if named and (to is _COMING or self._tools != "removed"):
-            self._tools = "installed" if to is _COMING else "available"
+        if named and (to is _COMING or self.tools != "removed"):
+            self.tools = "installed" if to is _COMING else "available"
         self._reasons = [reason for reason in self._reasons if reason != _SERVICING]
-        pending = self._role in PENDING or self.software.platform in PENDING
+        pending = self.role in PENDING or self.software.platform in PENDING
         if pending:
             self.await_restart(_SERVICING)
         return pending
@@ -78,8 +86,8 @@ class FeatureCmdlets(HostState):
     @property
     def optional_features(self) -> Mapping[str, str]:
         """The features that Windows lists, in the words of resource HyperVRole; editions do not list what they lack."""
-        whole = self._tools if self._role == "available" else self._role
-        clients = {CLIENT_WHOLE: whole, CLIENT_ROLE: self._role, CLIENT_TOOLS: self._tools} if self.is_client else {}
+        whole = self.tools if self.role == "available" else self.role
+        clients = {CLIENT_WHOLE: whole, CLIENT_ROLE: self.role, CLIENT_TOOLS: self.tools} if self.is_client else {}
         every = {"TelnetClient": "available", PLATFORM: self.software.platform, **clients}
         return {name: state for name, state in every.items() if state != "removed"}
 
@@ -115,7 +123,7 @@ class FeatureCmdlets(HostState):
         return self._hypervisor and self.software.has_platform
 
     def _wants_hypervisor(self) -> bool:
-        return self._service_runs or self.software.has_platform
+        return self.service_runs or self.software.has_platform
 
 
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint

@@ -28,7 +28,7 @@ from winhost.model.units import GiB, MiB
 
 @dataclass(frozen=True)
 class GuestDisc:
-    """private, public: the host key; address: with its network, None for DHCP."""
+    """The seed that a guest reads. private, public: the host key; address: with its network, None for DHCP."""
 
     instance: str
     hostname: str
@@ -142,7 +142,7 @@ class VmMaking(VmCmdlets):
 
     @as_cmdlet("New-VM")
     def new_vm(self, name: str, memory: int, path: str) -> VirtualMachine:
-        """Generation 2, without a disk, with an adapter that is on no switch."""
+        """Make a VM of generation 2, without a disk, with an adapter that is on no switch."""
         if not self.manages_vms:
             raise self.fail("no-module", "New-VM")
         self._require(memory % (2 * MiB) == 0 and memory >= 32 * MiB, "New-VM", "MemoryStartupBytes", memory)
@@ -168,7 +168,7 @@ class VmMaking(VmCmdlets):
 
     @as_cmdlet("Set-VMFirmware")
     def set_vm_secure_boot(self, guid: str, *, on: bool, template: str | None = None) -> None:
-        """template: by its id. A host that does not know it goes on with the one that was set."""
+        """Set Secure Boot. template: by its id; a host that does not know it keeps the one that was set."""
         vm = self._vm_in(("off",), guid, "Set-VMFirmware")
         refused = template is None or self.lab.new_vms.refuses_template
         named = {} if refused else {"secure_boot_template": TEMPLATES[str(template)]}
@@ -184,7 +184,7 @@ class VmMaking(VmCmdlets):
 
     @as_cmdlet("Set-VMDvdDrive", guid="VMDvdDrive[].VMId", found="VMDvdDrive[].Path", path="Path")
     def set_vm_dvd_drive(self, guid: str, found: str, path: str | None) -> None:
-        """found: what is in the drive; path: without one it is taken out."""
+        """Change the file in a DVD drive. found: the present one; path: the new one, None to take it out."""
         vm = self._vm(guid, "Set-VMDvdDrive")
         vm.dvds[vm.dvds.index(found)] = path or ""
 

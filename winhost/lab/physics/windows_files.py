@@ -34,7 +34,7 @@ class Files:
     _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
-        """All of its bytes, or None where there is none."""
+        """Return the bytes of a file, or None where there is none."""
         found = self._files.get(_same(path))
         return None if found is None else bytes(found[1])
 

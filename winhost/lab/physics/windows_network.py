@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.host_state import HostDown, known_or
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.own_switches import (
     ADDRESSING,
@@ -24,7 +24,7 @@ from winhost.lab.physics.own_switches import (
     switch_task,
 )
 from winhost.lab.physics.parts import Change, Host, as_cmdlet
-from winhost.lab.physics.virtual_machine import not_exposed
+from winhost.lab.physics.virtual_machine import known_or, not_exposed
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.resources.windows.read_only import VIRTUAL
@@ -300,7 +300,16 @@ class Network(Firewalls):
 
     def _new_switch(self, name: str, adapter: Adapter | None, seed: str) -> Switch:
         guid, bound = str(uuid.uuid5(uuid.NAMESPACE_OID, seed)), None if adapter is None else adapter.guid
-        port = self._new_port(name, adapter or Adapter(guid, 0, {**BLANK}))
+        under = adapter or Adapter(guid, 0, {**BLANK})
+        port = Adapter(
+            guid=str(uuid.uuid5(uuid.NAMESPACE_OID, f"port {under.guid} {name}")),
+            index=max(each.index for each in self.adapters.values()) + 1,
+            state={**under.state, "addresses": [], "gateway": None, "dns": [], "profile": None, "kind": VIRTUAL},
+            shows_at=self.now + APPEARS,
+        )
+        port.state |= {"name": port_name(name), "description": "Hyper-V Virtual Ethernet Adapter"}
+        port.state |= {"vlan": None, "filters": [], "management": False}
+        self.adapters[port.guid] = port
         state: dict[str, Any] = {"name": name, "kind": "external" if adapter else "internal", "management_os": True}
         state["adapter"] = None if adapter is None else adapter.state["description"]
         made = Switch(guid, state, bound, port.guid, dead=bound is not None and not self.physics(bound).comes_back)
@@ -344,15 +353,6 @@ class Network(Firewalls):
 
     def _by_index(self, index: int) -> Adapter:
         return next(each for each in self.adapters.values() if each.index == index)
-
-    def _new_port(self, switch: str, adapter: Adapter) -> Adapter:
-        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"port {adapter.guid} {switch}"))
-        blank: dict[str, Any] = {"addresses": [], "gateway": None, "dns": [], "profile": None}
-        state = {**adapter.state, **blank, "kind": VIRTUAL, "vlan": None, "filters": [], "management": False}
-        state |= {"name": port_name(switch), "description": "Hyper-V Virtual Ethernet Adapter"}
-        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state, shows_at=self.now + APPEARS)
-        self.adapters[guid] = made
-        return made
 
     def _move(self, giver: Adapter, taker: Adapter) -> None:
         for name in ADDRESSING:

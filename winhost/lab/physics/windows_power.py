@@ -14,6 +14,9 @@ _SETTINGS = {
     "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
 }
 _S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
+_BALANCED = (
+    "381b4222-f694-41f0-9685-ff5bb260df2e"  # https://learn.microsoft.com/windows/win32/power/power-setting-guids
+)
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
@@ -32,7 +35,8 @@ class SleepPhysics(Closed):
 
 class Power(Part):
     """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
-    are those of a new Windows: a client hibernates, and starts fast.
+    are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
+    sleeps, as on a host that serves.
     """
 
     administrators_set = ("PowerPlan", "FastStartup")
@@ -43,6 +47,9 @@ class Power(Part):
         self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
         if "FastStartup" not in host.initial:
             host.put("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
+        if "PowerPlan" not in host.initial:
+            usual = {"name": "Balanced", "active": True, "standby": 0, "hibernate": 0, "modern_standby": False}
+            host.put("PowerPlan", {"scheme": _BALANCED}, usual)
         host.cim_classes |= {
             "Win32_PowerPlan": self._listed,
             "Win32_PowerSettingDataIndex": self._indexes,

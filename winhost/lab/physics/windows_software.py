@@ -42,7 +42,10 @@ class Software(Part):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.platform = self._first_platform()
+        told = host.initial.get("VirtualMachinePlatform", ())
+        # Who may not ask for features may still see their effect.
+        seen = "installed" if any(r.state["version"] for r in host.initial.get("Wsl", ())) else "available"
+        self.platform = str(told[0].state["feature"]) if told else seen
         self.record: dict[str, str] = {}  # values of the registry key of winhost
         self._brought: dict[str, SourcePhysics] = {}
         for key in (record.key for record in host.initial.get("StagedFile", ())):
@@ -52,8 +55,8 @@ class Software(Part):
         self.wsl: str | None = None
         self.in_box = False
         for state in (record.state for record in host.initial.get("Wsl", ())):
-            told = (state.get(name) for name in ("version", "package"))
-            version, package = (value if isinstance(value, str) else None for value in told)
+            both = (state.get(name) for name in ("version", "package"))
+            version, package = (value if isinstance(value, str) else None for value in both)
             self.wsl, self.in_box = version, state["present"] is True and version is None
             if version and package:
                 self.record |= {"wsl version": version, "wsl package": package}
@@ -67,12 +70,6 @@ class Software(Part):
 
     def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
         return [(RECORD, dict(self.record))] if self.record else []
-
-    def _first_platform(self) -> str:
-        for record in self.host.initial.get("VirtualMachinePlatform", ()):
-            return str(record.state["feature"])
-        # Who may not ask for features may still see their effect.
-        return "installed" if any(r.state["version"] for r in self.host.initial.get("Wsl", ())) else "available"
 
     @property
     def has_platform(self) -> bool:
@@ -92,7 +89,7 @@ class Software(Part):
         }
 
     def restarted(self) -> bool:
-        """Windows finishes a feature that was waiting."""
+        """Finish a feature that waited for the restart."""
         waited = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
         for device in self.host.devices:
@@ -356,7 +353,10 @@ class Software(Part):
         device = next((d for d in self.host.devices if d.location == location), None)
         if device is None or location not in self.driver_models():
             return _NOT_FOUND, "No devices were found"
-        if MODELS[number] not in _known_models(device):
+        models = device.physics.driver_models
+        if models is None:  # GPUs for games know nothing else; of the others some are seen in each model
+            models = MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
+        if MODELS[number] not in models:
             return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
         self._pending[location] = MODELS[number]
         return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
@@ -369,13 +369,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 def drives(device: Device) -> bool:
     """Tell whether NVIDIA's driver is for this device."""
     return device.key["device"].startswith("VEN_10DE&") and device.healthy["kind"] == "display"
-
-
-def _known_models(device: Device) -> tuple[str, ...]:
-    if device.physics.driver_models is not None:
-        return device.physics.driver_models
-    # GPUs for games know nothing else; of the others some are seen in each model.
-    return MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
 
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
@@ -399,7 +392,7 @@ class Curl(Part):
             host.programs["curl.exe"] = self.curl
 
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Its exit code and what it prints; goes on where the file ends, as --continue-at says."""
+        """Run it: its exit code and what it prints. It goes on where the file ends, as --continue-at says."""
         path, url = arguments[arguments.index("--output") + 1], arguments[-1]
         if not self._physics.reaches:
             return _TIMED_OUT, ""

@@ -28,8 +28,8 @@ _IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu: the simulator's o
 
 @dataclass
 class Distro:
-    """image: the hash of what it was made of, None where that is not known. put: files that winhost wrote; holds:
-    bytes of what came into it since it was imported.
+    """A distro. image: the hash of what it was made of, None where that is not known. put: files that winhost wrote;
+    holds: bytes of what came into it since it was imported.
     """
 
     name: str
@@ -71,7 +71,9 @@ class Distro:
 
 @dataclass
 class UtilityVm:
-    """config: the text of .wslconfig that it was made with; mode: of its network; switch: that it is bridged to."""
+    """The VM of an account. config: the text of .wslconfig that it was made with; mode: of its network; switch: that it
+    is bridged to.
+    """
 
     config: str | None
     mode: str
@@ -300,7 +302,7 @@ class WslExe(Part):
         return next((each.guid for each in self.host.network.switches if each.state["name"] == name), None)
 
     def _has_link(self, vm: UtilityVm) -> bool:
-        """A bridge is to one switch, and not to another one of its name."""
+        """Tell whether the VM has a network: a bridge leads to one switch, and not to another one of its name."""
         return vm.mode != "bridged" or vm.switch in [each.guid for each in self.host.network.switches]
 
     def _mode(self, config: str | None) -> str:

@@ -135,7 +135,7 @@ function New-LabError {
 # ---- what Windows PowerShell 5.1 would not forgive
 
 function Find-LabNothing {
-    param($Parts, [string]$Place)
+    param($Parts, [string]$Path)
     # What a command that gave nothing has left in a table or an object: it equals $null, but is no element of a list. An
     # argument would be $null itself, so that each is looked at where it is.
     if ($Parts -is [System.Management.Automation.PSCustomObject]) {
@@ -155,10 +155,10 @@ function Find-LabNothing {
             $value = $part.Value
         }
         if ($null -ne $value) {
-            Find-LabNothing $value "$Place.$name"
+            Find-LabNothing $value "$Path.$name"
         }
         elseif (@($value).Count -eq 0) {
-            "$Place.$name"
+            "$Path.$name"
         }
     }
 }
@@ -166,8 +166,8 @@ function Find-LabNothing {
 function ConvertTo-Json {
     [CmdletBinding()]
     param($InputObject, [int]$Depth = 2, [switch]$Compress)
-    foreach ($place in @(Find-LabNothing $InputObject '')) {
-        throw "${place}: Windows PowerShell 5.1 writes {} for it, and not null: a command gave nothing."
+    foreach ($path in @(Find-LabNothing $InputObject '')) {
+        throw "${path}: Windows PowerShell 5.1 writes {} for it, and not null: a command gave nothing."
     }
     Microsoft.PowerShell.Utility\ConvertTo-Json -InputObject $InputObject -Depth $Depth -Compress:$Compress
 }

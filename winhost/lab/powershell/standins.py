@@ -57,7 +57,9 @@ def script_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class Types:
-    """classes: of each property its type, and which of ours it shows, if that is all. keys: how an object is named."""
+    """The table of types. classes: the type of each property, and which of ours it shows, if that is all; keys: how an
+    object is named.
+    """
 
     enumerations: Mapping[str, Sequence[str]]
     classes: Mapping[str, Mapping[str, Sequence[str]]]

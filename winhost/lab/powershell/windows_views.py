@@ -12,8 +12,8 @@ from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.host_state import HostState, known_or
-from winhost.lab.physics.virtual_machine import Device
+from winhost.lab.physics.host_state import HostState
+from winhost.lab.physics.virtual_machine import Device, known_or
 from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, of_type
 from winhost.lab.physics.windows_software import PRODUCT, drives
 from winhost.lab.powershell.standins import types
@@ -30,7 +30,7 @@ def windows_word(word: Any) -> str:
 def our_word(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(value))
+    return "".join(f"-{c.lower()}" if c.isupper() and index else c.lower() for index, c in enumerate(value))
 
 
 def braced(guid: Any) -> Any:
@@ -140,16 +140,14 @@ def _allocated(machine: HostState) -> Iterator[WindowsObject]:
             name = "Win32_DeviceMemoryAddress"
             address = _cim_key(name, name, StartingAddress=each["start"])
             yield of_type("Win32_PnPAllocatedResource", Antecedent=address, Dependent=dependent)
-        for line in _interrupts(device, number):
+        lines: list[int] = []
+        if device.enabled and not device.dismounted:
+            # Message-signalled ones count down from 2^32.
+            messages = not device.known_or("line_interrupts_only", False)
+            lines = [17, (1 << 32) - 3 - number] if messages else [16 + number]
+        for line in lines:
             irq = _cim_key("Win32_IRQResource", "Win32_IRQResource", IRQNumber=line)
             yield of_type("Win32_PnPAllocatedResource", Antecedent=irq, Dependent=dependent)
-
-
-def _interrupts(device: Device, number: int) -> list[int]:
-    if device.dismounted or not device.enabled:
-        return []
-    # Message-signalled ones count down from 2^32.
-    return [16 + number] if device.known_or("line_interrupts_only", False) else [17, (1 << 32) - 3 - number]
 
 
 # ---- Plug and Play
@@ -211,8 +209,8 @@ def _functions(machine: HostState) -> Iterator[Entity]:
             _LOCATIONS: [device.location, f"ACPI(_SB_)#ACPI(PC{number:02X})"],
             "DEVPKEY_Device_Driver": _driver_key(number) if state["driver"] else None,
             "DEVPKEY_Device_DriverVersion": state["driver_version"],
-            "DEVPKEY_Device_BusNumber": _place(device, number)[0],
-            "DEVPKEY_Device_Address": _place(device, number)[1] << 16 | _place(device, number)[2],
+            "DEVPKEY_Device_BusNumber": _address(device, number)[0],
+            "DEVPKEY_Device_Address": _address(device, number)[1] << 16 | _address(device, number)[2],
         }
         # Firmware reserves memory or not: the property is a number.
         if isinstance(properties[f"{_PCI} 34"], bool):
@@ -231,7 +229,7 @@ def _driver_key(number: int) -> str:
     return f"{_CLASS_KEYS}\\{number:04d}"
 
 
-def _place(device: Device, number: int) -> tuple[int, int, int]:
+def _address(device: Device, number: int) -> tuple[int, int, int]:
     """Bus, device and function as Windows numbers them; only the last two follow from the location."""
     last = re.search(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", device.location, re.IGNORECASE)
     slot, function = (int(part, 16) for part in last.groups()) if last else (0, 0)
@@ -350,7 +348,7 @@ def _pending(machine: HostState) -> Iterator[tuple[str, Properties]]:
 def services(machine: HostState) -> dict[str, str]:
     """Name to status of those that anybody asks for."""
     found = {"EventLog": "running"}
-    if machine.role in ("installed", "uninstall-pending"):
+    if machine.service_runs:
         found["vmms"] = str(state_of(machine, "HyperVHost").get("service", "running"))
     if (cluster := state_of(machine, "ClusterService").get("state", "absent")) != "absent":
         found["ClusSvc"] = cluster
@@ -364,8 +362,8 @@ def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> 
     if not any(drives(device) for device in machine.devices):
         return None
     lines = [
-        f"{place}, {', '.join(models[device.location])}"
-        for device, place in zip(machine.devices, gpu_addresses(machine), strict=True)
+        f"{address}, {', '.join(models[device.location])}"
+        for device, address in zip(machine.devices, gpu_addresses(machine), strict=True)
         if device.location in models
     ]
     return (0, "\n".join(lines)) if lines else (6, "No devices were found")
@@ -373,5 +371,5 @@ def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> 
 
 def gpu_addresses(machine: HostState) -> list[str]:
     """The address of each device, as nvidia-smi writes it."""
-    addresses = [_place(device, number) for number, device in enumerate(machine.devices)]
+    addresses = [_address(device, number) for number, device in enumerate(machine.devices)]
     return [f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}" for bus, slot, function in addresses]

@@ -110,21 +110,17 @@ class ConnectionLogon:
         if self._context is not None and self._context.complete:
             self._context = None
         try:
-            token = self._step(base64.b64decode(credentials, validate=True))
+            with known_users(self._users):
+                if self._context is None:
+                    # On Windows the system's own provider would ask the machine's accounts instead of ours.
+                    self._context = spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)
+                token = self._context.step(base64.b64decode(credentials, validate=True))
+            if self._context.complete:
+                self._user = known_name(self._users, self._context.client_principal or "")
         except (SpnegoError, binascii.Error, ValueError, struct.error):
             self._context = None
             return NOBODY
-        return Logon(self._user, token)
-
-    def _step(self, token: bytes) -> bytes:
-        with known_users(self._users):
-            if self._context is None:
-                # On Windows the system's own provider would ask the machine's accounts instead of ours.
-                self._context = spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)
-            answer = self._context.step(token)
-        if self._context.complete:
-            self._user = known_name(self._users, self._context.client_principal or "")
-        return answer or b""
+        return Logon(self._user, token or b"")
 
     def unseal(self, body: bytes) -> bytes:
         try:

@@ -83,7 +83,7 @@ class Outbox:
         self._ended, self._exit_code = True, exit_code
 
     def receive(self, request: Request) -> Parcel:
-        """Waits for output as long as the request says.
+        """Wait for output as long as the request says.
 
         Raises the fault of WinRM when there is none by then; ConnectionDropped when the machine goes down or the same
         output is asked for again. A message that is sent again, as clients do after a read timeout, gets its answer
@@ -92,12 +92,6 @@ class Outbox:
         deadline = time.monotonic() + request.operation_timeout
         if self._sent is not None and self._sent[0] == request.message_id:
             return self._sent[1]
-        self._await_output(deadline)
-        parcel = self._take(request.max_envelope_bytes)
-        self._sent = (request.message_id, parcel)
-        return parcel
-
-    def _await_output(self, deadline: float) -> None:
         self._receivers += 1
         me = self._receivers
         while not self._chunks and not self._ended:
@@ -107,6 +101,9 @@ class Outbox:
             self._changed.wait(min(left, _TICK_S))
             if self._receivers != me or not self._alive():
                 raise ConnectionDropped
+        parcel = self._take(request.max_envelope_bytes)
+        self._sent = (request.message_id, parcel)
+        return parcel
 
     def _take(self, limit_bytes: int) -> Parcel:
         bytes_left = limit_bytes - _ENVELOPE_OVERHEAD_BYTES
@@ -151,7 +148,7 @@ class Shell:
             self._outbox(command_id).stop.set()
 
     def terminate(self, command_id: str) -> None:
-        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a command, too."""
+        """Stop a command and drop its output. Unlike Ctrl-C, this comes after the end of a command, too."""
         with self._changed:
             self._outbox(command_id).stop.set()
             del self._outboxes[self._read_id(command_id)]
@@ -182,7 +179,7 @@ class PowerShellShell(Shell):
         self._outboxes[""] = Outbox(self._changed, alive)
 
     def command(self, request: Request) -> str:
-        """Begins a pipeline: the first fragment of its script comes with it, and more may be sent."""
+        """Begin a pipeline: the first fragment of its script comes with it, and more may be sent."""
         command_id = request.content("rsp:CommandLine").get("CommandId", "")
         identifier = self._read_id(command_id)
         with self._changed:
@@ -198,7 +195,7 @@ class PowerShellShell(Shell):
         self.feed(request.data("rsp:Send/rsp:Stream"))
 
     def feed(self, data: bytes) -> None:
-        """Takes in fragments of the client; pipelines start as soon as they are complete."""
+        """Take in fragments of the client; pipelines start as soon as they are complete."""
         with self._changed:
             self._pool.receive_data(PSRPPayload(data, StreamType.default, None))
             while (event := self._pool.next_event()) is not None:
@@ -219,7 +216,14 @@ class PowerShellShell(Shell):
         with self._runspace_is_taken:
             with self._changed:
                 pipeline.start()
-            error = self._invoke(pipeline, asked, stop)
+            error = None
+            try:
+                self._write(pipeline, self._runspace.invoke(_read_commands(asked), stop))
+            except PipelineError as failed:
+                error = failed
+            except Exception as failed:  # a bug of the simulated host; the client must not wait for ever
+                log.exception("the simulated host failed")
+                error = PipelineError(f"The simulated host failed: {failed!r}", "SimulatedHostFailed")
             with self._changed:
                 if stop.is_set():
                     pipeline.stop()
@@ -227,17 +231,11 @@ class PowerShellShell(Shell):
                     _fail(pipeline, error)
                 else:
                     pipeline.complete()
-                self._finish(pipeline)
-
-    def _invoke(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> PipelineError | None:
-        try:
-            self._write(pipeline, self._runspace.invoke(_read_commands(asked), stop))
-        except PipelineError as error:
-            return error
-        except Exception as error:  # a bug of the simulated host; the client must not wait for ever
-            log.exception("the simulated host failed")
-            return PipelineError(f"The simulated host failed: {error!r}", "SimulatedHostFailed")
-        return None
+                pipeline.close()
+                outbox = self._outboxes.get(str(pipeline.pipeline_id))
+                if outbox is not None:
+                    outbox.end()
+                self._flush()
 
     def _write(self, pipeline: ServerPipeline, outputs: Iterable[object]) -> None:
         at_once = isinstance(outputs, list | tuple)
@@ -246,13 +244,6 @@ class PowerShellShell(Shell):
                 pipeline.write_output(output)
                 if not at_once:
                     self._flush()
-
-    def _finish(self, pipeline: ServerPipeline) -> None:
-        pipeline.close()
-        outbox = self._outboxes.get(str(pipeline.pipeline_id))
-        if outbox is not None:
-            outbox.end()
-        self._flush()
 
     def _flush(self) -> None:
         while (payload := self._pool.data_to_send(_FRAGMENT_BYTES)) is not None:
@@ -333,7 +324,14 @@ class RemoteShell(Shell):
     def _run(self, process: _Process) -> None:
         message, complained, code = b"", "", 0
         try:
-            message = self._message(process)
+            if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
+                raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
+            sent = json.loads(process.input.decode("ascii"))
+            # The agent's text and its request, as one command of a pipeline.
+            command = RemoteCommand(sent["script"], is_script=True, arguments=(sent["request"],))
+            with closing(self._open_runspace()) as runspace:
+                outputs = list(runspace.invoke([command], process.outbox.stop))
+            message = b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)
         except PipelineError as error:
             complained, code = error.message, 1
         except Exception as error:  # a bug of the simulated host; the client must not wait for ever
@@ -348,17 +346,3 @@ class RemoteShell(Shell):
                 process.outbox.put(Stream.ERROR, f"{complained}\r\n".encode())
             process.outbox.end(code)
             self._changed.notify_all()
-
-    def _message(self, process: _Process) -> bytes:
-        command = _read(process)
-        with closing(self._open_runspace()) as runspace:
-            outputs = list(runspace.invoke([command], process.outbox.stop))
-        return b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)
-
-
-def _read(process: _Process) -> RemoteCommand:
-    """The agent's text and its request, as one command of a pipeline."""
-    if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
-        raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
-    sent = json.loads(process.input.decode("ascii"))
-    return RemoteCommand(sent["script"], is_script=True, arguments=(sent["request"],))

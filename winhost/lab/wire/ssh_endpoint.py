@@ -197,7 +197,7 @@ def _pass_on(source: Any, sink: Any) -> None:
 
 
 def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint) -> None:
-    """Requests, a line each, until the client leaves."""
+    """Answer requests, a line each, until the client leaves."""
     lines = channel.makefile("rb")
     if command.startswith(_SUDO) and sshd.user != "root":
         channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the word by which the program says that it runs
@@ -217,7 +217,7 @@ def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint)
 
 
 def _answer(channel: Any, request: str, sshd: SshServer, program: str) -> str:
-    """Meanwhile an empty line now and then, as the agent does."""
+    """Return the answer, and send an empty line now and then meanwhile, as the agent does."""
     done = threading.Event()
 
     def beat() -> None:

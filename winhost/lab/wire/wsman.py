@@ -73,7 +73,7 @@ def over_quota() -> WSManFault:
 
 
 def internal(error: BaseException) -> WSManFault:
-    """The answer to what no client of ours sends, too."""
+    """The fault of an endpoint that failed, or was sent what no client of ours sends."""
     return WSManFault(1359, "InternalError", f"The lab's endpoint failed: {error!r}")
 
 

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import field
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Self, cast
@@ -98,7 +99,7 @@ class Service:
         self._stopped = False
 
     def alive(self, boot: int) -> bool:
-        """Is the machine up, and was it all the time since that boot?"""
+        """Tell whether the machine is up, and has been since that boot."""
         return not self._stopped and self._host.accepting() and self._host.boot == boot
 
     def stop(self) -> None:
@@ -113,7 +114,10 @@ class Service:
         try:
             request = wsman.read_request(message)
             message_id = request.message_id
-            return 200, self._serve_request(user, request)
+            self._faults.strike(Moment(request.action, When.ARRIVED))
+            body, done = self._serve(user, request)
+            self._faults.strike(Moment(request.action, When.FINISHED if done else When.WORKED))
+            return 200, wsman.write_answer(request, body)
         except (ConnectionDropped, HttpRefusal):
             raise
         except WSManFault as fault:
@@ -122,12 +126,6 @@ class Service:
             log.exception("a message could not be served")
             return 500, wsman.write_fault(wsman.internal(error), message_id)
 
-    def _serve_request(self, user: str, request: Request) -> bytes:
-        self._faults.strike(Moment(request.action, When.ARRIVED))
-        body, done = self._serve(user, request)
-        self._faults.strike(Moment(request.action, When.FINISHED if done else When.WORKED))
-        return wsman.write_answer(request, body)
-
     def _serve(self, user: str, request: Request) -> tuple[list[Element], bool]:
         """The body of the answer, and whether it carries the end of a pipeline."""
         if request.action is Action.CREATE:
@@ -135,14 +133,18 @@ class Service:
         shell = self._find(user, request.shell_id)
         match request.action:
             case Action.RECEIVE:
-                return _receive(shell, request)
+                command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
+                parcel = shell.receive(command_id, request)
+                return wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done
             case Action.COMMAND:
                 return wsman.command_started(shell.command(request)), False
             case Action.SEND:
                 shell.send(request)
                 return [wsman.element("rsp:SendResponse")], False
             case Action.SIGNAL:
-                _signal(shell, request)
+                terminates = request.content("rsp:Signal/rsp:Code").text == SignalCode.TERMINATE
+                end = shell.terminate if terminates else shell.interrupt
+                end(request.content("rsp:Signal").get("CommandId", ""))
                 return [wsman.element("rsp:SignalResponse")], False
         assert request.action is Action.DELETE
         with self._lock:
@@ -152,50 +154,26 @@ class Service:
 
     def _create(self, user: str, request: Request) -> list[Element]:
         shell_id = request.content("rsp:Shell").get("ShellId") or str(uuid.uuid4()).upper()
-        shell = self._opened(user, request, shell_id)
+        alive = partial(self.alive, self._host.boot)
+        shell: Shell
+        if request.resource_uri == REMOTE_SHELL:
+            shell = RemoteShell(shell_id, user, lambda: self._host.open_runspace(user), alive)
+        else:
+            shell = PowerShellShell(shell_id, user, self._host.open_runspace(user), alive)
+            shell.feed(request.data("rsp:Shell/pwsh:creationXml"))
         with self._lock:
             self._shells[shell_id] = shell
         return wsman.shell_created(request, shell_id, user, self._address)
 
-    def _opened(self, user: str, request: Request, shell_id: str) -> Shell:
-        boot = self._host.boot
-
-        def alive() -> bool:
-            return self.alive(boot)
-
-        if request.resource_uri == REMOTE_SHELL:
-            return RemoteShell(shell_id, user, lambda: self._host.open_runspace(user), alive)
-        shell = PowerShellShell(shell_id, user, self._host.open_runspace(user), alive)
-        shell.feed(request.data("rsp:Shell/pwsh:creationXml"))
-        return shell
-
     def _find(self, user: str, shell_id: str) -> Shell:
         with self._lock:
-            self._forget_the_dead()
+            for dead in [each for each in self._shells.values() if not each.alive()]:
+                dead.close()
+                del self._shells[dead.shell_id]
             shell = self._shells.get(shell_id)
         if shell is None or shell.owner != user:
             raise wsman.shell_not_found(shell_id)
         return shell
-
-    def _forget_the_dead(self) -> None:
-        dead = [shell for shell in self._shells.values() if not shell.alive()]
-        for shell in dead:
-            shell.close()
-            del self._shells[shell.shell_id]
-
-
-def _receive(shell: Shell, request: Request) -> tuple[list[Element], bool]:
-    command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
-    parcel = shell.receive(command_id, request)
-    return wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done
-
-
-def _signal(shell: Shell, request: Request) -> None:
-    command_id = request.content("rsp:Signal").get("CommandId", "")
-    if request.content("rsp:Signal/rsp:Code").text == SignalCode.TERMINATE:
-        shell.terminate(command_id)
-    else:
-        shell.interrupt(command_id)
 
 
 _LOOPBACK = "127.0.0.1"
@@ -246,10 +224,12 @@ class Connection(BaseHTTPRequestHandler):
             raise ConnectionDropped
 
     def _reply(self, body: bytes) -> Reply:
-        crossed_readable = self._crossed_readable(body)
+        authorization = self.headers.get("Authorization", "")
+        # WinRM refuses a readable body with AllowUnencrypted=false. Basic cannot seal; the client chose it knowingly.
+        basic = authorization.lower().startswith("basic ")
+        crossed_readable = bool(body) and not (self.server.tls or basic or self._is_sealed())
         if crossed_readable:
             self.server.count_unencrypted()
-        authorization = self.headers.get("Authorization", "")
         logon = self._session.logon(authorization)
         if logon.user is None:
             return Reply(401, challenges=tuple(self._session.challenges(logon.token)))
@@ -259,13 +239,6 @@ class Connection(BaseHTTPRequestHandler):
             self.server.faults.strike(Moment(Action.LOGON, When.ARRIVED))
         challenges = tuple(self._session.challenges(logon.token)) if logon.token else ()
         return self._serve(logon.user, body, challenges)
-
-    def _crossed_readable(self, body: bytes) -> bool:
-        """Tell whether the body crossed readable, which WinRM refuses with AllowUnencrypted=false. Basic cannot seal;
-        the client chose it knowingly.
-        """
-        basic = self.headers.get("Authorization", "").lower().startswith("basic ")
-        return bool(body) and not (self.server.tls or basic or self._is_sealed())
 
     def _is_sealed(self) -> bool:
         return self.headers.get("Content-Type", "").lower().startswith(_SEALED_TYPE)
@@ -348,7 +321,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
         self._undo.enter_context(served(self))
 
     def stop(self) -> None:
-        """Cuts all connections and tells running pipelines to stop. Harmless when nothing runs."""
+        """Cut all connections and tell running pipelines to stop. Does nothing when nothing runs."""
         self._undo.close()
 
     def __enter__(self) -> Self:
@@ -401,6 +374,6 @@ class Endpoint(socketserver.ThreadingTCPServer):
                 log.debug("the client was faster")
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that break off are everyday life; anything else is a bug of ours."""
+        """Log a client that breaks off at DEBUG, and anything else as a bug of ours."""
         level = logging.DEBUG if isinstance(sys.exception(), OSError) else logging.ERROR
         log.log(level, "a connection broke", exc_info=True)

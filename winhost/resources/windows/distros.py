@@ -20,7 +20,18 @@ from winhost.resources.shared import (
     WHOLE,
     WITHIN_DISTRO,
 )
-from winhost.resources.values import FLAG, NETWORKS, SHA256_OR_NOTHING, Value, one_of, or_nothing, text, texts
+from winhost.resources.values import (
+    FLAG,
+    NETWORKS,
+    SHA256_OR_NOTHING,
+    Value,
+    one_of,
+    or_nothing,
+    port,
+    spelled,
+    text,
+    texts,
+)
 from winhost.resources.windows.vms import INSTALLED, PENDING, UNINSTALLING
 
 
@@ -270,20 +281,6 @@ NO_ACCESS: Mapping[str, Json] = MappingProxyType(
 )
 
 
-def _port(value: Json) -> bool:
-    return value is None or (type(value) is int and 1 <= value <= 65535)
-
-
-def _address(value: Json) -> bool:
-    """Tell whether an address is in its one spelling: what is read back must equal what was desired."""
-    if value is None or not isinstance(value, str):
-        return value is None
-    try:
-        return str(ipaddress.ip_address(value)) == value
-    except ValueError:
-        return False
-
-
 @resource(
     ResourceType(
         "WslAccess",
@@ -291,8 +288,8 @@ def _address(value: Json) -> bool:
         order=350,
         key=("account", "distro"),
         sets={
-            "port": Value("a port, or nothing", _port),
-            "listen": Value("an address in its usual spelling, or nothing", _address),
+            "port": or_nothing(Value("a port", port)),
+            "listen": or_nothing(Value("an address in its usual spelling", spelled(ipaddress.ip_address))),
             "allowed": NETWORKS,
             "authorized": texts(PUBLIC_KEY, "a list of public keys"),
             "active": FLAG,

@@ -8,7 +8,7 @@ from winhost.core.answers import Json
 from winhost.core.rules import Condition, DependentRule, KeepIf, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CUTS_THE_WIRE, WAYS_IN
-from winhost.resources.values import FLAG, GUID, NETWORKS, Value, one_of, or_nothing, port, text
+from winhost.resources.values import FLAG, GUID, NETWORKS, Value, one_of, or_nothing, port, spelled, text
 
 NONE, SETTLED = "none", "settled"
 
@@ -71,10 +71,8 @@ NO_NAT: Mapping[str, Json] = MappingProxyType(
 
 
 def _network(value: Json) -> bool:
-    try:
-        return isinstance(value, str) and str(found := ipaddress.IPv4Network(value)) == value and found.prefixlen <= 30
-    except ValueError:
-        return False
+    """An IPv4 network with room for hosts."""
+    return spelled(ipaddress.IPv4Network)(value) and ipaddress.IPv4Network(value).prefixlen <= 30
 
 
 @resource(
@@ -115,13 +113,6 @@ class NatSwitch(State):
     vms: int
 
 
-def _ipv4(value: Json) -> bool:
-    try:
-        return isinstance(value, str) and str(ipaddress.IPv4Address(value)) == value
-    except ValueError:
-        return False
-
-
 @resource(
     ResourceType(
         "PortForward",
@@ -129,7 +120,7 @@ def _ipv4(value: Json) -> bool:
         order=370,
         key=("port",),
         sets={
-            "target": Value("an IPv4 address, or nothing", lambda v: v is None or _ipv4(v)),
+            "target": Value("an IPv4 address, or nothing", lambda v: v is None or spelled(ipaddress.IPv4Address)(v)),
             "connect_port": Value("a port, or nothing", lambda v: v is None or port(v)),
             "allowed": NETWORKS,
         },

@@ -65,7 +65,10 @@ class WindowsScripts:
         asked = json.loads(request)
         calls = [(str(call.get("resource")).lower(), call) for call in asked["calls"]]
         named = {name.lower() for name in asked_for}
-        changes = {name for resource, call in calls for name in _changing(resource, call)}
+        changing = [(resource, call["verb"]) for resource, call in calls if call.get("verb") in _CHANGES]
+        changes = {
+            name for resource, verb in changing for name in (f"{verb}-winhost{resource}", f"invoke-winhost{verb}")
+        }
         whole = {_READS + resource for resource, call in calls if changes or named or call.get("key") is not None}
         whole |= changes
         if whole or asked.get("exclusive"):
@@ -82,12 +85,6 @@ class WindowsScripts:
     def text(self, names: Collection[str]) -> str:
         """These parts, then the call of the agent with the only argument of the whole."""
         return definitions(names) + _CALL
-
-
-def _changing(resource: str, call: Mapping[str, object]) -> set[str]:
-    """The functions for a call that changes something, beside the one that reads it."""
-    verb = call.get("verb")
-    return {f"{verb}-winhost{resource}", f"invoke-winhost{verb}"} if verb in _CHANGES else set()
 
 
 def definitions(names: Collection[str]) -> str:
@@ -206,13 +203,12 @@ def main() -> None:
     """`python -m winhost.resources.windows.parts [PART]`: print the hashes of the parts, as `parts.sha256` has them, or
     the text of a part.
     """
-    sys.stdout.write("".join(map(_text, sys.argv[1:])) or published())
-
-
-def _text(name: str) -> str:
-    if name not in _parts().text:
-        sys.exit(f"There is no part {name}. The parts are listed in {PUBLISHED}.")
-    return _parts().text[name]
+    for name in sys.argv[1:]:
+        if name not in _parts().text:
+            sys.exit(f"There is no part {name}. The parts are listed in {PUBLISHED}.")
+        sys.stdout.write(_parts().text[name])
+    if not sys.argv[1:]:
+        sys.stdout.write(published())
 
 
 if __name__ == "__main__":

@@ -77,7 +77,9 @@ def seams() -> str:
 
 
 def _helper(line: str) -> str:
-    """line: a name, perhaps with what it does (_BODIES), and parameters, which are texts but for those with a type."""
+    """Write a helper. line: its name, perhaps with what it does (_BODIES), and parameters, which are texts but for
+    those with a type.
+    """
     name, *words = line.split()
     name, _, does = name.partition("=")
     types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}

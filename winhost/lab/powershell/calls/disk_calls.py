@@ -131,9 +131,9 @@ def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
     disks, files = _disks(process.machine), process.machine.files
     if target.startswith(_VOLUME):
-        disks.put_file(*_place(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
+        disks.put_file(*_on_volume(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
     else:
-        files.write(target, disks.file(*_place(source)) or b"")
+        files.write(target, disks.file(*_on_volume(source)) or b"")
     return ()
 
 
@@ -156,14 +156,14 @@ def _image(machine: Machine, path: str) -> WindowsObject:
     return of_type("MSFT_DiskImage", DeviceID=path, ImagePath=path, Attached=attached)
 
 
-def _place(whole: str) -> tuple[str, str]:
+def _on_volume(whole: str) -> tuple[str, str]:
     """The partition that a path is on, and the path on it."""
     guid, _, path = whole.removeprefix(_VOLUME).partition("}\\")
     return guid, path
 
 
 def _files(machine: Machine, root: str) -> list[dict[str, Any]]:
-    guid, _ = _place(root)
+    guid, _ = _on_volume(root)
     if guid == _IMAGE:
         return [{"path": path, **of_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
     return _disks(machine).files_on(guid)
@@ -179,18 +179,13 @@ def _write_variable(machine: Machine, bound: BoundParameters) -> None:
     machine.part(FirmwarePart).write(bound["Name"], base64.b64decode(bound["Bytes"]))
 
 
-def _secure_variable(machine: Machine, name: str) -> WindowsObject:
-    found = machine.part(FirmwarePart).secure_variable(name)
-    return of_type("UEFIEnvironmentVariable", Name=name, Bytes=list(found))
-
-
 def _variable(machine: Machine, bound: BoundParameters) -> str | None:
     found = machine.part(FirmwarePart).variable(bound["Name"], bound["Space"])
     return base64.b64encode(found).decode() if found else None
 
 
 def _hash_of(machine: Machine, whole: str) -> list[str]:
-    guid, path = _place(whole)
+    guid, path = _on_volume(whole)
     return [each["sha256"] for each in _disks(machine).files_on(guid) if each["path"] == path]
 
 
@@ -200,17 +195,19 @@ calls(
         "Receive-Job Job": lambda m, g: [_limits(m, given) for given in g["Job"]],
         "Format-Volume Partition FileSystem NewFileSystemLabel Confirm": _format,
         "Write-WinhostFirmwareVariable Name Space Bytes:byte[]": _write_variable,
-        "Get-SecureBootUEFI Name": lambda m, g: _secure_variable(m, g["Name"]),
+        "Get-SecureBootUEFI Name": lambda m, g: of_type(
+            "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).secure_variable(g["Name"]))
+        ),
         "Read-WinhostFirmwareVariable=bytes Name Space": _variable,
-        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_place(g["Path"]), None),
+        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_on_volume(g["Path"]), None),
         "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
         "Read-WinhostVolumeFiles Root": lambda m, g: [WindowsObject(None, each) for each in _files(m, g["Root"])],
         "Read-WinhostVolumeNames Root": lambda m, g: [each["path"] for each in _files(m, g["Root"])],
         "Add-WinhostVolumeFolder Path": lambda _, g: None,
         "Get-DiskImage ImagePath StorageType": lambda m, g: [_image(m, path) for path in g["ImagePath"]],
         "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted(m).difference_update(g["ImagePath"]),
-        "Reset-WinhostVolume Root": lambda m, g: _disks(m).mount_anew(_place(g["Root"])[0]),
-        "Test-WinhostReadOnlyVolume Root": lambda m, g: not _disks(m).is_writable(_place(g["Root"])[0]),
+        "Reset-WinhostVolume Root": lambda m, g: _disks(m).mount_anew(_on_volume(g["Root"])[0]),
+        "Test-WinhostReadOnlyVolume Root": lambda m, g: not _disks(m).is_writable(_on_volume(g["Root"])[0]),
         "Backup-BitLockerKeyProtector MountPoint KeyProtectorId Confirm": lambda m, _: _disks(m).backup_key(
             "active-directory"
         ),

@@ -7,10 +7,10 @@ from typing import Any
 from winhost.lab.physics.own_switches import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
-from winhost.lab.physics.windows_firewall import ANY
+from winhost.lab.physics.windows_firewall import ANY, VM_RULE
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
-from winhost.lab.powershell.windows_views import shown, windows_word
+from winhost.lab.powershell.windows_views import braced, shown, windows_word
 from winhost.resources.windows.network import WSL
 from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
@@ -131,7 +131,11 @@ def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     network, vms = process.machine.network, process.machine.vms
     if "VM" in bound:
         return [_of_vm(vms[guid]) for guid in process.each_vm(bound)]
-    ports = [_of_host(each) for each in network.switches if each.port is not None]
+    ports = [
+        of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=braced(each.port))
+        for each in network.switches
+        if each.port is not None
+    ]
     if not bound.get("All"):
         return ports
     others = [
@@ -140,11 +144,6 @@ def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         for _ in range(network.found_users(each))
     ]
     return [*ports, *others, *(_of_vm(vm) for vm in vms.values() if vm.path)]
-
-
-def _of_host(switch: Switch) -> WindowsObject:
-    device = f"{{{str(switch.port).upper()}}}"
-    return of_type("VMNetworkAdapter", SwitchId=switch.guid, IsManagementOs=True, DeviceId=device)
 
 
 def _of_vm(vm: VirtualMachine) -> WindowsObject:
@@ -176,7 +175,7 @@ def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     # Of another maker of VMs, too.
-    makers = {"{9E288F02-CE00-4D9E-BE2B-14CE463B0298}": "block", f"{{{WSL.upper()}}}": network.inbound}
+    makers = {"{9E288F02-CE00-4D9E-BE2B-14CE463B0298}": "block", braced(WSL): network.inbound}
     for name, action in makers.items():
         if action != "not-configured":
             word = windows_word(action)
@@ -185,7 +184,7 @@ def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any
 
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
-    ours = {f"winhost-vm-port-{port}": remote for port, remote in process.machine.network.vm_rules.items()}
+    ours = {f"{VM_RULE}{port}": remote for port, remote in process.machine.network.vm_rules.items()}
     for name, remote in {"Mdns-In": [ANY], **ours}.items():
         addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
         yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses)

@@ -41,7 +41,7 @@ def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
 
 
 def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
-    """Facts do not tell which VM has a partition of which GPU: they are dealt out in the order of both."""
+    """List the GPU partitions of a VM. Facts do not tell which VM has one of which GPU: they are dealt out in order."""
     used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
         mine, used = used[: other.known_or("partitions", 0)], used[other.known_or("partitions", 0) :]
@@ -65,7 +65,7 @@ def _setting(cmdlet: str, *parameters: str) -> None:
 
 
 def _field(name: str, value: Any) -> Any:
-    """An object is named by one of its keys."""
+    """Return the value for a field; an object is named by one of its keys."""
     if isinstance(value, dict):
         return value.get("Path") or value["Id"]
     return our_word(value) if SETTINGS[name].word else value

@@ -30,7 +30,7 @@ function Read-WinhostGranted {
     $parts = @{ account = "$(Read-WinhostField $Key 'account')"; right = "$(Read-WinhostField $Key 'right')" }
     $account = $parts.account
     if ($Names.ContainsKey("*$account")) {
-        # Asked for by its SID all the same.
+        # The key may also name a local account by its SID.
         $account = $Names["*$account"]
     }
     @{ key = $parts; state = @{ granted = $Granted.ContainsKey("$($parts.right) $account") } }
@@ -76,7 +76,7 @@ function Set-WinhostAccountRight {
     $holder = Find-WinhostHolder $Key.account
     $holders = (Read-WinhostRights)[$Key.right]
     $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])
-    # A list, for the others stay as they are.
+    # secedit.exe sets the whole list, so the other holders are in it.
     $others = @(foreach ($each in $holders) { if ($mine -notcontains $each) { $each } })
     if ($Desired.granted) {
         $others += $holder

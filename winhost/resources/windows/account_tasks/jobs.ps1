@@ -2,8 +2,8 @@
 
 function Find-WinhostJobsTask {
     param([string]$Account)
-    # Where it may run, has something to run, and there still is somebody to run as. The script of another winhost is
-    # tried: most understand the same jobs.
+    # The task for jobs, if it is enabled and both its script and its account exist. A script of another winhost is
+    # tried, too: most understand the same jobs.
     $task = Find-WinhostTask "jobs-$Account"
     if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostController)) {
         return
@@ -18,9 +18,10 @@ function Find-WinhostJobsTask {
 
 function Invoke-WinhostJob {
     param([string]$Account, $Job, [int]$Seconds)
-    # As the account, in the session of a batch logon: @{ code; output; errors }. A job is @{ kind = 'wsl'; arguments;
-    # input = a file, or '' } for wsl.exe; 'write' with path and bytes as base64, null for no such file; 'clear' with the
-    # path of a folder. What is in the hands of the account only the account changes.
+    # Runs a job as the account, in a batch logon, and returns @{ code; output; errors }. A job is @{ kind = 'wsl';
+    # arguments; input = a file, or '' } for wsl.exe; 'write' with path and bytes as base64, null for no such file;
+    # 'clear' with the path of a folder. Only the account changes what it can change itself: it could lead anybody else
+    # elsewhere.
     $task = Find-WinhostJobsTask $Account
     if ($null -eq $task) {
         $why = "$Account cannot run jobs on this host: their task does not exist or is disabled, or its script is missing."
@@ -31,7 +32,7 @@ function Invoke-WinhostJob {
         $answer = Complete-WinhostJob $Account $task $Job ($Seconds + 60)
     }
     catch {
-        # What has to be mended before anything can be asked again.
+        # The resource to mend before the account can run jobs again.
         $mends = @{
             'Winhost.NoBatchRight' = 'AccountRight'
             'Winhost.PasswordChanged' = 'AccountTasks'
@@ -56,12 +57,11 @@ function Complete-WinhostJob {
     param([string]$Account, $Task, $Job, [int]$Seconds)
     $id = [System.Guid]::NewGuid().ToString('N')
     $folder = Read-WinhostJobFolder $Account
-    $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Job -Depth 5 -Compress -ErrorAction Stop)
     $begun = Read-WinhostClock
     $answer = $null
     try {
-        # The job first, and only then what says that nobody has done it yet.
-        Write-WinhostFile "$folder\job-$id.json" ([System.Text.Encoding]::ASCII.GetBytes($json))
+        # The job first, and then the empty answer, which says that it waits.
+        Write-WinhostJson "$folder\job-$id.json" $Job
         $answer = Open-WinhostAnswer "$folder\answers\answer-$id.json"
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
         do {
@@ -79,7 +79,7 @@ function Complete-WinhostJob {
         Stop-Winhost 'Winhost.JobTimedOut' 'OperationTimeout' "The task for jobs of $Account did not answer within $Seconds s."
     }
     finally {
-        # With its answer gone nobody does the job any more, whatever becomes of its file.
+        # Without its answer nobody does the job any more, even if its file stays.
         if ($null -ne $answer) {
             $answer.Dispose()
         }
@@ -91,7 +91,7 @@ function Resume-WinhostJobs {
     param([string]$Account, $Task)
     $result = (Get-ScheduledTaskInfo -InputObject $Task -ErrorAction Stop).LastTaskResult
     Assert-WinhostLogon $Account $result
-    # 0x41301: it runs. Otherwise it had looked for jobs, of somebody else, just before this one came.
+    # 0x41301: it runs. Otherwise it ended just before this job came, and is started again.
     if ($result -ne 267009) {
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
     }
@@ -116,21 +116,21 @@ function Assert-WinhostLogon {
 
 function Complete-WinhostLogon {
     param([string]$Account, $Task, [int]$Seconds)
-    # A job that does nothing.
+    # Logs the account on, by a job that does nothing.
     $job = @{ kind = 'nothing'; seconds = 0 }
     $null = Complete-WinhostJob $Account $Task $job $Seconds
 }
 
 function Read-WinhostJobFolder {
     param([string]$Account)
-    "$(Read-WinhostProgramData)\winhost\jobs\$Account"
+    "$(Read-WinhostData)\jobs\$Account"
 }
 
 # ---- what runs as the account
 
 function Test-WinhostJobScript {
     param([string]$Account)
-    # Whether it is ours, of this version.
+    # Tells whether the script is the one of this version.
     Test-WinhostText (Read-WinhostJobScript $Account) "$script:WinhostJobScript".Replace("`r", '') 'Ordinal'
 }
 
@@ -138,16 +138,14 @@ function Read-WinhostJobScript {
     param([string]$Account)
     $bytes = Read-WinhostFile "$(Read-WinhostJobFolder $Account)\job.ps1"
     if ($null -ne $bytes) {
-        # Lines end as they did on the way here.
+        # Lines end as they did on the way to this host.
         [System.Text.Encoding]::ASCII.GetString($bytes).Replace("`r", '')
     }
 }
 
 function Write-WinhostJobScript {
     param($User)
-    $data = "$(Read-WinhostProgramData)\winhost"
-    Initialize-WinhostFolder $data 'ours'
-    Initialize-WinhostFolder "$data\jobs" 'ours'
+    Initialize-WinhostData 'jobs'
     $folder = Read-WinhostJobFolder "$($User.Name)"
     # The account writes into no folder that we write or remove anything in: it could turn one into a link elsewhere.
     Initialize-WinhostFolder $folder 'read' "$($User.SID)"

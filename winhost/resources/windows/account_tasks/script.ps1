@@ -50,7 +50,7 @@ function Find-WinhostTasks {
 
 function Find-WinhostScheduled {
     param([string]$Folder)
-    # Of one folder of tasks: others hold hundreds, and some that not even an administrator may read.
+    # Lists one folder: others hold hundreds of tasks, and some that not even an administrator may read.
     try {
         $tasks = @(Get-ScheduledTask -TaskPath $Folder -ErrorAction Stop)
     }
@@ -104,7 +104,7 @@ function Read-WinhostTaskWord {
     if ($null -eq $Task) {
         return 'absent'
     }
-    # Whether it runs just now is another question.
+    # A task that runs is ready, too.
     if (@('Running', 'Queued') -contains "$($Task.State)") {
         return 'ready'
     }
@@ -152,7 +152,7 @@ function Read-WinhostTaskLogon {
 
 function Test-WinhostTaskPassword {
     param([string]$Account)
-    # Nobody can ask for the password that a task has: it takes a logon to see whether that still is the account's.
+    # The password of a task cannot be read: only a logon shows whether it is still the account's.
     Read-WinhostOnce "password of $Account" {
         $fits = $true
         foreach ($task in @(Find-WinhostJobsTask $Account)) {
@@ -160,7 +160,7 @@ function Test-WinhostTaskPassword {
                 Complete-WinhostLogon $Account $task 60
             }
             catch {
-                # Other trouble is not that of the password, and whoever needs a job is told of it.
+                # Other failures are not about the password, and whoever needs a job is told of them.
                 $fits = "$($_.FullyQualifiedErrorId)" -ne 'Winhost.PasswordChanged'
             }
         }
@@ -191,11 +191,7 @@ function Set-WinhostAccountTasks {
         Register-WinhostTasks $user $goal
         if ($goal.jobs -eq 'ready') {
             # The first logon makes the profile, and shows that the account can log on like this at all.
-            $within = Read-WinhostField $How 'within'
-            if ($null -eq $within) {
-                $within = 300
-            }
-            Complete-WinhostLogon $account (Find-WinhostTask "jobs-$account") $within
+            Complete-WinhostLogon $account (Find-WinhostTask "jobs-$account") (Read-WinhostWithin $How 300)
         }
     }
     Switch-WinhostTask "jobs-$account" $goal.jobs
@@ -257,7 +253,7 @@ function Remove-WinhostTasks {
     }
     if ($Goal.jobs -eq 'absent') {
         Remove-WinhostFolder (Read-WinhostJobFolder $Account)
-        # Of a VM that nobody can ask about any more.
+        # The record of a VM that nobody can ask about any more.
         Remove-WinhostFile (Join-WinhostVmRecord $Account)
     }
     $script:WinhostOnce = @{}
@@ -267,11 +263,12 @@ function Register-WinhostTasks {
     param($User, $Goal)
     $secret = $null
     if ($Goal.jobs -ne 'absent') {
-        # First, for it may be refused; with another password the tasks that are there would not log on any more.
+        # Before the password changes: this may be refused, and the tasks that exist could not log on with another
+        # password.
         Write-WinhostJobScript $User
     }
     if ($Goal.logon -eq 'password') {
-        # All of them with a new one, so that nobody ever has to keep it.
+        # All tasks get a new password, so that nobody has to keep one.
         Assert-WinhostOwnAccount $User
         $secret = New-WinhostSecret
         Set-LocalUser -InputObject $User -Password $secret -Confirm:$false -ErrorAction Stop
@@ -305,7 +302,7 @@ function Register-WinhostAccountTask {
     $service = Open-WinhostScheduler
     $made = $service.NewTask(0)
     $made.RegistrationInfo.Description = 'Made by winhost.'
-    # The highest rights that the account has; of somebody's own session those of that.
+    # The highest rights of the account; in a person's own session, the rights of that session.
     $made.Principal.RunLevel = [int]($Task.trigger -ne $script:WinhostAtLogon)
     $made.Settings.ExecutionTimeLimit = 'PT0S'
     $made.Settings.MultipleInstances = 2

@@ -13,8 +13,8 @@ function Get-WinhostAssignableDevice {
         $shown += $function.key.location
         @{ key = $function.key; state = @{ assignment = $assignment; present = $true } }
     }
-    # Whatever else a VM claims: what is no GPU or does not tell that it is one, and what is not there any more, which
-    # keeps the VM from starting and can be taken away.
+    # Other devices that VMs claim: those that are no GPU or do not tell that they are one, and those that are gone, which
+    # keep a VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
             Assert-WinhostSent 'Test-WinhostPciPresent'
@@ -76,7 +76,7 @@ function Set-WinhostAssignableDevice {
 
 function Add-WinhostAssignment {
     param($Key, $Vm, $From)
-    # Whether a VM can have it shows only when it is given; where it cannot, it goes back to the one that had it.
+    # Hyper-V tells only now whether the VM can have the device. If it cannot, the VMs that had it get it back.
     $function = Find-WinhostPciFunction $Key
     try {
         Add-VMAssignableDevice -VM $Vm -LocationPath $function.path -Confirm:$false -ErrorAction Stop
@@ -103,17 +103,18 @@ function Find-WinhostPciFunction {
 
 function Remove-WinhostAssignments {
     param($Key, [string]$Assignment)
-    # Whether the VM that is to have it has it already, and which others had it.
+    # Tells whether the VM that is to have the device has it already (held), and which VMs lost it (from).
     $taken = @{ held = $false; from = @() }
     foreach ($claim in @(Find-WinhostAssignments)) {
-        if ($claim.location -eq $Key.location) {
-            if ($claim.assignment -eq $Assignment) {
-                $taken.held = $true
-            }
-            else {
-                Remove-VMAssignableDevice -VMAssignableDevice $claim.assigned -Confirm:$false -ErrorAction Stop
-                $taken.from += $claim.vm
-            }
+        if ($claim.location -ne $Key.location) {
+            continue
+        }
+        if ($claim.assignment -eq $Assignment) {
+            $taken.held = $true
+        }
+        else {
+            Remove-VMAssignableDevice -VMAssignableDevice $claim.assigned -Confirm:$false -ErrorAction Stop
+            $taken.from += $claim.vm
         }
     }
     $script:WinhostOnce = @{}
@@ -140,7 +141,7 @@ function Move-WinhostToHost {
 
 function Wait-WinhostMounted {
     param($Key)
-    # Windows meets the device again, under another instance id, some moments after the cmdlet returned.
+    # Windows lists the device again some moments after the cmdlet returned, under another instance id.
     for ($second = 0; $second -lt 30; $second++) {
         $script:WinhostOnce = @{}
         foreach ($function in @(Find-WinhostPciFunctions)) {

@@ -15,7 +15,7 @@ function Get-WinhostBitLocker {
             protectors = @()
             pcrs = @()
         }
-        # Nothing of these has what was never encrypted.
+        # A volume that was never encrypted has none of these.
         if ("$($volume.VolumeStatus)" -cne 'FullyDecrypted' -or "$($volume.KeyProtector)" -cne '') {
             Assert-WinhostSent 'Read-WinhostEncryption'
             Read-WinhostEncryption $volume $state
@@ -27,18 +27,15 @@ function Get-WinhostBitLocker {
 function Read-WinhostEncryption {
     param($Volume, $State)
     $State.suspended = Read-WinhostValue { Read-WinhostSuspension $Volume }
-    $State.protectors = Read-WinhostList { Read-WinhostProtectors $Volume }
-    $State.pcrs = Read-WinhostList { Read-WinhostPcrs $Volume }
-}
-
-function Read-WinhostProtectors {
-    param($Volume)
-    # Id and kind, and nothing else of them: the rest opens the volume.
-    foreach ($protector in @($Volume.KeyProtector)) {
-        if ($null -ne $protector) {
-            @{ id = ConvertTo-WinhostGuid $protector.KeyProtectorId; kind = ConvertTo-WinhostWord "$($protector.KeyProtectorType)" }
+    $State.protectors = Read-WinhostList {
+        # Id and kind, and nothing else of them: the rest opens the volume.
+        foreach ($protector in @($Volume.KeyProtector)) {
+            if ($null -ne $protector) {
+                @{ id = ConvertTo-WinhostGuid $protector.KeyProtectorId; kind = ConvertTo-WinhostWord "$($protector.KeyProtectorType)" }
+            }
         }
     }
+    $State.pcrs = Read-WinhostList { Read-WinhostPcrs $Volume }
 }
 
 function Find-WinhostEncryptable {
@@ -55,7 +52,7 @@ function Find-WinhostEncryptable {
 
 function Read-WinhostSuspension {
     param($Volume)
-    # Only of a volume that is encrypted and open to everybody there is something to count.
+    # Restarts are counted only while an encrypted volume is open to everybody.
     if ("$($Volume.ProtectionStatus)" -cne 'Off' -or "$($Volume.VolumeStatus)" -ceq 'FullyDecrypted') {
         return $null
     }

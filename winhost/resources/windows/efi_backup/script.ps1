@@ -13,8 +13,9 @@ function Get-WinhostEfiBackup {
 
 function Read-WinhostEfiState {
     param($Partition, $State)
-    $copy = Read-WinhostEfiCopy $Partition.guid
-    if ($null -ne $copy) {
+    $list = Read-WinhostEfiList $Partition.guid
+    if ($null -ne $list) {
+        $copy = @($list.files)
         $now = @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $Partition.found))
         $State.kept = $true
         $State.changed = @(foreach ($file in @(Select-WinhostChanged $copy $now)) { $file.path })
@@ -32,22 +33,13 @@ function Find-WinhostEfiPartitions {
 
 function Read-WinhostEfiFolder {
     param([string]$Guid)
-    "$(Read-WinhostProgramData)\winhost\esp-$Guid"
+    "$(Read-WinhostData)\esp-$Guid"
 }
 
 function Read-WinhostEfiList {
     param([string]$Guid)
     # It is written last: without it there is no whole copy.
     Read-WinhostJson "$(Read-WinhostEfiFolder $Guid)\files.json"
-}
-
-function Read-WinhostEfiCopy {
-    param([string]$Guid)
-    $list = Read-WinhostEfiList $Guid
-    if ($null -eq $list) {
-        return $null
-    }
-    , @($list.files)
 }
 
 function Find-WinhostEntriesOfLinux {
@@ -80,7 +72,7 @@ function Remove-WinhostEntriesSince {
 
 function Select-WinhostChanged {
     param($Copy, $Now)
-    # What is open now has no hash: nobody can tell, and nobody could write it.
+    # A file that is open now has no hash: whether it changed is unknown, and it could not be written.
     foreach ($file in @($Copy)) {
         $same = @(foreach ($other in $Now) {
             if ((Test-WinhostText $other.path $file.path 'OrdinalIgnoreCase') -and ($null -eq $other.sha256 -or $other.sha256 -ceq $file.sha256)) {
@@ -95,7 +87,7 @@ function Select-WinhostChanged {
 
 function Select-WinhostAdded {
     param($Copy, $Now)
-    # Only where installers of Linux put things: what somebody else put elsewhere is his.
+    # Only files where installers of Linux put theirs; new files elsewhere are somebody else's.
     foreach ($file in $Now) {
         $ofLinux = $file.path -match '\AEFI\\(ubuntu|debian)\\' -or $file.path -match '\AEFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\z'
         $known = @(foreach ($other in @($Copy)) {
@@ -130,27 +122,23 @@ function Set-WinhostEfiBackup {
 function Add-WinhostEfiCopy {
     param([string]$Guid, [string]$Root)
     $folder = Read-WinhostEfiFolder $Guid
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
-    Initialize-WinhostFolder $folder 'ours'
+    Initialize-WinhostData "esp-$Guid"
     $files = @(foreach ($file in @(Read-WinhostVolumeFiles $Root)) {
         if ($null -ne $file.sha256) {
             Copy-WinhostVolumeFile "$Root$($file.path)" "$folder\$($file.sha256)"
             @{ path = $file.path; sha256 = $file.sha256 }
         }
     })
-    $kept = @{ files = $files; entries = @(foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) { $entry.path }) }
-    $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $kept -Depth 5 -Compress -ErrorAction Stop)
-    Write-WinhostFile "$folder\files.json" ([System.Text.Encoding]::ASCII.GetBytes($text))
+    $entries = @(foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) { $entry.path })
+    Write-WinhostJson "$folder\files.json" @{ files = $files; entries = $entries }
 }
 
 function Restore-WinhostEfiCopy {
     param([string]$Guid, [string]$Root, $How)
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Files of the EFI system partition would be written, without the consent for it.'
-    }
+    Assert-WinhostDataConsent $How 'Files of the EFI system partition would be written'
     $folder = Read-WinhostEfiFolder $Guid
     Remove-WinhostEntriesSince $Guid
-    $copy = Read-WinhostEfiCopy $Guid
+    $copy = @((Read-WinhostEfiList $Guid).files)
     $now = @(Read-WinhostVolumeFiles $Root)
     foreach ($file in @(Select-WinhostChanged $copy $now)) {
         Copy-WinhostVolumeFile "$folder\$($file.sha256)" "$Root$($file.path)"

@@ -1,7 +1,7 @@
 # What winhost knows of its external switches, and what the host has of them. The task writes here while we read.
 
 function Read-WinhostSwitchFolder {
-    "$(Read-WinhostProgramData)\winhost\switch"
+    "$(Read-WinhostData)\switch"
 }
 
 function Read-WinhostSwitchFile {
@@ -37,8 +37,8 @@ function Write-WinhostSwitchFile {
 }
 
 function Read-WinhostSwitchRecords {
-    # The log comes first and goes last: without records beside it they are just being replaced, and are no more than
-    # that. Whoever took them for ended would take the folder away.
+    # The log is written first and removed last. A log without records means that they are being replaced, and not that
+    # there are none: whoever believed that would remove the folder.
     for ($try = 1; $true; $try++) {
         $file = Read-WinhostSwitchFile 'switches.json'
         if ($null -ne $file) {
@@ -63,7 +63,7 @@ function Find-WinhostSwitchRecord {
 function Save-WinhostSwitchRecord {
     param($Record)
     $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
-    # The record last: who waits for it may take away the folder then.
+    # The record is written last: whoever waits for it may then remove the folder.
     $log = Read-WinhostSwitchFile 'log.json'
     $lines = @()
     if ($null -ne $log) {

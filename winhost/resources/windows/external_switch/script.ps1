@@ -18,8 +18,8 @@ function Get-WinhostExternalSwitch {
 }
 
 function Read-WinhostOwnSwitchRecords {
-    # Where others could have put something, nothing is a record of winhost's. Setting refuses such a folder by name.
-    $data = "$(Read-WinhostProgramData)\winhost"
+    # A folder into which others could have put something has no records of winhost. Setting refuses it by name.
+    $data = Read-WinhostData
     if (Test-WinhostFolder "$data\switch") {
         Assert-WinhostSent 'Test-WinhostOwnFolder', 'Read-WinhostSwitchRecords'
         if ((Test-WinhostOwnFolder $data) -and (Test-WinhostOwnFolder "$data\switch")) {
@@ -44,7 +44,7 @@ function New-WinhostSwitchState {
             $state.management_os = [bool]$switch.AllowManagementOS
             $state.vms = @(Find-WinhostSwitchUsers $switch).Count
             if ($null -ne $record -and "$($switch.Id)" -ne $record.switch) {
-                # Somebody else's, of the same name.
+                # Another switch of the same name.
                 return $state
             }
             break
@@ -63,7 +63,7 @@ function Read-WinhostSwitchPhase {
         $State.detail = $Record.detail
     }
     if (Test-WinhostSwitchInFlight $Record) {
-        # What is not settled may go back to how it was.
+        # Until it is settled, the switch may go back to how it was.
         $State.adapter = $null
         if (-not $Record.make) {
             $State.adapter = $Record.adapter
@@ -75,9 +75,8 @@ function Set-WinhostExternalSwitch {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('adapter')
     $goal = New-WinhostSwitchRecord $Key $Desired $How
-    # Before anything there is believed.
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
-    Initialize-WinhostFolder (Read-WinhostSwitchFolder) 'ours'
+    # Before anything in that folder is trusted.
+    Initialize-WinhostData 'switch'
     $records = @(Read-WinhostSwitchRecords)
     Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $goal.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
@@ -103,7 +102,7 @@ function Set-WinhostExternalSwitch {
         Stop-Winhost 'Winhost.ComeBack' 'OperationStopped' 'It stands, and is undone unless you come back: ask again in a new session.'
     }
     if (Test-WinhostSwitchUndone $ended) {
-        # Not counted as told: if this cut the wire, nobody hears it.
+        # Not marked as told: if the change cut the connection, nobody hears this.
         Stop-Winhost 'Winhost.SwitchUndone' 'OperationStopped' "$($ended.phase): $($ended.detail)"
     }
     Clear-WinhostSwitchFolder
@@ -118,7 +117,7 @@ function New-WinhostSwitchRecord {
     if ($name -notmatch '^[A-Za-z0-9][A-Za-z0-9_-]{0,31}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a switch has 1 to 32 letters, digits, - and _.'
     }
-    Assert-WinhostForm $Desired 'adapter' '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of an interface'
+    Assert-WinhostForm $Desired 'adapter' $script:WinhostGuidForm 'the GUID of an interface'
     $seconds = Read-WinhostField $How 'within'
     if ($null -eq $seconds -or $seconds -lt 60) {
         $seconds = 300
@@ -161,7 +160,7 @@ function Assert-WinhostSwitchOurs {
 
 function Stop-WinhostSwitchUndone {
     param($Record)
-    # Told once to whoever asks for the same: who asks again after that wants it tried again.
+    # An undone change is reported once: whoever asks again after that wants it tried again.
     if ((Test-WinhostSwitchUndone $Record) -and -not $Record.told) {
         $Record.told = $true
         Save-WinhostSwitchRecord $Record
@@ -189,7 +188,7 @@ function Wait-WinhostSwitch {
 }
 
 function Clear-WinhostSwitchFolder {
-    # What is settled needs no way back from the middle of it; where winhost has no switch, nothing has to be known.
+    # A settled change needs no files for its way back, and a host without a switch of winhost needs no records.
     $folder = Read-WinhostSwitchFolder
     if (@(Read-WinhostSwitchRecords).Count -eq 0) {
         Remove-WinhostFolder $folder
@@ -203,7 +202,7 @@ function Clear-WinhostSwitchFolder {
 function Stop-WinhostSwitchSilent {
     param($Record)
     if (-not $Record.begun) {
-        # A policy may forbid the task its script. Later it must not begin by surprise.
+        # A policy may forbid the task to run its script. It must not start later by surprise.
         Unregister-WinhostStartTask 'winhost-switch'
         $Record.phase = 'undone'
         $Record.told = $true
@@ -223,7 +222,7 @@ function Start-WinhostSwitchTask {
     Remove-WinhostFile "$folder\snapshot.json"
     Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript)))
     Save-WinhostSwitchRecord $Goal
-    # At startup, too: a host that restarts meanwhile must not stay without its network.
+    # The task also runs at startup: a host that restarts meanwhile must not stay without its network.
     $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
     Start-ScheduledTask -InputObject (Register-WinhostStartTask 'winhost-switch' $words) -ErrorAction Stop
 }
@@ -231,7 +230,7 @@ function Start-WinhostSwitchTask {
 function Join-WinhostSwitchScript {
     # Constant text: our own functions as they were sent, and the call of the last.
     $names = @(
-        'Stop-Winhost', 'Invoke-WinhostAside', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData'
+        'Stop-Winhost', 'Invoke-WinhostAside', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData', 'Read-WinhostData'
         'Open-WinhostMachine', 'Find-WinhostScheduled', 'Read-WinhostEntry'
         'Read-WinhostJson', 'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
         'Test-WinhostAttribute'

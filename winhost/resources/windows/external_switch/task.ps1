@@ -25,7 +25,7 @@ function Invoke-WinhostSwitchTask {
 
 function Invoke-WinhostSwitchChange {
     param($Record)
-    # Nothing, or why it has to be undone.
+    # Returns why the change has to be undone, or nothing.
     try {
         if ($Record.begun) {
             Wait-WinhostSwitchReady $Record.adapter
@@ -78,7 +78,7 @@ function Wait-WinhostSwitchCommit {
 
 function Move-WinhostSwitch {
     param($Record, [bool]$Make)
-    # With the switch or without it, and in either case with the addresses of before.
+    # Makes or removes the switch, and restores the addresses of before.
     if ($Make) {
         Add-WinhostSwitch $Record
     }
@@ -95,7 +95,7 @@ function Add-WinhostSwitch {
     param($Record)
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if ("$($switch.Id)" -eq $Record.switch) {
-            # Its removal never came to that.
+            # It was never removed.
             return
         }
     }
@@ -104,7 +104,7 @@ function Add-WinhostSwitch {
     $Record.switch = "$($switch.Id)"
     Save-WinhostSwitchRecord $Record
     foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
-        # Tagged by the adapter's driver until now; under a switch that is the switch's work.
+        # The adapter's driver tagged frames until now; under a switch, the switch does.
         if ("$($port.SwitchId)" -eq $Record.switch -and $adapter.VlanID -gt 0) {
             Set-VMNetworkAdapterVlan -VMNetworkAdapter $port -Access -VlanId $adapter.VlanID -ErrorAction Stop
         }
@@ -204,7 +204,7 @@ function Read-WinhostSwitchAddresses {
 
 function Restore-WinhostSwitchAddresses {
     param($Adapter, $Snapshot)
-    # What is missing; most of it Windows moves by itself.
+    # Restores what is missing; Windows moves most of it by itself.
     $index = $Adapter.InterfaceIndex
     $now = Read-WinhostSwitchAddresses (ConvertTo-WinhostGuid $Adapter.InterfaceGuid)
     $there = @(foreach ($each in $now.addresses) { $each.address })

@@ -5,7 +5,7 @@ function Get-WinhostFirmwareBoot {
     $kind = Read-WinhostFirmwareKind
     $state = @{ kind = $kind; current = $null; next = $null; order = @(); entries = @() }
     if ($kind -ceq 'uefi' -and $null -eq $Key) {
-        # They take C#, and nobody who reads a whole host goes by them.
+        # Reading them takes C#, and nothing that reads a whole host needs them.
         foreach ($part in @('current', 'next', 'order', 'entries')) {
             $state[$part] = Read-WinhostValue { Stop-Winhost 'Winhost.NotRead' 'OperationStopped' 'Boot variables are not read with the whole host: that would start a C# compiler.' }
         }
@@ -31,8 +31,8 @@ function Read-WinhostBootNumbers {
     if ($null -eq $bytes) {
         return
     }
-    for ($place = 0; $place + 1 -lt $bytes.Length; $place += 2) {
-        '{0:X4}' -f [System.BitConverter]::ToUInt16($bytes, $place)
+    for ($offset = 0; $offset + 1 -lt $bytes.Length; $offset += 2) {
+        '{0:X4}' -f [System.BitConverter]::ToUInt16($bytes, $offset)
     }
 }
 
@@ -57,10 +57,10 @@ function ConvertFrom-WinhostLoadOption {
     param([string]$Number, [byte[]]$Bytes)
     # Attributes, the length of its path, a description that ends with NUL, then the path, node by node.
     $text = ''
-    $place = 6
-    while ($place + 1 -lt $Bytes.Length -and [System.BitConverter]::ToUInt16($Bytes, $place) -ne 0) {
-        $text += [System.BitConverter]::ToChar($Bytes, $place)
-        $place += 2
+    $offset = 6
+    while ($offset + 1 -lt $Bytes.Length -and [System.BitConverter]::ToUInt16($Bytes, $offset) -ne 0) {
+        $text += [System.BitConverter]::ToChar($Bytes, $offset)
+        $offset += 2
     }
     $found = @{
         entry = $Number
@@ -69,30 +69,30 @@ function ConvertFrom-WinhostLoadOption {
         partition = $null
         path = $null
     }
-    $place += 2
-    $end = [Math]::Min($Bytes.Length, $place + [System.BitConverter]::ToUInt16($Bytes, 4))
-    while ($place + 4 -le $end) {
-        $length = [System.BitConverter]::ToUInt16($Bytes, $place + 2)
-        if ($length -lt 4 -or $place + $length -gt $end) {
+    $offset += 2
+    $end = [Math]::Min($Bytes.Length, $offset + [System.BitConverter]::ToUInt16($Bytes, 4))
+    while ($offset + 4 -le $end) {
+        $length = [System.BitConverter]::ToUInt16($Bytes, $offset + 2)
+        if ($length -lt 4 -or $offset + $length -gt $end) {
             break
         }
-        Read-WinhostPathNode $Bytes $place $length $found
-        $place += $length
+        Read-WinhostPathNode $Bytes $offset $length $found
+        $offset += $length
     }
     $found
 }
 
 function Read-WinhostPathNode {
-    param([byte[]]$Bytes, [int]$Place, [int]$Length, $Found)
+    param([byte[]]$Bytes, [int]$Offset, [int]$Length, $Found)
     # 4.1: a partition, by its GUID where the last byte says so; 4.4: a file on it.
-    $kind = "$($Bytes[$Place]).$($Bytes[$Place + 1])"
-    if ($kind -ceq '4.1' -and $Length -ge 42 -and $Bytes[$Place + 41] -eq 2) {
+    $kind = "$($Bytes[$Offset]).$($Bytes[$Offset + 1])"
+    if ($kind -ceq '4.1' -and $Length -ge 42 -and $Bytes[$Offset + 41] -eq 2) {
         $signature = New-Object -TypeName byte[] -ArgumentList 16
-        [Array]::Copy($Bytes, $Place + 24, $signature, 0, 16)
+        [Array]::Copy($Bytes, $Offset + 24, $signature, 0, 16)
         $Found.partition = "$(New-Object -TypeName System.Guid -ArgumentList (, $signature))"
     }
     if ($kind -ceq '4.4') {
-        $Found.path = [System.Text.Encoding]::Unicode.GetString($Bytes, $Place + 4, $Length - 4).TrimEnd([char]0)
+        $Found.path = [System.Text.Encoding]::Unicode.GetString($Bytes, $Offset + 4, $Length - 4).TrimEnd([char]0)
     }
 }
 

@@ -15,37 +15,31 @@ function Set-WinhostGpuDriverModel {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('pending')
     Assert-WinhostAdministrator
-    $model = ConvertTo-WinhostModel $Desired.pending
+    $names = @('WDDM', 'TCC', 'MCDM')
+    $number = [Array]::IndexOf($names, "$($Desired.pending)")
+    if ($number -lt 0) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($Desired.pending) is none of $($names -join ', ')."
+    }
     foreach ($function in @(Find-WinhostPciFunctions)) {
         if (Test-WinhostKey $Key $function) {
-            Switch-WinhostDriverModel $function $model $How
+            Switch-WinhostDriverModel $function $names[$number] $number $How
         }
     }
 }
 
-function ConvertTo-WinhostModel {
-    param([string]$Name)
-    $names = @('WDDM', 'TCC', 'MCDM')
-    $number = [Array]::IndexOf($names, $Name)
-    if ($number -lt 0) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is none of $($names -join ', ')."
-    }
-    @{ name = $Name; number = "$number" }
-}
-
 function Switch-WinhostDriverModel {
-    param($Function, $Model, $How)
+    param($Function, [string]$Model, [int]$Number, $How)
     # Only WDDM shows a picture.
-    if ($Model.name -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostAccepted $How 'headless')) {
+    if ($Model -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostAccepted $How 'headless')) {
         Stop-Winhost 'Winhost.TakesDisplay' 'InvalidOperation' 'A display is connected to this GPU, and would stay dark.'
     }
-    $ended = Invoke-WinhostNative 'nvidia-smi.exe' @('-i', (Read-WinhostPciPlace $Function), '-dm', $Model.number) 60
+    $ended = Invoke-WinhostNative 'nvidia-smi.exe' @('-i', (Read-WinhostPciAddress $Function), '-dm', "$Number") 60
     if ($null -eq $ended) {
         Stop-Winhost 'Winhost.DriverModelRefused' 'ObjectNotFound' 'There is no nvidia-smi.exe: the driver of NVIDIA is not installed.'
     }
     # It may call a refusal a warning, and end well.
     $pending = Read-WinhostDriverModel $Function 'pending'
-    if ($ended.code -ne 0 -or $pending -ne $Model.name) {
+    if ($ended.code -ne 0 -or $pending -ne $Model) {
         $output = ("$($ended.output)" -replace '\s+', ' ').Trim()
         $why = 'This GPU or its driver knows no such model: consumer GPUs are always WDDM, and GPUs of data centers mostly never.'
         Stop-Winhost 'Winhost.DriverModelRefused' 'InvalidOperation' "$why nvidia-smi.exe: $($ended.code) $output"

@@ -1,16 +1,27 @@
 # key {creator: guid}   state {inbound: allow | block | not-configured, ports: [number], allowed: [network] or null}
+# WSL, as a creator of VMs.
+$script:WinhostWslCreator = '{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}'
+
 function Get-WinhostHyperVFirewall {
     # Only of WSL, and only where Windows has this firewall.
     if (-not (Test-WinhostCommand 'Get-NetFirewallHyperVVMSetting')) {
         return
     }
-    $state = @{ inbound = Read-WinhostValue { Read-WinhostInbound }; ports = @(); allowed = $null }
+    $state = @{ inbound = $null; ports = @(); allowed = $null }
+    $state.inbound = Read-WinhostValue {
+        foreach ($setting in @(Get-NetFirewallHyperVVMSetting -ErrorAction Stop)) {
+            if ("$($setting.Name)" -eq $script:WinhostWslCreator) {
+                return ConvertTo-WinhostWord "$($setting.DefaultInboundAction)"
+            }
+        }
+        'not-configured'
+    }
     $rules = Read-WinhostList { Find-WinhostVmRules }
     if ($rules -isnot [array] -or $rules.Count -gt 0) {
         Assert-WinhostSent 'Read-WinhostOpenings'
         Read-WinhostOpenings $state
     }
-    @{ key = @{ creator = '40e0ac32-46a5-438a-a0b2-2b479e8f2e90' }; state = $state }
+    @{ key = @{ creator = ConvertTo-WinhostGuid $script:WinhostWslCreator }; state = $state }
 }
 
 function Read-WinhostOpenings {
@@ -25,7 +36,7 @@ function Read-WinhostOpenings {
 function Set-WinhostHyperVFirewall {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('inbound', 'ports', 'allowed')
-    $creator = '{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}'
+    $creator = $script:WinhostWslCreator
     $goal = Join-WinhostOpenings $Desired
     if (Test-WinhostDesired $Desired 'inbound') {
         $inbound = ConvertFrom-WinhostWord $Desired.inbound @('Allow', 'Block', 'NotConfigured')
@@ -51,12 +62,12 @@ function Set-WinhostHyperVFirewall {
 
 function Join-WinhostOpenings {
     param($Desired)
-    # Nothing where nothing of the rules is wanted.
+    # Returns nothing where no rule is to change.
     if (-not (Test-WinhostDesired $Desired 'ports') -and -not (Test-WinhostDesired $Desired 'allowed')) {
         return
     }
     $ports = @(Find-WinhostOpenPorts)
-    # Who may come in is no matter of a rule that somebody disabled: it stays as it is while its port is not asked for.
+    # A rule that somebody disabled lets nobody in. It stays as it is unless ports are desired.
     $replaced = @(Find-WinhostOpenRules)
     if (Test-WinhostDesired $Desired 'ports') {
         $replaced = @(Find-WinhostVmRules)
@@ -71,15 +82,6 @@ function Join-WinhostOpenings {
         }
     }
     @{ ports = $ports; from = $allowed; replaced = $replaced }
-}
-
-function Read-WinhostInbound {
-    foreach ($setting in @(Get-NetFirewallHyperVVMSetting -ErrorAction Stop)) {
-        if ("$($setting.Name)" -eq '{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}') {
-            return ConvertTo-WinhostWord "$($setting.DefaultInboundAction)"
-        }
-    }
-    'not-configured'
 }
 
 function Find-WinhostVmRules {
@@ -105,7 +107,7 @@ function Find-WinhostOpenPorts {
 }
 
 function Find-WinhostVmAllowed {
-    # Who may come to any of them. Nothing where that is everybody.
+    # The networks that reach the ports; nothing where everybody does.
     $found = @()
     foreach ($rule in @(Find-WinhostOpenRules)) {
         # A rule that names nobody is for everybody, whether it says so by an empty list or by a list of nothing.

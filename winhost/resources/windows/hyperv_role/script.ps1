@@ -7,9 +7,19 @@ function Get-WinhostHyperVRole {
         }
     }
     else {
-        $features = Read-WinhostServerFeatures
+        $features = @{ role = 'removed'; tools = 'removed' }
+        foreach ($feature in @(Get-WindowsFeature -Name 'Hyper-V', 'Hyper-V-PowerShell' -ErrorAction Stop)) {
+            $part = @('tools', 'role')[[int]($feature.Name -eq 'Hyper-V')]
+            $features[$part] = ConvertTo-WinhostWord "$($feature.InstallState)"
+        }
     }
-    $state = @{ role = $features.role; tools = $features.tools; vms = Read-WinhostValue { Measure-WinhostVms } }
+    $vms = Read-WinhostValue {
+        if (-not (Test-WinhostHyperV)) {
+            return 0
+        }
+        @(Find-WinhostVms $null).Count
+    }
+    $state = @{ role = $features.role; tools = $features.tools; vms = $vms }
     @{ key = @{}; state = $state }
 }
 
@@ -17,22 +27,6 @@ function Test-WinhostClient {
     # Not by the module: ServerManager may stand on a client too, with the administration tools.
     $type = Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows NT\CurrentVersion' 'InstallationType'
     "$type" -eq 'Client'
-}
-
-function Read-WinhostServerFeatures {
-    $features = @{ role = 'removed'; tools = 'removed' }
-    foreach ($feature in @(Get-WindowsFeature -Name 'Hyper-V', 'Hyper-V-PowerShell' -ErrorAction Stop)) {
-        $part = @('tools', 'role')[[int]($feature.Name -eq 'Hyper-V')]
-        $features[$part] = ConvertTo-WinhostWord "$($feature.InstallState)"
-    }
-    $features
-}
-
-function Measure-WinhostVms {
-    if (-not (Test-WinhostHyperV)) {
-        return 0
-    }
-    @(Find-WinhostVms $null).Count
 }
 
 function Set-WinhostHyperVRole {

@@ -25,7 +25,7 @@ function Read-WinhostEscrow {
 
 function Find-WinhostEscrow {
     param($Volume)
-    # It proves nothing of a protector that the volume has no more.
+    # A record counts only while the volume has its protector.
     $kept = Read-WinhostRegistry $script:WinhostRecord "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
     if ($null -eq $kept) {
         return $null
@@ -86,7 +86,7 @@ function Write-WinhostEscrow {
 
 function Find-WinhostTyped {
     param($Protectors, [string]$Digits)
-    # Compared here: neither what was typed nor what it is compared with goes anywhere from here.
+    # Compared on the host: neither the digits nor the key leave it.
     if ($Digits -match '\A[0-9]{6}\z') {
         foreach ($protector in $Protectors) {
             if ("$($protector.RecoveryPassword)".EndsWith("-$Digits", [System.StringComparison]::Ordinal)) {
@@ -99,7 +99,7 @@ function Find-WinhostTyped {
 
 function Send-WinhostRecoveryKey {
     param($Volume, $Protector, [string]$Proof)
-    # It takes what it has already once more: that it does so without an error is the proof.
+    # The directory accepts a key that it has already. That this succeeds is the proof.
     $drive = "$($Volume.MountPoint)"
     $id = "$($Protector.KeyProtectorId)"
     if ($Proof -ceq 'entra') {

@@ -53,7 +53,7 @@ function Test-WinhostController {
 }
 
 function Find-WinhostAccounts {
-    # There the cmdlets would show, and change, the accounts of the domain.
+    # On a domain controller the cmdlets would show, and change, the accounts of the domain.
     if (Test-WinhostController) {
         Stop-Winhost 'Winhost.NoLocalAccounts' 'InvalidOperation' 'A domain controller has no accounts of its own.'
     }
@@ -119,7 +119,7 @@ function Read-WinhostGroup {
 
 function Measure-WinhostSessions {
     param([string]$Account)
-    # Of people: at the console, from afar, unlocked, and with cached credentials. Not those of tasks and services.
+    # Sessions of people: at the console, remote, unlocked, or with cached credentials. Not those of tasks and services.
     $people = @{}
     foreach ($session in @(Read-WinhostOnce 'logon-sessions' { Get-CimInstance -ClassName Win32_LogonSession -ErrorAction Stop })) {
         if (@(2, 7, 10, 11, 12, 13) -contains $session.LogonType) {
@@ -140,7 +140,7 @@ function Measure-WinhostSessions {
 
 function Measure-WinhostDistros {
     param($User)
-    $count = Measure-WinhostFiles "$(Read-WinhostProgramData)\winhost\distros\$($User.Name)" 'ext4.vhdx'
+    $count = Measure-WinhostFiles "$(Read-WinhostData)\distros\$($User.Name)" 'ext4.vhdx'
     $folder = Read-WinhostProfile "$($User.SID)"
     if ($null -ne $folder) {
         $count += Measure-WinhostFiles $folder 'ext4.vhdx'
@@ -195,18 +195,13 @@ function Set-WinhostLocalAccount {
         if (-not (Test-WinhostDesired $Desired 'there')) {
             Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $($Key.account)."
         }
-        $user = New-WinhostAccount $Key.account
+        # Nobody keeps this secret: whoever registers its tasks makes another one.
+        $secret = New-WinhostSecret
+        $user = New-LocalUser -Name $Key.account -Password $secret -Description $script:WinhostAccountMarker -PasswordNeverExpires -AccountNeverExpires -UserMayNotChangePassword -Confirm:$false -ErrorAction Stop
     }
     if (Test-WinhostDesired $Desired 'administrator') {
         Switch-WinhostAdministrator $user $Desired.administrator
     }
-}
-
-function New-WinhostAccount {
-    param([string]$Account)
-    # Nobody keeps this secret: whoever registers its tasks makes another one.
-    $secret = New-WinhostSecret
-    New-LocalUser -Name $Account -Password $secret -Description $script:WinhostAccountMarker -PasswordNeverExpires -AccountNeverExpires -UserMayNotChangePassword -Confirm:$false -ErrorAction Stop
 }
 
 function New-WinhostSecret {
@@ -253,11 +248,7 @@ function Remove-WinhostAccount {
 
 function Remove-WinhostProfile {
     param($User, $How)
-    $within = Read-WinhostField $How 'within'
-    if ($null -eq $within) {
-        $within = 60
-    }
-    $end = (Read-WinhostClock) + $within
+    $end = (Read-WinhostClock) + (Read-WinhostWithin $How 60)
     do {
         $found = $null
         foreach ($each in @(Get-CimInstance -ClassName Win32_UserProfile -ErrorAction Stop)) {

@@ -1,7 +1,7 @@
 # key {name: text}   state {made: bool or null, network: IPv4 network or null, address: IPv4 address or null, switch: guid or null, vms: int}; set: made, network
 function Get-WinhostNatSwitch {
     param($Key)
-    # Also for whoever has none: who may not see VMs may not see this.
+    # Fails for whoever may not see VMs, also where there is no NAT.
     $null = @(Find-WinhostVms $null)
     $nats = @(Get-NetNat -ErrorAction Stop)
     if ($null -ne $Key -or $nats.Count -gt 0 -or (Test-WinhostNoted)) {
@@ -28,8 +28,8 @@ function Read-WinhostNats {
         @{ key = @{ name = $entry.name }; state = $state }
     }
     foreach ($nat in $Nats) {
-        # Of whomever; Docker's has no network here.
-        if ($null -eq (Find-WinhostMadeRecord 'nat' ([PSCustomObject]@{ name = "$($nat.Name)" }))) {
+        # NATs of others; Docker's has no network here.
+        if ($null -eq (Find-WinhostMadeRecord 'nat' "$($nat.Name)")) {
             $state = New-WinhostNatState
             Read-WinhostNat $nat $state
             @{ key = @{ name = "$($nat.Name)" }; state = $state }
@@ -110,7 +110,7 @@ function Set-WinhostNatSwitch {
     if ($name -cnotmatch '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a NAT has lower-case letters, digits and dashes between them.'
     }
-    $record = Find-WinhostMadeRecord 'nat' $Key
+    $record = Find-WinhostMadeRecord 'nat' $name
     if (-not (Test-WinhostDesired $Desired 'made')) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A NAT keeps its network: take it away first.'
     }

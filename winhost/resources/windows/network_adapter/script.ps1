@@ -79,7 +79,7 @@ function ConvertTo-WinhostAdapterStatus {
 
 function ConvertTo-WinhostSpeed {
     param($Adapter)
-    # Who has no link may say nothing, none, or all ones.
+    # Without a link, drivers report nothing, 0 or all ones.
     if ($null -eq $Adapter.Speed -or $Adapter.Speed -eq 0 -or $Adapter.Speed -gt [long]::MaxValue) {
         return $null
     }
@@ -147,7 +147,7 @@ function Find-WinhostSwitchOn {
 
 function Find-WinhostBound {
     param($Switch)
-    # Nothing of an internal one, one of most, several where the switch is a team of its own.
+    # The adapters of a switch: none of an internal one, one of most, several where the switch is a team.
     foreach ($bound in @($Switch.NetAdapterInterfaceGuid)) {
         if ($null -ne $bound) {
             ConvertTo-WinhostGuid $bound
@@ -157,7 +157,7 @@ function Find-WinhostBound {
 
 function Test-WinhostCarriesSession {
     param($Index)
-    # WinRM's own ports, by whomever they are used: to lose another administrator is no better.
+    # Any session on WinRM's ports counts: to cut off another administrator is no better.
     $local = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.LocalAddress)" })
     if ($local.Count -eq 0) {
         $null = Assert-WinhostKnown $null

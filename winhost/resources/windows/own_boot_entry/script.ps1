@@ -27,7 +27,7 @@ function Read-WinhostOwnBootEntries {
 
 function Find-WinhostOwnEntry {
     param([string]$Name, $Record)
-    # By what it is, never by its number: the firmware may give that to another one.
+    # Found by description, partition and path: the firmware may give its number to another entry.
     if ((Read-WinhostFirmwareKind) -cne 'uefi') {
         return
     }
@@ -47,29 +47,19 @@ function Set-WinhostOwnBootEntry {
     if ($name -cne 'installer') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the boot entry installer.'
     }
-    Assert-WinhostEntryDesired $Desired
+    Assert-WinhostFlags $Desired @('made')
+    Assert-WinhostForm $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
+    Assert-WinhostForm $Desired 'path' '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z' 'one such as \EFI\boot\bootx64.efi'
     if (-not (Test-WinhostDesired $Desired 'made')) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
     }
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Firmware variables would be written, without the consent for it.'
-    }
-    $record = Find-WinhostMadeRecord 'boot' $Key
+    Assert-WinhostDataConsent $How 'Firmware variables would be written'
     if (-not $Desired.made) {
-        Remove-WinhostOwnBootEntry $name $record
+        Remove-WinhostOwnBootEntry $name
         return
     }
-    if ($null -eq (Read-WinhostField $Desired 'partition') -or $null -eq (Read-WinhostField $Desired 'path')) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A boot entry is made with all of these.'
-    }
+    Assert-WinhostGiven $Desired @('partition', 'path') 'A boot entry is made with all of these.'
     Add-WinhostOwnBootEntry $name $Desired
-}
-
-function Assert-WinhostEntryDesired {
-    param($Desired)
-    Assert-WinhostFlags $Desired @('made')
-    Assert-WinhostForm $Desired 'partition' '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of a partition'
-    Assert-WinhostForm $Desired 'path' '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z' 'one such as \EFI\boot\bootx64.efi'
 }
 
 # ---- come and go
@@ -80,13 +70,12 @@ function Add-WinhostOwnBootEntry {
     $mine = @{ partition = "$($Desired.partition)"; path = "$($Desired.path)" }
     $bytes = ConvertTo-WinhostLoadOption "winhost-$Name" $mine
     Write-WinhostMadeRecord 'boot' $Name $mine
-    $found = Find-WinhostOwnEntry $Name $mine
-    if ($null -ne $found) {
+    if ($null -ne (Find-WinhostOwnEntry $Name $mine)) {
         return
     }
     $number = Find-WinhostFreeEntry
     Write-WinhostFirmwareVariable "Boot$number" $script:WinhostGlobalVariables $bytes
-    # Last: whatever was started first is started first again.
+    # At the end of the order, so that what starts first stays first.
     Write-WinhostBootOrder (@(Read-WinhostBootNumbers 'BootOrder') + $number)
     if ($null -eq (Find-WinhostOwnEntry $Name $mine)) {
         Stop-Winhost 'Winhost.FirmwareForgot' 'InvalidResult' "The firmware took the boot entry $number and does not have it."
@@ -132,25 +121,24 @@ function ConvertTo-WinhostLoadOption {
             $drive += [System.BitConverter]::GetBytes([long]([long]$each.found.Offset / $sector))
             $drive += [System.BitConverter]::GetBytes([long]([long]$each.found.Size / $sector))
             $drive += (New-Object -TypeName System.Guid -ArgumentList $Mine.partition).ToByteArray() + @([byte]2, [byte]2)
-            $place = $drive + @([byte]4, [byte]4) + [System.BitConverter]::GetBytes([uint16](4 + $file.Length)) + $file
-            $place += @([byte]127, [byte]255, [byte]4, [byte]0)
-            $head = [System.BitConverter]::GetBytes([uint32]1) + [System.BitConverter]::GetBytes([uint16]$place.Length)
-            return , ([byte[]]($head + $text.GetBytes("$Description`0") + $place))
+            $path = $drive + @([byte]4, [byte]4) + [System.BitConverter]::GetBytes([uint16](4 + $file.Length)) + $file
+            $path += @([byte]127, [byte]255, [byte]4, [byte]0)
+            $head = [System.BitConverter]::GetBytes([uint32]1) + [System.BitConverter]::GetBytes([uint16]$path.Length)
+            return , ([byte[]]($head + $text.GetBytes("$Description`0") + $path))
         }
     }
     Stop-Winhost 'Winhost.WrongState' 'ObjectNotFound' "There is no partition $($Mine.partition) for the boot entry: make that first."
 }
 
 function Remove-WinhostOwnBootEntry {
-    param([string]$Name, $Record)
-    if ($null -eq $Record) {
-        return
+    param([string]$Name)
+    $record = Find-WinhostMadeRecord 'boot' $Name
+    if ($null -ne $record) {
+        foreach ($entry in @(Find-WinhostOwnEntry $Name $record)) {
+            Remove-WinhostBootEntry $entry
+        }
+        Write-WinhostMadeRecord 'boot' $Name $null
     }
-    $found = Find-WinhostOwnEntry $Name $Record
-    if ($null -ne $found) {
-        Remove-WinhostBootEntry $found
-    }
-    Write-WinhostMadeRecord 'boot' $Name $null
 }
 
 function Remove-WinhostBootEntry {

@@ -44,7 +44,7 @@ function New-WinhostNoPartition {
 
 function Find-WinhostOwnPartition {
     param($Record)
-    # Where it was put, as large as it was made, and with the GUID that it got, once that is known.
+    # Found by its offset and size, and by its GUID once that is known.
     foreach ($each in @(Find-WinhostPartitions)) {
         $there = (ConvertTo-WinhostGuid $each.disk.Guid) -eq "$($Record.disk)" -and [long]$each.found.Offset -eq [long]$Record.offset
         $same = $null -eq $Record.partition -or $each.guid -eq "$($Record.partition)"
@@ -66,10 +66,8 @@ function Set-WinhostOwnPartition {
     if (-not (Test-WinhostDesired $Desired 'made')) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
     }
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A partition table would be written, without the consent for it.'
-    }
-    $record = Find-WinhostMadeRecord 'partition' $Key
+    Assert-WinhostDataConsent $How 'A partition table would be written'
+    $record = Find-WinhostMadeRecord 'partition' $name
     if (-not $Desired.made) {
         Remove-WinhostOwnPartition $name $record
         return
@@ -77,11 +75,7 @@ function Set-WinhostOwnPartition {
     if ($name -cne 'linux' -and (Read-WinhostField $Desired 'label') -cne 'WINHOST') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'FAT32 has labels of eleven characters: that of staging and efi is WINHOST.'
     }
-    foreach ($part in @('disk', 'offset', 'size', 'label')) {
-        if ($null -eq (Read-WinhostField $Desired $part)) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A partition is made with all of these.'
-        }
-    }
+    Assert-WinhostGiven $Desired @('disk', 'offset', 'size', 'label') 'A partition is made with all of these.'
     Add-WinhostOwnPartition $name $record $Desired
 }
 
@@ -94,7 +88,7 @@ function Assert-WinhostPartitionDesired {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$part is in bytes, in steps of 1 MiB."
         }
     }
-    Assert-WinhostForm $Desired 'disk' '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of a disk'
+    Assert-WinhostForm $Desired 'disk' $script:WinhostGuidForm 'the GUID of a disk'
     Assert-WinhostForm $Desired 'label' '\AWINHOST(-[0-9a-f]{8})?\z' 'WINHOST, or that and eight digits'
 }
 
@@ -114,7 +108,7 @@ function Add-WinhostOwnPartition {
     if ($null -eq $found) {
         $disk = Find-WinhostDiskOf $mine.disk
         Assert-WinhostFreeSpace $mine
-        # Noted first: what is there then, at this place and of this size, is ours.
+        # Written first: a partition at this offset and of this size is then ours.
         $mine.partition = $null
         Write-WinhostMadeRecord 'partition' $Name $mine
         $made = New-Partition -DiskNumber $disk.Number -Offset $mine.offset -Size $mine.size -GptType $script:WinhostDataType -ErrorAction Stop
@@ -160,7 +154,7 @@ function Format-WinhostOwnPartition {
     param([string]$Name, $Partition, [string]$Title)
     $fileSystem = @{ linux = 'NTFS'; staging = 'FAT32'; efi = 'FAT32' }[$Name]
     Unprotect-WinhostPartition $Partition
-    # Quickly: that clears what lay there of other systems.
+    # A quick format clears what other systems left there.
     $null = Format-Volume -Partition $Partition -FileSystem $fileSystem -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
     Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
     # Last: of a type that is not its own, Windows offers no format and gives no letter.
@@ -185,7 +179,7 @@ function Remove-WinhostOwnPartition {
     }
     if ($null -ne $found) {
         if ($Name -ceq 'efi') {
-            # They would start nothing.
+            # These entries would start nothing.
             foreach ($entry in @(Find-WinhostEntriesOfLinux $found.guid)) {
                 Remove-WinhostBootEntry $entry
             }

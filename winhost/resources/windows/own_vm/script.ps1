@@ -66,22 +66,17 @@ function Set-WinhostOwnVm {
     Assert-WinhostDesired $Desired @('made', 'cpus', 'memory', 'switch', 'vlan', 'mac', 'secure_boot')
     Assert-WinhostVmName $Key
     Assert-WinhostVmDesired $Desired
-    $record = Find-WinhostMadeRecord 'vm' $Key
     $name = "$($Key.name)"
+    $record = Find-WinhostMadeRecord 'vm' $name
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        $vm = Find-WinhostOurVm $name $record
-        Write-WinhostVmSettings $vm $Desired
+        Write-WinhostVmSettings (Find-WinhostOurVm $name $record) $Desired
         return
     }
     if (-not $Desired.made) {
         Remove-WinhostOwnVm $name $record $How
         return
     }
-    foreach ($part in @('cpus', 'memory', 'switch', 'mac', 'secure_boot')) {
-        if ($null -eq (Read-WinhostField $Desired $part)) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A VM is made with all of these.'
-        }
-    }
+    Assert-WinhostGiven $Desired @('cpus', 'memory', 'switch', 'mac', 'secure_boot') 'A VM is made with all of these.'
     Add-WinhostOwnVm $name $record $Desired
 }
 
@@ -94,7 +89,7 @@ function Assert-WinhostVmDesired {
     Assert-WinhostWhole $Desired 'cpus' 1 2048
     Assert-WinhostWhole $Desired 'memory' 2097152 1099511627776000
     Assert-WinhostWhole $Desired 'vlan' 1 4094
-    Assert-WinhostForm $Desired 'switch' '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'a GUID'
+    Assert-WinhostForm $Desired 'switch' $script:WinhostGuidForm 'a GUID'
     Assert-WinhostForm $Desired 'mac' '^[0-9A-F]{12}\z' 'a MAC address of 12 hexadecimal digits'
 }
 
@@ -102,7 +97,8 @@ function Assert-WinhostVmDesired {
 
 function Find-WinhostMadeVm {
     param([string]$Name, $Record)
-    # By the id in the record. Where we were cut off before we could note it, by a folder where nobody else makes any.
+    # Found by the id in the record. Where we were cut off before we wrote that, by a folder where nobody else makes
+    # VMs.
     $folder = "$(Read-WinhostVmStore)\$Name"
     foreach ($vm in @(Find-WinhostVms $null)) {
         if ($null -ne $Record.id) {
@@ -118,7 +114,7 @@ function Find-WinhostMadeVm {
 
 function Test-WinhostMarked {
     param($Vm, $Record)
-    # Until the id is noted the folder alone says so; from then on the notes must, too.
+    # Until the record has the id, the folder is enough; from then on the notes must have the mark, too.
     $null -eq $Record.id -or -not $Record.marked -or "$($Vm.Notes)".Contains($Record.token)
 }
 
@@ -140,7 +136,7 @@ function Find-WinhostOurVm {
 
 function Add-WinhostOwnVm {
     param([string]$Name, $Record, $Desired)
-    $disk = Find-WinhostMadeRecord 'disk' ([PSCustomObject]@{ name = $Name })
+    $disk = Find-WinhostMadeRecord 'disk' $Name
     if ($null -eq $disk -or -not $disk.complete) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "There is no disk for the VM ${Name}: make that first."
     }
@@ -154,7 +150,7 @@ function Add-WinhostOwnVm {
     }
     Assert-WinhostFree $Name $vm $Desired.mac
     if ($null -eq $vm) {
-        # Noted first: a VM in this folder is ours from its first moment.
+        # Written first: a VM in this folder is then ours from its first moment.
         $Record = @{ token = "$([guid]::NewGuid())"; id = $null; marked = $false; complete = $false }
         Write-WinhostMadeRecord 'vm' $Name $Record
         $vm = New-VM -Name $Name -Generation 2 -MemoryStartupBytes ([long]$Desired.memory) -NoVHD -Path (Read-WinhostVmStore) -ErrorAction Stop
@@ -173,8 +169,8 @@ function Add-WinhostOwnVm {
 
 function Assert-WinhostFree {
     param([string]$Name, $Vm, [string]$Mac)
-    # Two VMs of one name nobody could tell apart, and two of one address nobody could reach. A port of the host has no
-    # VMId at all, and is another one, too.
+    # Nobody could tell two VMs of one name apart, or reach two of one address. A port of the host has no VMId, and
+    # counts as another adapter.
     $id = $null
     if ($null -ne $Vm) {
         $id = "$($Vm.Id)"
@@ -203,7 +199,7 @@ function Find-WinhostVmSwitch {
 
 function Write-WinhostVmFixed {
     param($Vm)
-    # What never changes: a VM with an assigned device can neither be saved nor checkpointed.
+    # Settings that never change: a VM with an assigned device can neither be saved nor checkpointed.
     Set-VM -VM $Vm -CheckpointType Disabled -AutomaticStopAction TurnOff -ErrorAction Stop
     # The GPUs' drivers on the host need a moment.
     Set-VM -VM $Vm -AutomaticStartAction StartIfRunning -AutomaticStartDelay 60 -ErrorAction Stop
@@ -245,7 +241,7 @@ function Write-WinhostVmAdapter {
     elseif (Test-WinhostDesired $Desired 'vlan') {
         Set-VMNetworkAdapterVlan -VMNetworkAdapter $Adapter -Untagged -ErrorAction Stop
     }
-    # Last, so that nothing of it is ever on another network.
+    # Last, so that the VM is never on another network.
     if ($null -ne (Read-WinhostField $Desired 'switch')) {
         Connect-VMNetworkAdapter -VMNetworkAdapter $Adapter -VMSwitch (Find-WinhostVmSwitch $Desired.switch) -ErrorAction Stop
     }
@@ -280,9 +276,7 @@ function Remove-WinhostOwnVm {
     if ($null -eq $Record) {
         return
     }
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A VM would go for good, without the consent for it.'
-    }
+    Assert-WinhostDataConsent $How 'A VM would go for good'
     $vm = Find-WinhostMadeVm $Name $Record
     if ($null -ne $vm) {
         $vm = Find-WinhostOurVm $Name $Record
@@ -292,7 +286,7 @@ function Remove-WinhostOwnVm {
         if (@(Get-VMAssignableDevice -VM $vm -ErrorAction Stop).Count -gt 0) {
             Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A device is assigned to the VM: take it back first, or the host has it no more.'
         }
-        # Its disk stays: that is another thing of ours. It asks back whatever -Confirm says.
+        # The disk stays: it is a resource of its own. The cmdlet asks back whatever -Confirm says.
         Remove-VM -VM $vm -Force -ErrorAction Stop
     }
     Write-WinhostMadeRecord 'vm' $Name $null

@@ -34,9 +34,7 @@ function Set-WinhostPartition {
 
 function Write-WinhostPartitionSize {
     param($Partition, [long]$Size, $How)
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'A partition table would be written, without the consent for it.'
-    }
+    Assert-WinhostDataConsent $How 'A partition table would be written'
     if (-not [bool]$Partition.IsBoot) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'Only the partition that Windows runs from is resized.'
     }

@@ -131,7 +131,7 @@ function Find-WinhostPciFunctions {
         $all = @(Find-WinhostPciAll)
         $slots = @()
         foreach ($function in $all) {
-            # What was dismounted and no longer tells what it is was ours to dismount: it must not vanish.
+            # winhost dismounts GPUs: a dismounted device that no longer tells its class must stay in the list.
             $silent = $function.instance -like 'PCIP\*' -and $null -eq $function.base_class
             if ($silent -or (Test-WinhostDisplay $function)) {
                 $slots += $function.slot
@@ -178,21 +178,19 @@ function Find-WinhostAllocated {
     }
 }
 
-function Read-WinhostMemoryEnds {
-    $ends = @{}
-    foreach ($range in @(Get-CimInstance -ClassName Win32_DeviceMemoryAddress -ErrorAction Stop)) {
-        $start = "$($range.StartingAddress)"
-        # A bridge's window may start where the first range behind it does; the shorter one is the device's own.
-        if (-not $ends.ContainsKey($start) -or [long]$range.EndingAddress -lt $ends[$start]) {
-            $ends[$start] = [long]$range.EndingAddress
-        }
-    }
-    $ends
-}
-
 function Read-WinhostPciRanges {
     param($Function)
-    $ends = Read-WinhostOnce 'memory ends' { Read-WinhostMemoryEnds }
+    $ends = Read-WinhostOnce 'memory ends' {
+        $table = @{}
+        foreach ($range in @(Get-CimInstance -ClassName Win32_DeviceMemoryAddress -ErrorAction Stop)) {
+            $start = "$($range.StartingAddress)"
+            # A bridge's window may start where the first range behind it does; the shorter one is the device's own.
+            if (-not $table.ContainsKey($start) -or [long]$range.EndingAddress -lt $table[$start]) {
+                $table[$start] = [long]$range.EndingAddress
+            }
+        }
+        $table
+    }
     $ranges = @(Find-WinhostAllocated $Function 'Win32_DeviceMemoryAddress')
     foreach ($range in @($ranges | Sort-Object -Property StartingAddress)) {
         $start = [long]$range.StartingAddress
@@ -215,26 +213,23 @@ function Test-WinhostLineInterruptsOnly {
     $lines -gt 0
 }
 
-function Read-WinhostRootControl {
-    $table = @{}
-    $roots = @(Find-WinhostPnp 'ACPI\PNP0A0*')
-    $locations = Read-WinhostPnp $roots $script:WinhostPciKeys.locations
-    $controls = Read-WinhostPnp $roots $script:WinhostPciKeys.pcie_control
-    foreach ($root in $roots) {
-        $path = Select-WinhostRootPath $locations[$root.InstanceId]
-        if ($null -ne $path) {
-            $table[$path] = $controls[$root.InstanceId]
-        }
-    }
-    $table
-}
-
 function Test-WinhostPcieControl {
     param($Function)
+    $control = Read-WinhostOnce 'root control' {
+        $table = @{}
+        $roots = @(Find-WinhostPnp 'ACPI\PNP0A0*')
+        $locations = Read-WinhostPnp $roots $script:WinhostPciKeys.locations
+        $controls = Read-WinhostPnp $roots $script:WinhostPciKeys.pcie_control
+        foreach ($root in $roots) {
+            $path = Select-WinhostRootPath $locations[$root.InstanceId]
+            if ($null -ne $path) {
+                $table[$path] = $controls[$root.InstanceId]
+            }
+        }
+        $table
+    }
     # The location path begins with that of the root bus.
-    $root = @($Function.path.Split('#'))[0]
-    $table = Read-WinhostOnce 'root control' { Read-WinhostRootControl }
-    [bool](Assert-WinhostKnown $table[$root])
+    [bool](Assert-WinhostKnown $control[@($Function.path.Split('#'))[0]])
 }
 
 function Measure-WinhostDisplays {
@@ -280,13 +275,13 @@ function Read-WinhostDriverModels {
     $models
 }
 
-function Read-WinhostPciPlace {
+function Read-WinhostPciAddress {
     param($Function)
     # As nvidia-smi writes it. Windows keeps the segment above the bus number, and the device above the function.
     $bus = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'bus'))
     $address = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'address'))
-    $place = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)
-    '{0:X8}:{1:X2}:{2:X2}.{3:X}' -f $place
+    $parts = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)
+    '{0:X8}:{1:X2}:{2:X2}.{3:X}' -f $parts
 }
 
 function Read-WinhostDriverModel {
@@ -298,8 +293,8 @@ function Read-WinhostDriverModel {
     if ($models.Count -eq 0) {
         return $null
     }
-    $place = Read-WinhostPciPlace $Function
-    if ($models.ContainsKey($place) -and @('WDDM', 'TCC', 'MCDM') -contains $models[$place][$When]) {
-        return $models[$place][$When]
+    $address = Read-WinhostPciAddress $Function
+    if ($models.ContainsKey($address) -and @('WDDM', 'TCC', 'MCDM') -contains $models[$address][$When]) {
+        return $models[$address][$When]
     }
 }

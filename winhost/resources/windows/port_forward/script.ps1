@@ -90,7 +90,9 @@ function ConvertTo-WinhostNetwork {
         return @('0.0.0.0/0', '::/0')
     }
     $address, $mask = $Network.Split('/')
-    if (-not (Test-WinhostIpAddress $address)) {
+    $parsed = $null
+    # .NET takes a number alone for an address, too.
+    if ($address -notmatch '[.:]' -or -not [System.Net.IPAddress]::TryParse($address, [ref]$parsed)) {
         return $Network
     }
     if ($null -eq $mask) {
@@ -111,13 +113,6 @@ function ConvertTo-WinhostBits {
     @(foreach ($byte in $Bytes) { [System.Convert]::ToString($byte, 2).PadLeft(8, '0') }) -join ''
 }
 
-function Test-WinhostIpAddress {
-    param([string]$Text)
-    $address = $null
-    # .NET takes a number alone for an address, too.
-    ($Text.Contains(':') -or $Text.Contains('.')) -and [System.Net.IPAddress]::TryParse($Text, [ref]$address)
-}
-
 function Join-WinhostForward {
     param($Before, $Desired)
     $goal = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
@@ -133,7 +128,9 @@ function Join-WinhostForward {
     if ($missing -gt 0) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A forward has target, connect_port and allowed, or none of them.'
     }
-    Assert-WinhostAddress $goal.target
+    if ("$($goal.target)" -notmatch '^(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])){3}\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$($goal.target) is no IPv4 address."
+    }
     $goal.connect_port = Assert-WinhostPort $goal.connect_port
     $goal.allowed = @($goal.allowed)
     Assert-WinhostNetworks $goal.allowed
@@ -174,13 +171,6 @@ function Assert-WinhostPort {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A port is a number from 1 to 65535.'
     }
     [int]"$Port"
-}
-
-function Assert-WinhostAddress {
-    param($Address)
-    if ("$Address" -notmatch '^(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])){3}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Address is no IPv4 address."
-    }
 }
 
 function Find-WinhostRules {

@@ -11,19 +11,22 @@ function Get-WinhostPowerPlan {
         $state = @{
             name = "$($plan.ElementName)"
             active = [bool]$plan.IsActive
-            standby = Read-WinhostValue { Read-WinhostPowerSetting $settings $scheme '29f6c1db-86da-48c5-9fdb-f2b67b1f44da' }
-            hibernate = Read-WinhostValue { Read-WinhostPowerSetting $settings $scheme '9d7815a6-7ee4-497e-8888-515a05f02364' }
+            standby = Read-WinhostValue { Read-WinhostPowerSetting $settings $scheme 'standby' }
+            hibernate = Read-WinhostValue { Read-WinhostPowerSetting $settings $scheme 'hibernate' }
             modern_standby = $modern
         }
         @{ key = @{ scheme = $scheme }; state = $state }
     }
 }
 
+$script:WinhostPowerSettings = @{ standby = '29f6c1db-86da-48c5-9fdb-f2b67b1f44da'; hibernate = '9d7815a6-7ee4-497e-8888-515a05f02364' }
+
 function Read-WinhostPowerSetting {
-    param($Settings, [string]$Scheme, [string]$Setting)
+    param($Settings, [string]$Scheme, [string]$Name)
     # AC only: a host on batteries is not what an endpoint runs on.
+    $id = "Microsoft:PowerSettingDataIndex\{$Scheme}\AC\{$($script:WinhostPowerSettings[$Name])}"
     foreach ($each in $Settings) {
-        if ("$($each.InstanceID)" -eq "Microsoft:PowerSettingDataIndex\{$Scheme}\AC\{$Setting}") {
+        if ("$($each.InstanceID)" -eq $id) {
             return [long]$each.SettingIndexValue
         }
     }
@@ -55,23 +58,19 @@ function Set-WinhostPowerPlan {
 
 function Write-WinhostPowerPlan {
     param($Plan, $Desired)
-    $names = @{ standby = '29f6c1db-86da-48c5-9fdb-f2b67b1f44da'; hibernate = '9d7815a6-7ee4-497e-8888-515a05f02364' }
     foreach ($property in @($Desired.PSObject.Properties)) {
-        Assert-WinhostSeconds $property.Value
+        $seconds = $property.Value
+        if ("$seconds" -notmatch '\A[0-9]{1,10}\z' -or $seconds -is [string] -or $seconds -gt 4294967295) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$seconds is not a number of seconds."
+        }
     }
-    foreach ($name in @($Desired.PSObject.Properties.Name)) {
-        $words = @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $names[$name], "$($Desired.$name)")
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        $setting = $script:WinhostPowerSettings[$property.Name]
+        $words = @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $setting, "$($property.Value)")
         $null = Invoke-WinhostProgram 'powercfg.exe' $words 'Winhost.PowerPlanRefused'
     }
     if ($Plan.state.active) {
         # What the active plan says takes effect when it is made active again.
         $null = Invoke-WinhostProgram 'powercfg.exe' @('/setactive', $Plan.key.scheme) 'Winhost.PowerPlanRefused'
-    }
-}
-
-function Assert-WinhostSeconds {
-    param($Seconds)
-    if ("$Seconds" -notmatch '\A[0-9]{1,10}\z' -or $Seconds -is [string] -or $Seconds -gt 4294967295) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Seconds is not a number of seconds."
     }
 }

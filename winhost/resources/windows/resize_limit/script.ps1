@@ -2,26 +2,22 @@
 function Get-WinhostResizeLimit {
     Assert-WinhostAdministrator
     foreach ($each in @(Find-WinhostPartitions)) {
-        if ([bool]$each.found.IsBoot) {
-            @{ key = @{ partition = $each.guid }; state = Read-WinhostLimits $each.found }
+        if (-not [bool]$each.found.IsBoot) {
+            continue
         }
+        $volume = @(Get-Volume -Partition $each.found -ErrorAction Stop)[0]
+        $limits = Read-WinhostValue { Read-WinhostSupported $each.found }
+        $known = $limits -isnot [hashtable]
+        $state = @{
+            smallest = $(if ($known) { [long]$limits.SizeMin } else { $limits })
+            largest = $(if ($known) { [long]$limits.SizeMax } else { $limits })
+            free = [long]$volume.SizeRemaining
+            health = ConvertTo-WinhostWord "$($volume.HealthStatus)"
+            holders = Read-WinhostList { Read-WinhostHolders $each.found }
+            last_held_by = Read-WinhostValue { Read-WinhostLastHolder }
+        }
+        @{ key = @{ partition = $each.guid }; state = $state }
     }
-}
-
-function Read-WinhostLimits {
-    param($Partition)
-    $volume = @(Get-Volume -Partition $Partition -ErrorAction Stop)[0]
-    $limits = Read-WinhostValue { Read-WinhostSupported $Partition }
-    $known = $limits -isnot [hashtable]
-    $state = @{
-        smallest = $(if ($known) { [long]$limits.SizeMin } else { $limits })
-        largest = $(if ($known) { [long]$limits.SizeMax } else { $limits })
-        free = [long]$volume.SizeRemaining
-        health = ConvertTo-WinhostWord "$($volume.HealthStatus)"
-        holders = Read-WinhostList { Read-WinhostHolders $Partition }
-        last_held_by = Read-WinhostValue { Read-WinhostLastHolder }
-    }
-    $state
 }
 
 function Read-WinhostSupported {

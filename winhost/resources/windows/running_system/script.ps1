@@ -34,8 +34,7 @@ function Get-WinhostRunningSystem {
 }
 
 function Test-WinhostSystemMade {
-    $partition = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'linux' })
-    $null -ne $partition -or $null -ne (Find-WinhostMadeRecord 'boot' ([PSCustomObject]@{ name = 'installer' }))
+    $null -ne (Find-WinhostMadeRecord 'partition' 'linux') -or $null -ne (Find-WinhostMadeRecord 'boot' 'installer')
 }
 
 function Select-WinhostLinux {
@@ -68,7 +67,7 @@ function Find-WinhostLinuxHome {
     # The EFI system partition that the Linux is started from: any, where winhost made no partition for one; nothing, where
     # it did and the installer has not left the label of that among the boot loader's files. Until then, what else starts
     # an Ubuntu is an older one, or its remains.
-    $record = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'linux' })
+    $record = Find-WinhostMadeRecord 'partition' 'linux'
     if ($null -eq $record) {
         return 'any'
     }

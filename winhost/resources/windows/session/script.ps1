@@ -8,7 +8,11 @@ function Get-WinhostSession {
         is_64bit = Read-WinhostValue { [System.Environment]::Is64BitProcess }
         execution_policy = Read-WinhostValue { Read-WinhostExecutionPolicy }
         simulated = $false
-        peers = Read-WinhostList { Find-WinhostPeers }
+        peers = Read-WinhostList {
+            # Without the zone, which says of a link-local address where it is.
+            $peers = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.RemoteAddress)".Split('%')[0] })
+            $peers | Sort-Object -Unique
+        }
     }
     @{ key = @{}; state = $state }
 }
@@ -30,10 +34,4 @@ function Read-WinhostExecutionPolicy {
         }
         $set
     }
-}
-
-function Find-WinhostPeers {
-    # Without the zone, which says of a link-local address where it is.
-    $peers = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.RemoteAddress)".Split('%')[0] })
-    $peers | Sort-Object -Unique
 }

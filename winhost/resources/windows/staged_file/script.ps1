@@ -35,7 +35,7 @@ function Read-WinhostStagedFiles {
 
 function Find-WinhostStagedFiles {
     param([string]$Sha256)
-    # Those that winhost brought and that still are what they were; of one hash, or of every one.
+    # The files that winhost brought and that still have their hash; all of them, or those of one hash.
     foreach ($file in @(Find-WinhostStagedRecords 'file' $Sha256)) {
         if ((Read-WinhostHash (Join-WinhostStagedPath $file)) -eq $file.sha256) {
             $file
@@ -45,7 +45,7 @@ function Find-WinhostStagedFiles {
 
 function Find-WinhostStagedRecords {
     param([string]$Kind, [string]$Sha256)
-    # What winhost noted of whole files, or of those of which a part was sent.
+    # The records of whole files (file), or of those of which a part is here (part).
     $record = Open-WinhostRegistry $script:WinhostRecord
     if ($null -eq $record) {
         return
@@ -64,7 +64,7 @@ function Find-WinhostStagedRecords {
 
 function Find-WinhostStagedFile {
     param([string]$Sha256)
-    # For what is done with a file: its path, as long as it still is what it was.
+    # The path of a file, as long as it still has its hash.
     foreach ($file in @(Find-WinhostStagedFiles $Sha256)) {
         return Join-WinhostStagedPath $file
     }
@@ -73,7 +73,7 @@ function Find-WinhostStagedFile {
 
 function Join-WinhostStagedPath {
     param($File)
-    "$(Read-WinhostProgramData)\winhost\files\$($File.sha256)-$($File.name)"
+    "$(Read-WinhostData)\files\$($File.sha256)-$($File.name)"
 }
 
 function Set-WinhostStagedFile {
@@ -121,7 +121,7 @@ function Send-WinhostStagedFile {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is at an https address is fetched from there.'
     }
     if ($at -eq 0) {
-        # Noted first: whatever comes between, what is here can be told and taken away.
+        # Written first, so that what is here can always be found and removed.
         Initialize-WinhostStaging
         Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $Key.source
         Write-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)" $null
@@ -160,13 +160,8 @@ function Assert-WinhostFrom {
 
 function Read-WinhostVersion {
     param($Key)
-    # What the server said of the file that a part is of: its length, and its ETag or date.
-    $version = ''
-    $record = Open-WinhostRegistry $script:WinhostRecord
-    if ($null -ne $record) {
-        $version = "$($record.GetValue("version $($Key.sha256)-$($Key.name)"))"
-        $record.Close()
-    }
+    # What the server said about the file: its length, and its ETag or date.
+    $version = "$(Read-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)")"
     $whole = $null
     if ($version -cmatch '^([0-9]+) ') {
         $whole = [long]$Matches[1]
@@ -176,7 +171,7 @@ function Read-WinhostVersion {
 
 function Receive-WinhostNext {
     param($Key, [string]$Part, [int]$Seconds)
-    # What follows from its source, for so many seconds; gives how long the whole is, as soon as that is known.
+    # Fetches from the source for so many seconds. Returns the length of the whole file, once that is known.
     $version = Read-WinhostVersion $Key
     if ($null -ne $version.whole -and $version.whole -eq (Read-WinhostLength $Part)) {
         return $version.whole
@@ -219,8 +214,8 @@ function Receive-WinhostPiece {
 
 function Initialize-WinhostStaging {
     # Administrators alone write there; the account that imports a distro from it reads.
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\files" 'everybody'
+    Initialize-WinhostData
+    Initialize-WinhostFolder "$(Read-WinhostData)\files" 'everybody'
 }
 
 function Remove-WinhostStagedFile {
@@ -257,7 +252,8 @@ function Assert-WinhostStagedKey {
 
 function Receive-WinhostFile {
     param($Key, [string]$Path)
-    # Beside it, and only what has the right sum gets the name. What stood there is never trusted, nor kept.
+    # Written beside the path: only a file with the right hash gets the name. What was there is neither trusted nor
+    # kept.
     $beside = "$Path.part"
     $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostBeside
     $found = Read-WinhostHash $beside
@@ -307,7 +303,7 @@ function Read-WinhostHash {
 
 function Copy-WinhostSource {
     param([string]$Source, [string]$Path)
-    # In pieces, because it is larger than memory should hold; gives the sum of what came.
+    # Copies in pieces, because the file may be larger than the memory. Returns its hash.
     $found = Open-WinhostSource $Source
     $from = $found.stream
     try {
@@ -348,7 +344,7 @@ function Copy-WinhostTold {
 
 function ConvertTo-WinhostPace {
     param([long]$At, [long]$Whole, [double]$Seconds)
-    # In words: bytes, rate, and the time that is left where it is known how long the whole is.
+    # The progress in words: bytes, rate, and the time left where the length of the whole file is known.
     $fixed = [System.Globalization.CultureInfo]::InvariantCulture
     $rate = [Math]::Max(1.0, $At / $Seconds)
     $told = [string]::Format($fixed, '{0:N0} MB, {1:N1} MB/s', ($At / 1e6), ($rate / 1e6))
@@ -433,7 +429,7 @@ function Receive-WinhostSlice {
         }
     }
     finally {
-        # To close it instead would wait for the rest of it.
+        # Closing it would wait for the rest of the file.
         Invoke-WinhostAside 'The download could not be left' { $asked.request.Abort() }
     }
     $told
@@ -441,7 +437,7 @@ function Receive-WinhostSlice {
 
 function Read-WinhostTold {
     param($Response)
-    # From which byte an answer goes on, how long the whole is, and which version of it that is.
+    # From which byte the answer continues, how long the whole file is, and its version.
     $told = @{ at = [long]0; whole = $null; why = '' }
     if ([int]$Response.StatusCode -ne 200) {
         $told.at = [long]-1
@@ -463,7 +459,7 @@ function Read-WinhostTold {
 
 function Copy-WinhostUntil {
     param($From, [string]$Path, [double]$Until)
-    # What came before the time was over, or the connection broke, is there; gives why that is not all, or nothing.
+    # Writes what comes until the time is over or the connection breaks. Returns why that is not all, or an empty text.
     $buffer = New-Object -TypeName 'byte[]' -ArgumentList 1048576
     $to = [System.IO.File]::Open($Path, 'Append', 'Write', 'None')
     try {

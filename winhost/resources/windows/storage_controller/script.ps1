@@ -10,18 +10,14 @@ function Get-WinhostStorageController {
     foreach ($device in @(Find-WinhostPnp '*')) {
         if (@('SCSIAdapter', 'HDC') -contains "$($device.Class)") {
             $service = Read-WinhostField $device 'Service'
-            $state = @{ name = "$($device.Name)"; service = $service; mode = Read-WinhostControllerMode $service }
+            $mode = 'other'
+            foreach ($known in @('standard', 'raid', 'virtual')) {
+                if ($script:WinhostControllerModes[$known] -contains "$service") {
+                    $mode = $known
+                }
+            }
+            $state = @{ name = "$($device.Name)"; service = $service; mode = $mode }
             @{ key = @{ instance = "$($device.InstanceId)" }; state = $state }
         }
     }
-}
-
-function Read-WinhostControllerMode {
-    param([string]$Service)
-    foreach ($mode in @('standard', 'raid', 'virtual')) {
-        if ($script:WinhostControllerModes[$mode] -contains $Service) {
-            return $mode
-        }
-    }
-    'other'
 }

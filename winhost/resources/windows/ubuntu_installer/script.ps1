@@ -37,8 +37,8 @@ function New-WinhostNoInstaller {
 
 function Find-WinhostInstallerPartition {
     param([string]$Guid)
-    # The one that winhost made for it, where it is as it was made; nothing else is written to.
-    $record = Find-WinhostMadeRecord 'partition' ([PSCustomObject]@{ name = 'staging' })
+    # The partition that winhost made for the installer, if it is as it was made. Nothing else is written to.
+    $record = Find-WinhostMadeRecord 'partition' 'staging'
     if ($null -eq $record) {
         return
     }
@@ -56,10 +56,8 @@ function Set-WinhostUbuntuInstaller {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the installer ubuntu.'
     }
     Assert-WinhostInstallerDesired $Desired
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'Files would be written to a partition, without the consent for it.'
-    }
-    $record = Find-WinhostMadeRecord 'ubuntu' $Key
+    Assert-WinhostDataConsent $How 'Files would be written to a partition'
+    $record = Find-WinhostMadeRecord 'ubuntu' 'ubuntu'
     if (Test-WinhostDesired $Desired 'made') {
         if (-not $Desired.made) {
             Remove-WinhostInstaller $record
@@ -79,7 +77,7 @@ function Set-WinhostUbuntuInstaller {
 function Assert-WinhostInstallerDesired {
     param($Desired)
     Assert-WinhostFlags $Desired @('made')
-    Assert-WinhostForm $Desired 'partition' '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of a partition'
+    Assert-WinhostForm $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
     Assert-WinhostForm $Desired 'image' '\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z' 'the SHA-256 and the name of a staged file'
     Assert-WinhostForm $Desired 'files' '\A[A-Za-z0-9+/]{4,65536}={0,2}\z' 'files by their paths, as gzip in base64'
     Assert-WinhostForm $Desired 'user' '\A[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
@@ -104,7 +102,7 @@ function Add-WinhostInstaller {
     param($Desired, $Begun)
     $record = [PSCustomObject]@{ partition = $null; image = $null; files = $null; user = $null; address = $null; host_key = $null; content = $null; complete = $false }
     foreach ($part in @('partition', 'image', 'files', 'user', 'address')) {
-        # What was begun and not finished, is finished as it was meant.
+        # What was begun is finished with the values of then.
         $from = $Begun
         if (Test-WinhostDesired $Desired $part) {
             $from = $Desired
@@ -133,7 +131,7 @@ function Add-WinhostInstaller {
         Write-WinhostVolumeText "$root$path" "$($file.Value)"
         $staged[$path] = Measure-WinhostText "$($file.Value)"
     }
-    # As it was meant, and not as it can be read there: others may write to it until it is used.
+    # The hash of what winhost writes, and not of what can be read: others may write there until it is used.
     $record.content = Measure-WinhostStaged $staged
     $record.complete = $true
     Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $record
@@ -144,7 +142,7 @@ function ConvertFrom-WinhostPacked {
     param([string]$Packed)
     $texts = $null
     try {
-        $texts = ConvertFrom-Json -InputObject (Expand-WinhostPacked $Packed) -ErrorAction Stop
+        $texts = ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString((Expand-WinhostGzip $Packed))) -ErrorAction Stop
     }
     catch {
         $null = $_
@@ -159,19 +157,6 @@ function ConvertFrom-WinhostPacked {
         }
     }
     $texts
-}
-
-function Expand-WinhostPacked {
-    param([string]$Packed)
-    $from = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, [System.Convert]::FromBase64String($Packed))
-    $gzip = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $from, ([System.IO.Compression.CompressionMode]::Decompress)
-    $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $gzip, ([System.Text.Encoding]::UTF8)
-    try {
-        $reader.ReadToEnd()
-    }
-    finally {
-        $reader.Dispose()
-    }
 }
 
 function Copy-WinhostImage {
@@ -240,14 +225,14 @@ function Write-WinhostVolumeText {
 }
 
 function Join-WinhostInstallerFolder {
-    "$(Read-WinhostProgramData)\winhost\installer"
+    "$(Read-WinhostData)\installer"
 }
 
 # ---- the moment of use
 
 function Write-WinhostInstallerKey {
     param($Record, $Desired, $How)
-    # Noted before the installer could come to know it: by this key the new system is known.
+    # Written before the installer could get the key: by it the new system is recognized.
     if (Test-WinhostDesired $Desired 'host_key') {
         $Record.host_key = $Desired.host_key
         Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $Record
@@ -279,7 +264,7 @@ function Write-WinhostInstallerKey {
 
 function Assert-WinhostStaged {
     param($Partition, [string]$Content, [string]$Ticket)
-    # Whoever logs on could write to it until now: what the firmware starts next is what winhost put there, and no more.
+    # Any user could write to the partition until now. The firmware must start exactly what winhost put there.
     $staged = @{}
     foreach ($file in @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $Partition))) {
         # What Windows itself keeps on each volume is read by no installer.
@@ -309,7 +294,7 @@ function Remove-WinhostInstaller {
     if ($null -eq $Record) {
         return
     }
-    $image = "$(Read-WinhostProgramData)\winhost\files\$($Record.image)"
+    $image = "$(Read-WinhostData)\files\$($Record.image)"
     if (Test-WinhostFile $image) {
         Dismount-WinhostImage $image
     }

@@ -12,8 +12,18 @@ function Get-WinhostVm {
             checkpoints = Read-WinhostValue { @(Get-VMSnapshot -VM $vm -ErrorAction Stop).Count }
             secure_boot = Read-WinhostValue { (Read-WinhostVmFirmware $vm 'SecureBoot') -eq 'On' }
             secure_boot_template = Read-WinhostValue { Read-WinhostVmFirmware $vm 'SecureBootTemplate' }
-            devices = Read-WinhostList { Read-WinhostVmDevices $vm }
-            partitions = Read-WinhostValue { Measure-WinhostVmPartitions $vm }
+            devices = Read-WinhostList {
+                foreach ($device in @(Get-VMAssignableDevice -VM $vm -ErrorAction Stop)) {
+                    "$($device.LocationPath)".ToUpperInvariant()
+                }
+            }
+            partitions = Read-WinhostValue {
+                if (-not (Test-WinhostCommand 'Get-VMGpuPartitionAdapter')) {
+                    # 0 would say that there are none; nobody knows.
+                    $null = Assert-WinhostKnown $null
+                }
+                @(Get-VMGpuPartitionAdapter -VM $vm -ErrorAction Stop).Count
+            }
         }
         @{ key = @{ vm = "$($vm.Id)" }; state = $state }
     }
@@ -25,20 +35,4 @@ function Read-WinhostVmFirmware {
     if ($Vm.Generation -ge 2) {
         "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).$Property)"
     }
-}
-
-function Read-WinhostVmDevices {
-    param($Vm)
-    foreach ($device in @(Get-VMAssignableDevice -VM $Vm -ErrorAction Stop)) {
-        "$($device.LocationPath)".ToUpperInvariant()
-    }
-}
-
-function Measure-WinhostVmPartitions {
-    param($Vm)
-    if (-not (Test-WinhostCommand 'Get-VMGpuPartitionAdapter')) {
-        # 0 would say that there are none; nobody knows.
-        return Assert-WinhostKnown $null
-    }
-    @(Get-VMGpuPartitionAdapter -VM $Vm -ErrorAction Stop).Count
 }

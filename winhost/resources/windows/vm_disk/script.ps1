@@ -1,7 +1,7 @@
 # key {name: text}   state {made: bool or null, image: sha256 or null, size: bytes or null, file_size: bytes or null, path: text or null, vm: guid or null}; set: made, image, size; how {accept: data}
 function Get-WinhostVmDisk {
     param($Key)
-    # Also for whoever has none: who may not see VMs may not see this.
+    # Fails for whoever may not see VMs, also where there is no disk.
     $null = @(Find-WinhostVms $null)
     if ($null -ne $Key -or (Test-WinhostNoted)) {
         Assert-WinhostSent 'Read-WinhostVmDisks'
@@ -39,45 +39,28 @@ function Set-WinhostVmDisk {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('made', 'image', 'size')
     Assert-WinhostVmName $Key
-    Assert-WinhostDiskDesired $Desired
-    $entry = Find-WinhostMadeRecord 'disk' $Key
+    Assert-WinhostFlags $Desired @('made')
+    Assert-WinhostForm $Desired 'image' '^[0-9a-f]{64}\z' 'the SHA-256 of a staged file'
+    Assert-WinhostWhole $Desired 'size' 1048576 70368744177664
+    $name = "$($Key.name)"
+    $record = Find-WinhostMadeRecord 'disk' $name
     if (Test-WinhostDesired $Desired 'made') {
         if ($Desired.made) {
-            Add-WinhostVmDisk "$($Key.name)" $entry $Desired
+            Add-WinhostVmDisk $name $record $Desired
         }
         else {
-            Remove-WinhostVmDisk "$($Key.name)" $entry $How
+            Remove-WinhostVmDisk $name $record $How
         }
         return
     }
-    if ($null -eq $entry -or -not $entry.complete) {
-        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made no disk for $($Key.name)."
+    if ($null -eq $record -or -not $record.complete) {
+        Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made no disk for $name."
     }
     if (Test-WinhostDesired $Desired 'image') {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'The disk was made of another image: take it away first.'
     }
     if ($null -ne $Desired.size) {
-        Resize-WinhostDisk $entry.path $Desired.size
-    }
-}
-
-function Assert-WinhostDiskDesired {
-    param($Desired)
-    Assert-WinhostFlags $Desired @('made')
-    Assert-WinhostForm $Desired 'image' '^[0-9a-f]{64}\z' 'the SHA-256 of a staged file'
-    Assert-WinhostWhole $Desired 'size' 1048576 70368744177664
-}
-
-function Assert-WinhostWhole {
-    param($Desired, [string]$Name, [long]$Step, [long]$Most)
-    # A whole number of steps, or nothing.
-    $number = Read-WinhostField $Desired $Name
-    if ($null -eq $number) {
-        return
-    }
-    $whole = $number -is [int] -or $number -is [long]
-    if (-not $whole -or $number -le 0 -or $number -gt $Most -or $number % $Step -ne 0) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is a whole number in steps of $Step, and at most $Most."
+        Resize-WinhostDisk $record.path $Desired.size
     }
 }
 
@@ -96,6 +79,7 @@ function Assert-WinhostVmName {
 
 function Find-WinhostMadeRecords {
     param([string]$Kind, $Key)
+    # Those of one kind, or the one that the key names.
     $asked = Read-WinhostField $Key 'name'
     $records = Open-WinhostRegistry $script:WinhostRecord
     if ($null -eq $records) {
@@ -119,8 +103,8 @@ function Test-WinhostNoted {
 }
 
 function Find-WinhostMadeRecord {
-    param([string]$Kind, $Key)
-    foreach ($entry in @(Find-WinhostMadeRecords $Kind $Key)) {
+    param([string]$Kind, [string]$Name)
+    foreach ($entry in @(Find-WinhostMadeRecords $Kind ([PSCustomObject]@{ name = $Name }))) {
         return $entry.record
     }
 }
@@ -154,16 +138,12 @@ function Find-WinhostDiskUser {
 
 function Add-WinhostVmDisk {
     param([string]$Name, $Record, $Desired)
-    foreach ($part in @('image', 'size')) {
-        if ($null -eq (Read-WinhostField $Desired $part)) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A disk is made of a staged file, and with a size.'
-        }
-    }
+    Assert-WinhostGiven $Desired @('image', 'size') 'A disk is made of a staged file, and with a size.'
     $staged = Find-WinhostStagedFile $Desired.image
     $store = Read-WinhostVmStore
     $folder = "$store\$Name"
     $path = "$folder\disk.vhdx"
-    # What we began and were cut off from is nobody's work.
+    # A disk that we began and did not finish holds nobody's work.
     $begun = $null -ne $Record -and (Test-WinhostText "$($Record.path)" $path 'OrdinalIgnoreCase')
     if (-not $begun -and -not (Test-WinhostEmpty $folder)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is something in $folder that winhost did not make."
@@ -236,16 +216,14 @@ function Remove-WinhostVmDisk {
     if ($null -eq $Record) {
         return
     }
-    if (-not (Test-WinhostAccepted $How 'data')) {
-        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' 'What is on the disk would be lost, without the consent for it.'
-    }
+    Assert-WinhostDataConsent $How 'What is on the disk would be lost'
     $path = "$($Record.path)"
     $user = Find-WinhostDiskUser $path
     if ($null -ne $user) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The disk is attached to the VM $user."
     }
     $folder = Split-WinhostPath $path
-    Assert-WinhostOurDisk $Name $path
+    Assert-WinhostOwnFile $Name $path 'disk.vhdx'
     Assert-WinhostNoLink $path
     Remove-WinhostFile $path
     # Hyper-V leaves these when a VM goes.
@@ -257,10 +235,10 @@ function Remove-WinhostVmDisk {
     Write-WinhostMadeRecord 'disk' $Name $null
 }
 
-function Assert-WinhostOurDisk {
-    param([string]$Name, [string]$Path)
+function Assert-WinhostOwnFile {
+    param([string]$Name, [string]$Path, [string]$File)
     # Whatever the record says: only in a folder of ours, and only this file.
-    if (-not $Path.EndsWith("\winhost\$Name\disk.vhdx", [System.StringComparison]::OrdinalIgnoreCase)) {
+    if (-not $Path.EndsWith("\winhost\$Name\$File", [System.StringComparison]::OrdinalIgnoreCase)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "$Path is in no folder of winhost's."
     }
 }

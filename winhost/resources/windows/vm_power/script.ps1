@@ -15,7 +15,12 @@ function Set-WinhostVmPower {
             Stop-WinhostVm $vm $How
         }
         'Running' {
-            Start-WinhostVm $vm
+            if ("$($vm.State)" -eq 'Paused') {
+                Resume-VM -VM $vm -ErrorAction Stop
+            }
+            else {
+                Start-VM -VM $vm -ErrorAction Stop
+            }
         }
         'Saved' {
             Save-VM -VM $vm -ErrorAction Stop
@@ -26,25 +31,13 @@ function Set-WinhostVmPower {
     }
 }
 
-function Start-WinhostVm {
-    param($Vm)
-    if ("$($Vm.State)" -eq 'Paused') {
-        Resume-VM -VM $Vm -ErrorAction Stop
-        return
-    }
-    Start-VM -VM $Vm -ErrorAction Stop
-}
-
 function Stop-WinhostVm {
     param($Vm, $How)
     # Saved and paused memory is data that only its owner may throw away.
     if (@('Saved', 'Paused') -contains "$($Vm.State)") {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($Vm.State): start it, and shut it down from inside."
     }
-    $within = Read-WinhostField $How 'within'
-    if ($null -eq $within) {
-        $within = 300
-    }
+    $within = Read-WinhostWithin $How 300
     $end = (Read-WinhostClock) + $within
     $job = $null
     try {

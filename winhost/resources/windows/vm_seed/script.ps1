@@ -40,7 +40,7 @@ function New-WinhostNoSeed {
 
 function Find-WinhostSeededVm {
     param([string]$Name)
-    $record = Find-WinhostMadeRecord 'vm' ([PSCustomObject]@{ name = $Name })
+    $record = Find-WinhostMadeRecord 'vm' $Name
     if ($null -ne $record) {
         Find-WinhostMadeVm $Name $record
     }
@@ -48,7 +48,7 @@ function Find-WinhostSeededVm {
 
 function Find-WinhostNeighbours {
     param($Vm)
-    # Whoever has such an address now; that it is the guest, only its host key proves.
+    # The addresses that this MAC address has now. Only the host key proves that it is the guest.
     foreach ($adapter in @(Get-VMNetworkAdapter -VM $Vm -ErrorAction Stop)) {
         foreach ($neighbour in @(Read-WinhostOnce 'neighbours' { Get-NetNeighbor -AddressFamily IPv4 -ErrorAction Stop })) {
             $mac = "$($neighbour.LinkLayerAddress)" -replace '-', ''
@@ -89,10 +89,13 @@ function Set-WinhostVmSeed {
     Assert-WinhostVmName $Key
     Assert-WinhostSeedDesired $Desired
     $name = "$($Key.name)"
-    $record = Find-WinhostMadeRecord 'seed' $Key
+    $record = Find-WinhostMadeRecord 'seed' $name
     $stage = Read-WinhostField $Desired 'stage'
     if ($stage -ceq 'none') {
-        Remove-WinhostSeed $name $record
+        if ($null -ne $record) {
+            Remove-WinhostSeedDisc $name $record
+            Write-WinhostMadeRecord 'seed' $name $null
+        }
         return
     }
     if ($stage -ceq 'attached') {
@@ -108,7 +111,7 @@ function Set-WinhostVmSeed {
         }
     }
     if (Test-WinhostDesired $Desired 'host_keys') {
-        # By these the guest is known: noted before anything that they depend on is gone.
+        # The guest is recognized by these keys: they are written before anything that they depend on is gone.
         $record.host_keys = @($Desired.host_keys)
         Write-WinhostMadeRecord 'seed' $name $record
     }
@@ -141,15 +144,11 @@ function Assert-WinhostSeedDesired {
 
 function Add-WinhostSeed {
     param([string]$Name, $Record, $Desired)
-    foreach ($part in @('user', 'template')) {
-        if ($null -eq (Read-WinhostField $Desired $part)) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A seed is made of a template, for a user.'
-        }
-    }
+    Assert-WinhostGiven $Desired @('user', 'template') 'A seed is made of a template, for a user.'
     if (Test-WinhostDesired $Desired 'host_keys') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The host key is made with the seed.'
     }
-    $vm = Find-WinhostOurVm $Name (Find-WinhostMadeRecord 'vm' ([PSCustomObject]@{ name = $Name }))
+    $vm = Find-WinhostOurVm $Name (Find-WinhostMadeRecord 'vm' $Name)
     if ("$($vm.State)" -cne 'Off') {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($vm.State): its Linux reads a seed on its first start only."
     }
@@ -208,13 +207,9 @@ function New-WinhostHostKey {
 
 function Join-WinhostSeed {
     param([string]$Template, [string]$Id, $Pair)
-    $packed = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, [System.Convert]::FromBase64String($Template))
-    $stream = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $packed, ([System.IO.Compression.CompressionMode]::Decompress)
-    $memory = New-Object -TypeName System.IO.MemoryStream
-    $stream.CopyTo($memory)
     # Each byte one character, and back.
     $latin = [System.Text.Encoding]::GetEncoding(28591)
-    $text = $latin.GetString($memory.ToArray())
+    $text = $latin.GetString((Expand-WinhostGzip $Template))
     $keys = ConvertTo-Json -InputObject @{ ed25519_private = $Pair.private; ed25519_public = $Pair.public } -Compress -ErrorAction Stop
     $disc = $text.Replace($script:WinhostSeedInstance, $Id).Replace($script:WinhostSeedKeys, $keys.PadRight($script:WinhostSeedKeys.Length))
     if ($text.IndexOf($script:WinhostSeedKeys, [System.StringComparison]::Ordinal) -lt 0 -or $disc.Length -ne $text.Length) {
@@ -248,9 +243,7 @@ function Add-WinhostSeedDrive {
 
 function Remove-WinhostSeedDisc {
     param([string]$Name, $Record)
-    if (-not "$($Record.path)".EndsWith("\winhost\$Name\seed.iso", [System.StringComparison]::OrdinalIgnoreCase)) {
-        Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "$($Record.path) is in no folder of winhost's."
-    }
+    Assert-WinhostOwnFile $Name $Record.path 'seed.iso'
     $drive = Find-WinhostSeedDrive (Find-WinhostSeededVm $Name) $Record.path
     if ($null -ne $drive) {
         # Out of a VM that runs, too; the empty drive stays.
@@ -260,13 +253,5 @@ function Remove-WinhostSeedDisc {
     Remove-WinhostFile $Record.path
     foreach ($key in @('seed.key', 'seed.key.pub')) {
         Remove-WinhostFile "$(Split-WinhostPath $Record.path)\$key"
-    }
-}
-
-function Remove-WinhostSeed {
-    param([string]$Name, $Record)
-    if ($null -ne $Record) {
-        Remove-WinhostSeedDisc $Name $Record
-        Write-WinhostMadeRecord 'seed' $Name $null
     }
 }

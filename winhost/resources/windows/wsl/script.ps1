@@ -1,16 +1,12 @@
 # key {}   state {present: bool, version: text or null, package: sha256 or null}; set: version and package, null to uninstall what winhost installed
 function Get-WinhostWsl {
     $state = @{
-        present = Read-WinhostValue { Test-WinhostWsl }
+        # WslService belongs to the package, LxssManager to the one in the box.
+        present = Read-WinhostValue { (Read-WinhostService 'WslService') -ne 'absent' -or (Read-WinhostService 'LxssManager') -ne 'absent' }
         version = Read-WinhostValue { Read-WinhostWslInstalled 'Version' }
         package = Read-WinhostValue { Read-WinhostWslPackage }
     }
     @{ key = @{}; state = $state }
-}
-
-function Test-WinhostWsl {
-    # WslService belongs to the package, LxssManager to the one in the box.
-    (Read-WinhostService 'WslService') -ne 'absent' -or (Read-WinhostService 'LxssManager') -ne 'absent'
 }
 
 function Read-WinhostWslInstalled {

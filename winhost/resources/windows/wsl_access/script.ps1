@@ -29,7 +29,7 @@ function Read-WinhostAccess {
     param($Distro)
     $state = New-WinhostAccessState
     if (-not $Distro.running) {
-        # Nobody listens, and nobody but us has changed what it will do once it runs.
+        # Nobody listens. The record tells what the distro will do once it runs, because only winhost changes that.
         $access = $Distro.record.access
         foreach ($name in @('user', 'port', 'listen', 'host_key')) {
             $state[$name] = Read-WinhostField $access $name

@@ -33,7 +33,7 @@ function Read-WinhostWslConfig {
 
 function ConvertFrom-WinhostBytes {
     param([byte[]]$Bytes)
-    # As the file's reader takes it: UTF-8, also with a mark, or UTF-16 with one. Nothing is replaced or guessed.
+    # Decodes as WSL does: UTF-8, also with a byte order mark, or UTF-16 with one. Nothing is replaced or guessed.
     $encoding = 'utf-8'
     if ($Bytes.Count -ge 2 -and $Bytes[0] -eq 255 -and $Bytes[1] -eq 254) {
         $encoding = 'utf-16le'
@@ -86,7 +86,7 @@ function Set-WinhostWslConfig {
     $goal = Read-WinhostWslConfig $folder
     Join-WinhostDesired $goal $Desired
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
-        # A VM that runs read what is there now; from the next line on nobody could tell.
+        # A VM that runs has read the file as it is now. After the change nobody could tell that any more.
         $told = "What the VM of $($Key.account) was made with could not be written down"
         Invoke-WinhostAside $told { Save-WinhostVmConfig $Key.account }
     }

@@ -194,7 +194,7 @@ function Assert-WinhostDistroKey {
 
 function Read-WinhostDistroFolder {
     param([string]$Account, [string]$Distro)
-    "$(Read-WinhostProgramData)\winhost\distros\$Account\$Distro"
+    "$(Read-WinhostData)\distros\$Account\$Distro"
 }
 
 function Read-WinhostDistroRecord {
@@ -214,9 +214,7 @@ function Read-WinhostOurs {
 
 function Write-WinhostDistroRecord {
     param($Key, $Record)
-    $json = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
-    $path = "$(Read-WinhostDistroFolder $Key.account $Key.distro).json"
-    Write-WinhostFile $path ([System.Text.Encoding]::ASCII.GetBytes($json))
+    Write-WinhostJson "$(Read-WinhostDistroFolder $Key.account $Key.distro).json" $Record
 }
 
 function Test-WinhostDistro {
@@ -255,11 +253,7 @@ function Assert-WinhostImage {
 function Read-WinhostSlow {
     param($How, [int]$Least)
     # A slow disk takes ten minutes for what a fast one does in half of one.
-    $within = Read-WinhostField $How 'within'
-    if ($null -eq $within -or $within -lt $Least) {
-        return $Least
-    }
-    [int]$within
+    [Math]::Max($Least, (Read-WinhostWithin $How $Least))
 }
 
 function Add-WinhostDistro {
@@ -273,7 +267,7 @@ function Add-WinhostDistro {
     $staged = Find-WinhostStagedFile $Image
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
     $record = Read-WinhostDistroRecord $Key.account $Key.distro
-    # What we began and were cut off from is half a distro, and nobody's work.
+    # A distro that we began and did not finish is half a distro, and nobody's work.
     $begun = $null -ne $record -and -not $record.complete
     $begun = $begun -and (-not $there -or -not (Test-WinhostEmpty "$folder\ext4.vhdx"))
     if (($there -or -not (Test-WinhostEmpty $folder)) -and -not $begun) {
@@ -284,12 +278,10 @@ function Add-WinhostDistro {
         $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
     }
     Remove-WinhostKept $Key.account $folder
-    foreach ($above in @('', '\distros', "\distros\$($Key.account)")) {
-        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" 'ours'
-    }
+    Initialize-WinhostData 'distros', $Key.account
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $false; conf = $null; access = $null }
     Initialize-WinhostFolder $folder 'kept' (Read-WinhostSid $Key.account)
-    $files = "$(Read-WinhostProgramData)\winhost\files"
+    $files = "$(Read-WinhostData)\files"
     $ended = $false
     try {
         # The account reads the image itself, and need not be an administrator.
@@ -344,7 +336,7 @@ function Stop-WinhostIdleVm {
 
 function Remove-WinhostKept {
     param([string]$Account, [string]$Folder)
-    # What an account keeps there it takes away itself: whoever else did could be led elsewhere meanwhile.
+    # The account removes what it keeps there: it could lead anybody else elsewhere meanwhile.
     if (Remove-WinhostEmptyFolder $Folder) {
         return
     }
@@ -356,7 +348,7 @@ function Remove-WinhostKept {
 
 function Export-WinhostDistro {
     param($Key, $How)
-    $exports = "$(Read-WinhostProgramData)\winhost\exports"
+    $exports = "$(Read-WinhostData)\exports"
     Initialize-WinhostFolder $exports 'ours'
     # One folder for each account: what is in a distro is for nobody else to read.
     $exports = "$exports\$($Key.account)"

@@ -12,17 +12,13 @@ function Get-WinhostWslPolicy {
         default_networking = Read-WinhostValue { Read-WinhostRegistry 'SOFTWARE\Policies\WSL' 'DefaultNetworkingMode' }
     }
     foreach ($name in @($state.Keys -like 'allow_*')) {
-        $state[$name] = Read-WinhostValue { Read-WinhostWslPolicy $state[$name] }
+        $state[$name] = Read-WinhostValue {
+            # WSL ignores text, and any number but 0 and 1.
+            $found = Read-WinhostRegistry 'SOFTWARE\Policies\WSL' $state[$name]
+            if ($found -isnot [string] -and @(0, 1) -contains $found) {
+                $found -eq 1
+            }
+        }
     }
     @{ key = @{}; state = $state }
-}
-
-function Read-WinhostWslPolicy {
-    param([string]$Name)
-    # WSL takes what is neither 0 nor 1, and any text, for not set.
-    $found = Read-WinhostRegistry 'SOFTWARE\Policies\WSL' $Name
-    if ($found -is [string] -or @(0, 1) -notcontains $found) {
-        return $null
-    }
-    $found -eq 1
 }

@@ -34,7 +34,8 @@ function Read-WinhostConfigDigest {
 
 function Read-WinhostVmConfig {
     param([string]$Account, [string[]]$Running)
-    # What the file says where it is older than the VM, which read it; else what was written down before it was changed.
+    # The hash of the file if it is older than the VM, which read it; else the hash that was recorded before the file
+    # changed.
     if ($Running.Count -gt 0 -and (Test-WinhostVmCurrent $Account $Running[0])) {
         return Read-WinhostConfigDigest $Account
     }
@@ -85,7 +86,7 @@ function Test-WinhostVmLink {
 
 function Join-WinhostVmRecord {
     param([string]$Account)
-    "$(Read-WinhostProgramData)\winhost\distros\$Account.json"
+    "$(Read-WinhostData)\distros\$Account.json"
 }
 
 function Read-WinhostVmRecord {
@@ -95,16 +96,13 @@ function Read-WinhostVmRecord {
 
 function Write-WinhostVmRecord {
     param([string]$Account, $Config, $Mode)
-    foreach ($above in @('', '\distros')) {
-        Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost$above" 'ours'
-    }
-    $json = ConvertTo-Json -InputObject @{ config = $Config; mode = $Mode } -Compress -ErrorAction Stop
-    Write-WinhostFile (Join-WinhostVmRecord $Account) ([System.Text.Encoding]::ASCII.GetBytes($json))
+    Initialize-WinhostData 'distros'
+    Write-WinhostJson (Join-WinhostVmRecord $Account) @{ config = $Config; mode = $Mode }
 }
 
 function Save-WinhostVmConfig {
     param([string]$Account)
-    # For whoever is about to write the file.
+    # Called before the file is written.
     $running = @(Read-WinhostRunningDistros $Account)
     if ($running.Count -gt 0 -and (Test-WinhostVmCurrent $Account $running[0])) {
         Write-WinhostVmRecord $Account (Read-WinhostConfigDigest $Account) (Read-WinhostVmMode $Account $running)

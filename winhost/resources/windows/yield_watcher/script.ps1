@@ -47,7 +47,7 @@ function Read-WinhostWatcherFile {
 
 function Read-WinhostWatcherFolder {
     param([string]$Account)
-    "$(Read-WinhostProgramData)\winhost\watchers\$Account"
+    "$(Read-WinhostData)\watchers\$Account"
 }
 
 function Assert-WinhostPerson {
@@ -103,7 +103,6 @@ function Install-WinhostWatcher {
         Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no local account $Account."
     }
     $ascii = [System.Text.Encoding]::ASCII
-    $data = "$(Read-WinhostProgramData)\winhost"
     $folder = Read-WinhostWatcherFolder $Account
     $bytes = $null
     if ($null -eq $Secret) {
@@ -115,8 +114,7 @@ function Install-WinhostWatcher {
     if ((ConvertTo-WinhostDigest $bytes) -cne $Goal.digest) {
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' 'The key is another than the gateway knows: its hash differs.'
     }
-    Initialize-WinhostFolder $data 'ours'
-    Initialize-WinhostFolder "$data\watchers" 'ours'
+    Initialize-WinhostData 'watchers'
     # The account reads what is there, and no other one does but administrators; it makes, changes and removes nothing.
     Initialize-WinhostFolder $folder 'read' "$($user.SID)"
     Write-WinhostFile "$folder\key" $bytes

@@ -1,6 +1,8 @@
-"""The words in which people tell their Windows: the line of `ver`, the About page, the form of WSL's bug reports.
+"""The versions of Windows and WSL: the line of `ver`, the About page, the form of WSL's bug reports, `wsl --version`.
 
-In English, apart from `ver`. What a tool tells better counts more.
+The words are English, apart from `ver` and the labels of `wsl --version`, which are in the language of Windows. What a
+tool tells better counts more. `wsl -l -v` lists the distros of one account; a distro of version 2 that runs shows that
+WSL 2 works there.
 """
 
 import re
@@ -14,7 +16,7 @@ _FORM = r"^#{1,4} Windows (?:Version|build number:?)"
 _ABOUT = r"^(?:OS build|OS Build)[ \t]*[:\t][ \t]*\d{5}\.\d"
 _ROW = r"^Microsoft (?P<row_name>Windows \S[^\n]{2,60}?) {2,}(?:\S+ +)??(?P<row>\d{5})\b"
 _IN_WSL = r"^Python platform *: Linux-\S*-microsoft-standard-WSL2"
-LOOKS = re.compile(
+WORDS = re.compile(
     rf"{_VER}|{_FORM}|{_ABOUT}|^BuildNumber +: \d{{5}}|{_ROW}|{_IN_WSL}[\s\S]*^Model name *:",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -35,7 +37,7 @@ _PROCESSOR = re.compile(r"^Processor[ \t]*[:\t][ \t]*(\S[^\n\r]{5,100}?)(?: {2,}
 _MODEL = re.compile(r"^Model name *: +(\S[^\n\r]{5,100}?)[ \t\r]*$", re.MULTILINE)
 
 
-def read(text: str) -> FileObservations:
+def read_words(text: str) -> FileObservations:
     """Raises Misread."""
     resources: dict[str, dict[str, State]] = {}
     if system := _system(text):
@@ -68,3 +70,42 @@ def _system(text: str) -> State:
     if release and state:
         state["display_version"] = Observation(release[1])
     return state
+
+
+# ---- wsl.exe
+
+
+PACKAGE = re.compile(r"^[ \t]*WSLg[^\n:\uff1a]{0,40}[:\uff1a] *\d+\.\d+", re.MULTILINE)
+DISTROS = re.compile(r"^[ \t]*NAME[ \t]+STATE[ \t]+VERSION[ \t\r]*$", re.MULTILINE)
+_RUNS = re.compile(r"^[ \t>]*(?:\* )?[ \t]*\S.*?[ \t]+Running[ \t]+2[ \t\r]*$", re.MULTILINE)
+_PACKAGE = re.compile(
+    r"^[ \t]*[^\n:\uff1a]{0,40}WSL\b[^\n:\uff1a]{0,40}[:\uff1a] *(\d{1,3}(?:\.\d{1,5}){2,3})[ \t\r]*$", re.MULTILINE
+)
+_WINDOWS = re.compile(r"[:\uff1a] *10\.0\.(\d{5})\.(\d{1,6})[ \t\r]*$", re.MULTILINE)
+
+
+def read_package(text: str) -> FileObservations:
+    """Raises Misread."""
+    package, windows = _PACKAGE.search(text), _WINDOWS.search(text)
+    if package is None and windows is None:
+        raise Misread("names neither a version of WSL nor one of Windows")
+    resources = {}
+    if package:
+        resources["Wsl"] = {"": {"present": Observation(True), "version": Observation(package[1])}}
+    if windows:
+        build, revision = (Observation(int(part)) for part in windows.groups())
+        resources["OperatingSystem"] = {"": {"build": build, "revision": revision}}
+    return FileObservations(resources=resources)
+
+
+def read_distros(text: str) -> FileObservations:
+    """Raises Misread."""
+    head = DISTROS.search(text)
+    if head is None or not _RUNS.search(text, head.end()):
+        raise Misread("lists no distro of WSL 2 that runs, so it does not show whether WSL 2 works")
+    return FileObservations(
+        resources={
+            "Firmware": {"": {"hypervisor_present": Observation(True, Worth.ROUGH)}},
+            "VirtualMachinePlatform": {"": {"feature": Observation("installed", Worth.ROUGH)}},
+        }
+    )

@@ -1,15 +1,28 @@
-"""`Get-VM` and `Get-VMHost`: that Hyper-V is there and answers, as a table or a list, whose names are English."""
+"""`Get-VM` and `Get-VMHost`: that Hyper-V is there and answers, as a table or a list, whose names are English;
+`Get-VMHostPartitionableGpu`: the GPUs that it can split or share, as the list that it shows by itself.
+"""
 
 import re
 
 from winhost.core.answers import Json
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Value, Worth
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    SeenFunction,
+    State,
+    Unreported,
+    Value,
+    Worth,
+    format_list,
+    told,
+)
 from winhost.model.units import MiB
 
 _VMS = r"^[ \t]*Name[ \t]+State[ \t]+CPUUsage\(%\)[ \t]+MemoryAssigned\(M\)"
 _HOST = r"^[ \t]*ComputerName[ \t]+LogicalProcessorCount[ \t]+MemoryCapacity\(M\)"
 _LIST = r"^[ \t]*(?:IovSupport|VirtualMachineMigrationEnabled|IntegrationServicesState|MemoryAssigned)[ \t]*: "
-LOOKS = re.compile(rf"{_VMS}|{_HOST}|{_LIST}", re.MULTILINE)
+HOSTS = re.compile(rf"{_VMS}|{_HOST}|{_LIST}", re.MULTILINE)
 _RUNNING = re.compile(
     r"^[ \t]*\S.*?[ \t]+Running[ \t]+\d{1,3}[ \t]+\d+[ \t]|^[ \t]*State[ \t]*: Running\b", re.MULTILINE
 )
@@ -22,9 +35,9 @@ _IOV = re.compile(r"^[ \t]*IovSupport[ \t]*: (True|False)\b", re.MULTILINE)
 _REASONS = re.compile(r"^[ \t]*IovSupportReasons[ \t]*: \{([^}\n]*)\}", re.MULTILINE)
 
 
-def read(text: str) -> FileObservations:
+def read_hosts(text: str) -> FileObservations:
     """Raises Misread."""
-    if not LOOKS.search(text):
+    if not HOSTS.search(text):
         raise Misread("is no output of Get-VM or Get-VMHost")
     answers = Observation("installed", Worth.ROUGH)  # both ask the service vmms by the role's own module
     resources: dict[str, dict[str, State]] = {
@@ -51,3 +64,40 @@ def _iov(text: str) -> dict[str, Value]:
         # Sentences have commas of their own, so that several reasons cannot be told apart.
         told["iov_reasons"] = Observation([reasons[1].strip()] if reasons[1].strip() else [])
     return told
+
+
+# ---- Get-VMHostPartitionableGpu
+
+
+GPUS = re.compile(r"^ValidPartitionCounts {1,40}: \{", re.MULTILINE)
+_IDS = re.compile(r"PCI#(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)[^#\s]*#[^#\s]+", re.IGNORECASE)
+_COUNTS = re.compile(r"\d{1,4}(?:, ?\d{1,4})*")
+_EMPTY = Unreported("Get-VMHostPartitionableGpu does not show it")
+
+
+def read_gpus(text: str) -> FileObservations:
+    """Raises Misread."""
+    records: list[dict[str, str]] = []
+    for name, value in format_list(text, ""):  # cut for the console within a word
+        if name == "Name" or not records:
+            records.append({})
+        records[-1][name] = value
+    states, functions = {}, []
+    for record in records:
+        gpu = record.get("Name", "")
+        counts, partitions = record.get("ValidPartitionCounts", "").strip("{}"), record.get("PartitionCount", "")
+        listed = [int(each) for each in counts.split(",")] if _COUNTS.fullmatch(counts) else None
+        found = _IDS.search(gpu)
+        if found is None:
+            continue
+        state: State = {
+            "partitions": told(int(partitions) if re.fullmatch(r"\d{1,4}", partitions) else None, _EMPTY),
+            "valid_counts": told(listed, _EMPTY),
+            "used": _EMPTY,
+        }
+        states[gpu] = state
+        instance = Observation(found[0].replace("#", "\\").upper())
+        functions.append(SeenFunction(found[1].upper(), {"instance": instance, "kind": Observation("display")}))
+    if not states:
+        raise Misread("names no GPU by its device path")
+    return FileObservations(resources={"PartitionableGpu": states}, functions=tuple(functions))

@@ -1,0 +1,63 @@
+# What is desired of a resource: values and their forms, the consent to risks, and the time that a change may take.
+$script:WinhostGuidForm = '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z'
+
+function Assert-WinhostGiven {
+    param($Desired, [string[]]$Names, [string]$Says)
+    foreach ($name in $Names) {
+        if ($null -eq (Read-WinhostField $Desired $name)) {
+            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' $Says
+        }
+    }
+}
+
+function Assert-WinhostForm {
+    param($Desired, [string]$Name, [string]$Form, [string]$Says)
+    # The property is a text of this form, or null.
+    $text = Read-WinhostField $Desired $Name
+    if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $Form)) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is $Says."
+    }
+}
+
+function Assert-WinhostWhole {
+    param($Desired, [string]$Name, [long]$Step, [long]$Most)
+    # The property is a whole number of steps, or null.
+    $number = Read-WinhostField $Desired $Name
+    if ($null -eq $number) {
+        return
+    }
+    $whole = $number -is [int] -or $number -is [long]
+    if (-not $whole -or $number -le 0 -or $number -gt $Most -or $number % $Step -ne 0) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is a whole number in steps of $Step, and at most $Most."
+    }
+}
+
+function Join-WinhostDesired {
+    param($State, $Desired)
+    # Puts the desired properties into a state.
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        $State[$property.Name] = $property.Value
+    }
+}
+
+function Assert-WinhostDataConsent {
+    param($How, [string]$What)
+    if (-not (Test-WinhostAccepted $How 'data')) {
+        Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' "$What, without the consent for it."
+    }
+}
+
+function Test-WinhostAccepted {
+    param($How, [string]$Risk)
+    @(Read-WinhostField $How 'accept') -contains $Risk
+}
+
+function Read-WinhostWithin {
+    param($How, [int]$Otherwise)
+    # The seconds that a change may take.
+    $within = Read-WinhostField $How 'within'
+    if ($null -eq $within) {
+        return $Otherwise
+    }
+    $within
+}
