@@ -61,11 +61,7 @@ def ssh_key(host: str, named: Ssh | None, store: Store | None = None, pending: P
         if pending and not file.exists():
             file = pending / _SSH
         if not file.exists():
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # only for a new key
-            from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-            made = Ed25519PrivateKey.generate()
-            _keep(file, made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+            _keep(file, _new_private_key())
     reference = _at(file)
     return SshKey(f"{public_line(host, reference, str(file))} winhost", reference, ours=True)
 
@@ -80,6 +76,13 @@ def with_ssh_key(host: Host, store: Store | None = None) -> Host:
         return host
     ssh = named.model_copy(update={"key": _at(file), "written_at": {"key": visible(str(file))}})
     return host.model_copy(update={"ssh": ssh})
+
+
+def _new_private_key() -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
 
 # ---- API
