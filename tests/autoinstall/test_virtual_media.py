@@ -34,7 +34,7 @@ def of(bmc: StandInBmc, password: str = PASSWORD, ca: str | None = "its own") ->
 def test_media_are_inserted_started_from_once_and_taken_back(bmc: StandInBmc) -> None:
     with bmc_session(of(bmc)) as session:
         found = session.system(MACHINE)
-        assert (found.place, found.drive) == (S1, CD)
+        assert (found.path, found.drive) == (S1, CD)
         session.insert(found, IMAGE)
         session.start_once(found)
         assert bmc.things[CD]["Image"] == IMAGE

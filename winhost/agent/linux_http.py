@@ -41,11 +41,11 @@ class SocketConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def connection(place: State, within: float) -> http.client.HTTPConnection:
-    """place: {socket}, or {address, port, tls} of this machine's own gateway, whose process was looked at before."""
-    if "socket" in place:
-        return SocketConnection(place["socket"], within)
-    return gateway_connection(place["address"], place["port"], place["tls"], within)
+def connection(endpoint: State, within: float) -> http.client.HTTPConnection:
+    """endpoint: {socket}, or {address, port, tls} of this machine's own gateway, whose process was looked at before."""
+    if "socket" in endpoint:
+        return SocketConnection(endpoint["socket"], within)
+    return gateway_connection(endpoint["address"], endpoint["port"], endpoint["tls"], within)
 
 
 def request(to: http.client.HTTPConnection, path: str, body: Any, key: str | None) -> http.client.HTTPResponse:
@@ -58,9 +58,9 @@ def request(to: http.client.HTTPConnection, path: str, body: Any, key: str | Non
     return to.getresponse()
 
 
-def ask(place: State, path: str, body: Any = None, key: str | None = None, within: float = 30.0) -> tuple[int, str]:
+def ask(endpoint: State, path: str, body: Any = None, key: str | None = None, within: float = 30.0) -> tuple[int, str]:
     """Status and body of an answer. Raises LOST."""
-    to = connection(place, within)
+    to = connection(endpoint, within)
     try:
         answer = request(to, path, body, key)
         return answer.status, answer.read(MOST_BYTES).decode("utf-8", "replace")
@@ -69,7 +69,7 @@ def ask(place: State, path: str, body: Any = None, key: str | None = None, withi
 
 
 def timed(
-    place: State, path: str, body: Any, key: str | None, within: float, hopeless: Callable[[], bool] | None = None
+    endpoint: State, path: str, body: Any, key: str | None, within: float, hopeless: Callable[[], bool] | None = None
 ) -> State:
     """Time a completion and return it; for a stream also its events, its first text, and its end.
 
@@ -78,7 +78,7 @@ def timed(
     began = time.monotonic()
     found: State = {"status": None, "first": None, "seconds": 0.0, "events": 0, "tokens": None, "whole": False}
     found.update(text="", why=None)
-    to = connection(place, within)
+    to = connection(endpoint, within)
     try:
         with unless(to, hopeless):
             answer = request(to, path, body, key)

@@ -75,10 +75,10 @@ def state(asked: State) -> State:
     found["versions"] = versions() if asked.get("gpus") else []
     found["boot_test"] = boot_test()
     if asked.get("gateway"):
-        place = gateway_place(asked["gateway"])
+        endpoint = gateway_endpoint(asked["gateway"])
         found["gateway"] = {"health": None, "ready": None, "metrics": None, "own": False}
-        if holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-            found["gateway"] = gateway(place, asked.get("key"), bool(asked.get("ready")))
+        if holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
+            found["gateway"] = gateway(endpoint, asked.get("key"), bool(asked.get("ready")))
     return found
 
 
@@ -96,7 +96,7 @@ def boot_test() -> State | None:
     return {"ready": found["ready"], "seconds": found["seconds"], **texts}
 
 
-def gateway_place(asked: State) -> State:
+def gateway_endpoint(asked: State) -> State:
     unit_name(asked["unit"])
     port = asked["port"]
     if not (isinstance(port, int) and 1 <= port <= 65535):
@@ -106,35 +106,35 @@ def gateway_place(asked: State) -> State:
     return {"address": own, "port": port, "tls": asked["tls"] is True}
 
 
-def gateway(place: State, key: str | None, ready: bool) -> State:
+def gateway(endpoint: State, key: str | None, ready: bool) -> State:
     """health, ready: the status, None where nothing answers; metrics: None without a key that it knows."""
-    found: State = {"health": status_of(place, "/health", QUICK_S), "ready": None, "metrics": None, "own": True}
+    found: State = {"health": status_of(endpoint, "/health", QUICK_S), "ready": None, "metrics": None, "own": True}
     if ready and found["health"] == 200:
-        found["ready"] = status_of(place, "/ready", READY_S)
+        found["ready"] = status_of(endpoint, "/ready", READY_S)
     if key and found["health"] == 200:
-        code, text = ask(place, "/metrics", key=key, within=QUICK_S)
+        code, text = ask(endpoint, "/metrics", key=key, within=QUICK_S)
         found["metrics"] = samples(text, GATEWAY_METRICS) if code == 200 else None
     return found
 
 
-def status_of(place: State, path: str, within: float) -> int | None:
+def status_of(endpoint: State, path: str, within: float) -> int | None:
     try:
-        return ask(place, path, within=within)[0]
+        return ask(endpoint, path, within=within)[0]
     except LOST:
         return None
 
 
 def engine(socket: str) -> State:
     """health: 200 once it takes requests; None where nobody listens."""
-    place = {"socket": socket}
-    found: State = {"socket": socket, "health": status_of(place, "/health", QUICK_S)}
+    endpoint = {"socket": socket}
+    found: State = {"socket": socket, "health": status_of(endpoint, "/health", QUICK_S)}
     found.update(version=None, models=[], metrics=[])
     if found["health"] is None:
         return found
     try:
-        version = parsed(ask(place, "/version", within=QUICK_S)[1]).get("version")
-        listed = parsed(ask(place, "/v1/models", within=QUICK_S)[1]).get("data")
-        found["metrics"] = samples(ask(place, "/metrics", within=QUICK_S)[1], ENGINE_METRICS)
+        version = parsed(ask(endpoint, "/version", within=QUICK_S)[1]).get("version")
+        listed = parsed(ask(endpoint, "/v1/models", within=QUICK_S)[1]).get("data")
+        found["metrics"] = samples(ask(endpoint, "/metrics", within=QUICK_S)[1], ENGINE_METRICS)
         found["version"] = version[:100] if isinstance(version, str) else None
         found["models"] = list(map(served_model, choices({"choices": listed})))[:100]
     except LOST:  # it ends just now
@@ -198,27 +198,27 @@ def test(asked: State) -> State:
     """One request to the gateway, only where its own process listens. engine: {unit, turns} of the one that is to
     answer; failed: its starts that failed meanwhile, where that ended the wait.
     """
-    place = gateway_place(asked["gateway"])
-    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
+    endpoint = gateway_endpoint(asked["gateway"])
+    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
         raise wrong_state("The gateway does not listen there, or not alone.")
     engine = asked.get("engine")
     starts = FailedStarts(engine["unit"], engine["turns"] is True) if engine else None
     hopeless = starts.for_good if starts else None
-    found = timed(place, asked["path"], asked.get("body"), asked.get("key"), float(asked["within"]), hopeless)
+    found = timed(endpoint, asked["path"], asked.get("body"), asked.get("key"), float(asked["within"]), hopeless)
     return {**found, "failed": starts.seen if starts and found["status"] is None else []}
 
 
 def yields(asked: State) -> State:
     """Read whether models yield their GPUs, or set it to `mode`. code: the error code of /ready, if not 200."""
-    place, mode = gateway_place(asked["gateway"]), asked.get("mode")
-    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
+    endpoint, mode = gateway_endpoint(asked["gateway"]), asked.get("mode")
+    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
         raise wrong_state("The gateway does not listen there, or not alone.")
     if mode is not None:
         if mode not in YIELDS:
             raise bad_request(f"One of {', '.join(YIELDS)} is expected.")
         write_mode(mode)
     try:
-        status_, text = ask(place, "/ready", within=READY_S)
+        status_, text = ask(endpoint, "/ready", within=READY_S)
     except LOST:
         return {"mode": read_mode(), "code": "no-answer"}
     error = parsed(text).get("error") if status_ != 200 else None

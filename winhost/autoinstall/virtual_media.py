@@ -43,7 +43,7 @@ class Bmc:
 class BmcSystem:
     """A machine behind a BMC: its path in Redfish, and that of its drive for discs."""
 
-    place: str
+    path: str
     drive: str
 
 
@@ -94,7 +94,7 @@ class BmcSession:
         return found
 
     def _members(self, path: str) -> list[dict[str, Any]]:
-        return [self._asked("get", place) for place in _links(self._asked("get", path), "Members")]
+        return [self._asked("get", path) for path in _links(self._asked("get", path), "Members")]
 
     def system(self, wanted: MachineIdentity, *, free: bool = True) -> BmcSystem:
         """Find this machine, with a drive for discs. free: the drive has to be empty. Raises RefusedError
@@ -105,7 +105,7 @@ class BmcSession:
             for each in self._members(f"{_ROOT}Systems")
             if str(each.get("UUID", "")).strip().lower() == wanted.uuid
             and str(each.get("SerialNumber", "")).strip() == wanted.serial
-            and _place(each) is not None
+            and _path_of(each) is not None
         ]
         if not wanted.is_unique or wanted.serial is None or len(found) != 1:
             raise RefusedError(
@@ -115,10 +115,10 @@ class BmcSession:
                 hint="Check the BMC's address; or use another kind of media",
             )
         system = found[0]
-        holders = [system, *(self._asked("get", place) for place in _links(system, "Links", "ManagedBy"))]
+        holders = [system, *(self._asked("get", path) for path in _links(system, "Links", "ManagedBy"))]
         for holder in holders:
-            place = _place(holder.get("VirtualMedia"))
-            for drive in self._members(place) if place else ():
+            path = _path_of(holder.get("VirtualMedia"))
+            for drive in self._members(path) if path else ():
                 is_for_discs = bool(_DISCS & {str(kind).upper() for kind in _listed(drive, "MediaTypes")})
                 if is_for_discs and not (free and drive.get("Inserted")):
                     return BmcSystem(system["@odata.id"], str(drive["@odata.id"]))
@@ -141,32 +141,32 @@ class BmcSession:
             "BootSourceOverrideEnabled": "Once",
             "BootSourceOverrideMode": "UEFI",
         }
-        self._asked("patch", system.place, {"Boot": wanted})
-        found = self._asked("get", system.place)
+        self._asked("patch", system.path, {"Boot": wanted})
+        found = self._asked("get", system.path)
         if any(_within(found, "Boot", key) != value for key, value in wanted.items()):
             raise _failed(self._url, "did not keep what to start from")
 
     def restart(self, system: BmcSystem) -> None:
         """Force a restart. A Windows that runs was asked to restart before."""
-        self._act(system.place, "ComputerSystem.Reset", {"ResetType": "ForceRestart"})
+        self._act(system.path, "ComputerSystem.Reset", {"ResetType": "ForceRestart"})
 
     def take_back(self, system: BmcSystem) -> None:
         """Eject the media, and let the machine start as usual again."""
         if self._asked("get", system.drive).get("Inserted"):
             self._act(system.drive, "VirtualMedia.EjectMedia", {})
-        self._asked("patch", system.place, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
+        self._asked("patch", system.path, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
 
-    def _act(self, place: str, name: str, body: Mapping[str, Any]) -> None:
-        target = _within(self._asked("get", place), "Actions", f"#{name}", "target")
+    def _act(self, path: str, name: str, body: Mapping[str, Any]) -> None:
+        target = _within(self._asked("get", path), "Actions", f"#{name}", "target")
         if not isinstance(target, str) or not target.startswith("/"):
-            raise _failed(self._url, f"offers no {name} at {place}")
+            raise _failed(self._url, f"offers no {name} at {path}")
         self._asked("post", target, body)
 
 
-def _place(link: object) -> str | None:
+def _path_of(link: object) -> str | None:
     """The path of a link in an answer, which must be on the same BMC."""
-    place = _within(link, "@odata.id")
-    return place if isinstance(place, str) and place.startswith("/") and not place.startswith("//") else None
+    path = _within(link, "@odata.id")
+    return path if isinstance(path, str) and path.startswith("/") and not path.startswith("//") else None
 
 
 def _within(found: object, *keys: str) -> Any:
@@ -182,4 +182,4 @@ def _listed(found: object, *keys: str) -> list[Any]:
 
 
 def _links(found: object, *keys: str) -> list[str]:
-    return [place for each in _listed(found, *keys) if (place := _place(each))]
+    return [path for each in _listed(found, *keys) if (path := _path_of(each))]

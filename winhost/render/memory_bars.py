@@ -1,4 +1,4 @@
-"""The memory of a workload as bars: what each place must hold, and its capacity."""
+"""The memory of a workload as bars: what each memory must hold, and its capacity."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from winhost.render.fact_text import percent
 from winhost.sizing.budget import Budget
 from winhost.sizing.memories import HOST, HOST_PER_GPUS, PINNED, RAM, SHM, BudgetLine, MemoryUse
 
-_PLACES = {
+_TITLES = {
     RAM: "Memory of the target",
     SHM: "Shared memory (/dev/shm)",
     PINNED: "Memory that may be pinned",
@@ -31,8 +31,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class PlaceBar:
-    """The bar of a place. limit: where its capacity ends, in percent of the bar; None where the capacity is unknown."""
+class MemoryBar:
+    """The bar of a memory. limit: where its capacity ends, in percent of the bar; None: the capacity is unknown."""
 
     title: str
     verdict: str
@@ -56,7 +56,7 @@ class MemoryChart:
 
     variant: str
     verdict: str
-    bars: tuple[PlaceBar, ...]
+    bars: tuple[MemoryBar, ...]
     homeless: tuple[str, ...]
     missing: tuple[str, ...]
     fixes: tuple[str, ...]
@@ -76,7 +76,7 @@ def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
     return MemoryChart(
         variant=fit.variant,
         verdict=_verdict(found),
-        bars=tuple(_bar(place, found, gpus) for place in found.memories if place.used or not place.fits),
+        bars=tuple(_bar(memory, found, gpus) for memory in found.memories if memory.used or not memory.fits),
         homeless=found.placement.homeless,
         missing=tuple(
             f"{lack.model or 'the workload'}: {lack.what}, because {lack.why}; to state: {' or '.join(lack.state)}"
@@ -86,24 +86,24 @@ def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
     )
 
 
-def _bar(place: MemoryUse, found: Budget, gpus: Sequence[str]) -> PlaceBar:
-    lines = [line for line in found.lines if line.where == place.where]
-    whole = max(place.used, place.capacity or 0, 1)
+def _bar(memory: MemoryUse, found: Budget, gpus: Sequence[str]) -> MemoryBar:
+    lines = [line for line in found.lines if line.where == memory.where]
+    whole = max(memory.used, memory.capacity or 0, 1)
     shares, left = [], 0
     for number, line in enumerate(lines, 1):
         shares.append(
             Share(number, line, gib(line.bytes), gib(line.least), percent(left, whole), percent(line.bytes, whole))
         )
         left += line.bytes
-    limit = None if place.capacity is None else percent(place.capacity, whole)
-    capacity = "unknown" if place.capacity is None else gib(place.capacity)
-    return PlaceBar(
-        title=_PLACES[place.where] if place.gpu is None else gpus[place.gpu],
-        verdict=_verdict(place),
-        sum=f"{gib_range(place.least, place.used)} of {capacity}",
+    limit = None if memory.capacity is None else percent(memory.capacity, whole)
+    capacity = "unknown" if memory.capacity is None else gib(memory.capacity)
+    return MemoryBar(
+        title=_TITLES[memory.where] if memory.gpu is None else gpus[memory.gpu],
+        verdict=_verdict(memory),
+        sum=f"{gib_range(memory.least, memory.used)} of {capacity}",
         capacity=capacity,
-        how=place.how,
+        how=memory.how,
         limit=limit,
         shares=tuple(shares),
-        evidence=place.evidence,
+        evidence=memory.evidence,
     )

@@ -73,32 +73,32 @@ def _share(case: Case) -> Computed:
     """
     vllm = case.workload.versions.get("vllm")
     each = engine(case.model, max(case.vram), vllm)
-    places = [place for place in case.budget.memories if place.gpu in case.budget.placement.gpus[case.model.name]]
-    given = [_given(case, place) for place in places]
+    memories = [memory for memory in case.budget.memories if memory.gpu in case.budget.placement.gpus[case.model.name]]
+    given = [_given(case, memory) for memory in memories]
     beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
     holds = sum(part.least for part in each.share)
     shares = [Fraction(limit_of(case.target.path, case.workload.models).share, 100)]
-    for (bytes_, _), place in zip(given, places, strict=True):
+    for (bytes_, _), memory in zip(given, memories, strict=True):
         # Where only the lower ends fit, the share has to hold at least these.
-        risky = min(holds, bytes_ + (place.most or 0) - (place.capacity or 0) - least)
-        shares.append(max(bytes_ - beside, risky, 0) / (_vram(case, place) * CUDA_SEES))
+        risky = min(holds, bytes_ + (memory.most or 0) - (memory.capacity or 0) - least)
+        shares.append(max(bytes_ - beside, risky, 0) / (_vram(case, memory) * CUDA_SEES))
     share = int(min(shares) * 1000 + Fraction(1, 1000)) / Fraction(1000)  # capacities are whole bytes, a little less
     doubts = []
-    for place in places:
-        vram = _vram(case, place)
-        if place.fits and share * vram < _needed(case, place) - beside:
-            doubts.append(f"GPUs of different sizes: too little of {place.where}")
-        doubts += filter(None, [_share_doubt(each, place, share_holds(each, vram, share, vllm), vllm)])
+    for memory in memories:
+        vram = _vram(case, memory)
+        if memory.fits and share * vram < _needed(case, memory) - beside:
+            doubts.append(f"GPUs of different sizes: too little of {memory.where}")
+        doubts += filter(None, [_share_doubt(each, memory, share_holds(each, vram, share, vllm), vllm)])
     how = "; ".join(dict.fromkeys(how for _, how in given))
     how += f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)})"
     how += "; of what CUDA sees, at least 98 %; rounded down"
     return Computed(str(float(share)), how, next(iter(doubts), None))
 
 
-def _share_doubt(each: Engine, place: MemoryUse, holds: bool | None, vllm: Version | None) -> str | None:
-    if place.fits is False:
-        taken = gib_range(place.least, place.used)
-        return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
+def _share_doubt(each: Engine, memory: MemoryUse, holds: bool | None, vllm: Version | None) -> str | None:
+    if memory.fits is False:
+        taken = gib_range(memory.least, memory.used)
+        return f"it takes {taken} of {memory.where}, where {gib(memory.capacity or 0)} are safe"
     if holds or any(part.what in REMAINS for part in each.outside):
         return None
     if is_first_v1(vllm):
@@ -110,40 +110,40 @@ def _share_doubt(each: Engine, place: MemoryUse, holds: bool | None, vllm: Versi
     )
 
 
-def _given(case: Case, place: MemoryUse) -> tuple[Bytes, str]:
+def _given(case: Case, memory: MemoryUse) -> tuple[Bytes, str]:
     """Memory of one GPU, inside and outside the share. Raises RefusedError (GpuShared) where the size of another model
     on it is not known.
     """
-    assert place.capacity is not None
+    assert memory.capacity is not None
     placed = case.budget.placement.gpus
-    tenants = [model for model in case.workload.models if place.gpu in placed[model.name]]
-    if tenants == [case.model] and place.gpu not in placed.get(VIDEO, ()):
-        return place.capacity, f"alone on {place.where}: {place.how}"
-    if place.fits is None:
+    tenants = [model for model in case.workload.models if memory.gpu in placed[model.name]]
+    if tenants == [case.model] and memory.gpu not in placed.get(VIDEO, ()):
+        return memory.capacity, f"alone on {memory.where}: {memory.how}"
+    if memory.fits is None:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
         lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
         raise RefusedError(
             "GpuShared",
-            what=f"how {place.where} is split cannot be computed; on it: "
+            what=f"how {memory.where} is split cannot be computed; on it: "
             f"{', '.join(visible(model.name) for model in tenants)}",
             meaning="Each engine takes its share when it starts, and where shares are too large one fails. "
             f"Missing: {lacking}",
             hint="State it in the workload file; winhost assess --workload names the keys that settle it.",
         )
-    assert place.margin is not None
+    assert memory.margin is not None
     # Those that sleep are one party: each of them can have what the largest needs awake.
     parties = sum(not model.sleeps for model in tenants) + any(model.sleeps for model in tenants)
-    needed, more = _needed(case, place), place.margin // parties
+    needed, more = _needed(case, memory), memory.margin // parties
     if more < 0:
-        return needed + more, f"{gib(needed)} of {place.where}, less {gib(-more)} that all of them lack"
-    return needed + more, f"{gib(needed)} of {place.where}, and {gib(more)} that nobody there needs"
+        return needed + more, f"{gib(needed)} of {memory.where}, less {gib(-more)} that all of them lack"
+    return needed + more, f"{gib(needed)} of {memory.where}, and {gib(more)} that nobody there needs"
 
 
-def _needed(case: Case, place: MemoryUse) -> Bytes:
+def _needed(case: Case, memory: MemoryUse) -> Bytes:
     """The memory that a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns
     there.
     """
-    lines = [line for line in case.budget.lines if line.where == place.where]
+    lines = [line for line in case.budget.lines if line.where == memory.where]
     if not case.model.sleeps:
         return sum(line.bytes for line in lines if line.model == case.model.name)
     sleepers = {model.name for model in case.workload.models if model.sleeps}
@@ -151,9 +151,9 @@ def _needed(case: Case, place: MemoryUse) -> Bytes:
     return stays + sum(line.bytes for line in lines if line.model in sleepers and line.what not in REMAINS)
 
 
-def _vram(case: Case, place: MemoryUse) -> Bytes:
-    assert place.gpu is not None
-    return case.vram[place.gpu]
+def _vram(case: Case, memory: MemoryUse) -> Bytes:
+    assert memory.gpu is not None
+    return case.vram[memory.gpu]
 
 
 def _gpus(case: Case) -> Computed:

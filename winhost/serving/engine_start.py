@@ -74,29 +74,29 @@ _CELLS = 20
 
 @dataclass
 class StartProgress:
-    """Reads lines of one start. place: of the phase in PHASES; share: of this phase, from 0 to 1, as lines have it."""
+    """Reads lines of one start. phase: its index in PHASES; share: of this phase, from 0 to 1, as lines have it."""
 
-    place: int = 0
+    phase_index: int = 0
     share: float = 0.0
 
     def read(self, lines: Iterable[str]) -> bool:
         """Tell whether another phase has begun. A phase never goes back: several workers write at once."""
-        before = self.place
+        before = self.phase_index
         for line in lines:
-            found = next((place for place in _BACKWARDS if PHASES[place].begins.search(line)), None)
-            if found is not None and found > self.place:
-                self.place, self.share = found, 0.0
-            if found == self.place and (share := _SHARE.search(line)):
+            found = next((index for index in _BACKWARDS if PHASES[index].begins.search(line)), None)
+            if found is not None and found > self.phase_index:
+                self.phase_index, self.share = found, 0.0
+            if found == self.phase_index and (share := _SHARE.search(line)):
                 self.share = max(self.share, min(int(share[1]), WHOLE) / WHOLE)
-        return self.place != before
+        return self.phase_index != before
 
     @property
     def phase(self) -> Phase:
-        return PHASES[self.place]
+        return PHASES[self.phase_index]
 
     @property
     def percent(self) -> int:
-        until = PHASES[self.place + 1].at if self.place + 1 < len(PHASES) else WHOLE
+        until = PHASES[self.phase_index + 1].at if self.phase_index + 1 < len(PHASES) else WHOLE
         return int(self.phase.at + self.share * (until - self.phase.at))
 
     @property
