@@ -1,4 +1,4 @@
-"""A docstring of the product, or of its benchmarks, begins as a sentence or names what it is about; it is no fragment to be guessed at."""
+"""Docstrings of product and benchmarks begin as a sentence or name what they are about; none is a fragment."""
 
 import ast
 import re
