@@ -71,7 +71,7 @@ class Target:
     def __init__(self, facts: HostFacts, variant: str, stated: Mapping[str, Version] | None = None) -> None:
         self.facts = facts if stated is None else facts.changed(facts.document, stated)
         self._variant, self._path = variant, path_of(variant)
-        self.places = self._path, variant
+        self.scopes = self._path, variant
 
     def on(self, variant: str) -> "Target":
         """The same host with another variant. Answers that hold for both are computed once."""
