@@ -333,7 +333,7 @@ def several(target: Target) -> tuple[Gpu, ...]:
 
 
 def capability(gpu: Gpu) -> Version | None:
-    """CUDA's compute capability, as `7.5`; None for a GPU of which nobody knows it."""
+    """CUDA's compute capability, as `7.5`; None where it is not known."""
     model = listed(gpu)
     return _parsed("{}.{}".format(*model.compute_capability)) if model and model.compute_capability else None
 

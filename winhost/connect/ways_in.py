@@ -170,7 +170,7 @@ def _guest(host: Host, ssh: Ssh, guest: Record, forwards: Sequence[Record]) -> l
 
 
 def _lines(value: Json) -> list[str]:
-    """A list of texts; what could not be read is none."""
+    """A list of texts; empty if it could not be read."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list | tuple) else []
 
 
@@ -191,7 +191,7 @@ def _distros(answers: Answers) -> tuple[Record, ...]:
 
 
 def _is_address(text: Json) -> bool:
-    """Tell whether it is an address: a value that could not be read is none, and a host may answer anything."""
+    """Tell whether a value is an address: it may be unread, and a host may answer anything."""
     try:
         ipaddress.ip_address(str(text))
     except ValueError:
