@@ -90,7 +90,9 @@ def test_what_cannot_be_asked_is_told(there: Line, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("WINHOST_STATE", str(there.folder / "none"))
     assert kind("Hi") == (1, "NothingHere")
     monkeypatch.setenv("ALICE", KEY)
-    assert there("chat", "llm-01", "Hi", "--api-key", "env:ALICE").out == f"{STAND_IN}\n"  # set up from elsewhere
+    # Set up from elsewhere. The key may be named as it was for the plan.
+    for key in ("env:ALICE", "alice=env:ALICE"):
+        assert there("chat", "llm-01", "Hi", "--api-key", key).out == f"{STAND_IN}\n"
     assert kind("llm-01", "Hi") == (2, "NoApiKey")
 
 
