@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.guest_world import with_image
-from winhost.cli.show_plan import show_plan
+from winhost.cli.plan.show import show_plan
 
 OVER_THE_WIRE = "over the connection to the host. That takes 6 to 32 min; --upload http, sftp and smb are faster."
 

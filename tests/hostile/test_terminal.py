@@ -9,11 +9,11 @@ import pytest
 from tests.cli.conftest import Line, line
 from tests.engine.world import PLAYBOOK, World
 from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_taken
-from winhost.cli.detect import show_facts
+from winhost.cli.change.running import show_outcome
 from winhost.cli.envelope import print_json
+from winhost.cli.look.detect import show_facts
 from winhost.cli.output import error_text
-from winhost.cli.running import show_outcome
-from winhost.cli.show_plan import show_plan
+from winhost.cli.plan.show import show_plan
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.engine.planning import check_plan, make_plan
