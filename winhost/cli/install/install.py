@@ -272,9 +272,8 @@ class MadeMedia:
 def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> int:
     plan, out = read_install_plan(plan_file), output.required_path
     there = any(out.iterdir()) if output.folder and out.is_dir() else out.exists()
-    if there and not (
-        force and out.is_file()
-    ):  # media with a key never replace anything but a file, and that only with --force
+    # Media with a key replace nothing but a file, and that only with --force.
+    if there and not (force and out.is_file()):
         hint = "Name another place with -o" + ("" if output.folder else ", or write over the file with --force")
         raise UsageError("MediaThere", what=f"{visible(str(out))} is there already", hint=hint)
     if there:
