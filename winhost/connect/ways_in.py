@@ -10,7 +10,7 @@ from winhost.connect.wire_errors import NotAvailable, Unreachable, WireError, li
 from winhost.core.answers import Json, Record
 from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host, LinuxHost, Ssh
+from winhost.model.fleet import Host, LinuxHost, Ssh, timeouts_of
 
 ACCESS = "WslAccess"  # tells where a distro lets winhost in, and which host key it shows
 FORWARD = "PortForward"  # tells through which port Windows leads there, where it has to
@@ -148,11 +148,9 @@ def _target(host: Host, ssh: Ssh, name: str, user: Json, host_key: str, at: tupl
         passphrase=ssh.passphrase,
         user=known_as,
         sudo=known_as != "root",
-        connect_timeout=host.transport.connect_timeout,
-        operation_timeout=host.transport.operation_timeout,
-        call_timeout=host.transport.call_timeout,
         timeouts="transport",
         written_at=ssh.written_at,
+        **timeouts_of(host.transport),
     )
 
 
