@@ -90,7 +90,9 @@ def test_what_cannot_be_asked_is_told(there: Line, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("WINHOST_STATE", str(there.folder / "none"))
     assert kind("Hi") == (1, "NothingHere")
     monkeypatch.setenv("ALICE", KEY)
-    assert there("chat", "llm-01", "Hi", "--api-key", "env:ALICE").out == f"{STAND_IN}\n"  # set up from elsewhere
+    # Set up from elsewhere. The key may be named as it was for the plan.
+    for key in ("env:ALICE", "alice=env:ALICE"):
+        assert there("chat", "llm-01", "Hi", "--api-key", key).out == f"{STAND_IN}\n"
     assert kind("llm-01", "Hi") == (2, "NoApiKey")
 
 
@@ -210,7 +212,7 @@ def test_what_serves_is_tested_once_after_each_change(
         if len(looks) == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("winhost.cli.endpoint.status.time", SimpleNamespace(sleep=sleep))
     serving.versions |= {"boot": "a"}
     try:
         assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
@@ -250,7 +252,7 @@ def test_whoever_watches_is_told_what_changes(there: Line, served: Lab, monkeypa
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("winhost.cli.endpoint.status.time", SimpleNamespace(sleep=sleep))
     try:
         said = there("status", "--watch", "--every", "7")
     finally:

@@ -172,11 +172,13 @@ restart_deadline = click.option(
 only_models = click.option(
     "--model", "models", metavar="MODEL", multiple=True, help="Only this model, by the name that clients use."
 )
+_NAMED_KEY = re.compile(r"^[A-Za-z0-9._-]{1,64}=(?=(?:env|file|cmd|keyring):)")
 client_key = click.option(
     "--api-key",
-    metavar="REF",
-    help="A secret reference to an API key of the gateway, for example env:API_KEY. Default: the one that winhost "
-    "knows, if it knows one.",
+    metavar="[NAME=]REF",
+    callback=lambda _context, _option, value: value and _NAMED_KEY.sub("", value, count=1),
+    help="A secret reference to an API key of the gateway, for example env:API_KEY. It may be written as for a plan, "
+    "alice=env:API_KEY. Default: the one that winhost knows, if it knows one.",
 )
 token = click.option(
     "--token",

@@ -28,7 +28,7 @@ def linux_system(key: Key | None) -> Found:
         "simulated": False,
         "virtualization": value(virtualization),
         "secure_boot": value(secure_boot),
-        "cgroups": 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
+        "cgroups": value(lambda: 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1),
         "memory": value(memory),
         "shm": value(shm),
         "pci_hyperv": None if wsl else value(lambda: pci_hyperv(kernel.release)),
