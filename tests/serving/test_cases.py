@@ -57,8 +57,8 @@ def said(served: Served, wanted: dict[str, Any]) -> dict[str, Any]:
         "shm": served.shared_memory // GiB,
         "kept": served.lost and served.lost.kept,
         "level": served.level,
-        "rest": served.rest and served.rest.rung,
-        "soon": served.rest and served.rest.kept,
+        "rest": served.asleep and served.asleep.rung,
+        "soon": served.asleep and served.asleep.kept,
     }
     return {key: answers[key] for key in wanted}
 

@@ -148,7 +148,7 @@ def test_a_swap_to_packed_weights_is_estimated_by_what_was_measured_of_them(tmp_
         models = [replace(each, state=ModelState.SLEEPING, sleep_level=2) for each in asked.workload.models]
         turns = replace(asked.workload, models=(*models, replace(models[0], name="other")))
         (served, _) = serving(HostFacts(linux_world(tmp_path).facts(())), turns).models
-        assert served.rest is not None
-        seconds[served.rest.rung] = served.rest.seconds
+        assert served.asleep is not None
+        seconds[served.asleep.rung] = served.asleep.seconds
     assert [*seconds] == ["level 2", "level 2, packed"]
     assert seconds["level 2, packed"] < seconds["level 2"]  # type: ignore[operator]

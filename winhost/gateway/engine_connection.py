@@ -39,7 +39,7 @@ class EngineConnection(asyncio.Protocol):
 
     __slots__ = (
         *("answer", "passed", "_silence", "_sent", "_read_by", "_loop", "_transport", "_socket", "_number", "_lost"),
-        *("_wakes", "_timer", "_forget", "_rests_until", "_full", "_came", "_heard", "_asked", "_unsent", "_held"),
+        *("_wakes", "_timer", "_forget", "_kept_until", "_full", "_came", "_heard", "_asked", "_unsent", "_held"),
         *("_write", "_head", "_framed", "_straight", "_count"),
     )
 
@@ -53,7 +53,7 @@ class EngineConnection(asyncio.Protocol):
         self._wakes: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._forget: Callable[[], object] | None = None
-        self._rests_until = 0.0
+        self._kept_until = 0.0
         self._full = False
         self._begin()
 
@@ -77,11 +77,11 @@ class EngineConnection(asyncio.Protocol):
 
     # ---- between requests
 
-    def rest(self, forget: Callable[[], object]) -> None:
+    def keep(self, forget: Callable[[], object]) -> None:
         """Keep the connection without a request, for `KEPT_S` at most. forget: called if it is lost before that."""
         self._begin()
         self.resume()  # its last client may have been slow to the end
-        self._rests_until, self._forget = time.monotonic() + KEPT_S, forget
+        self._kept_until, self._forget = time.monotonic() + KEPT_S, forget
 
     def wake(self) -> bool:
         """Tell whether it can take a request: the engine has neither closed it nor sent anything unasked."""
@@ -288,7 +288,7 @@ class EngineConnection(asyncio.Protocol):
         """
         now = time.monotonic()
         if self._forget:
-            left, why = self._rests_until - now, "closed"
+            left, why = self._kept_until - now, "closed"
         else:
             if self.answer.ended or not self._transport.is_reading():
                 self._heard = now  # a client that reads slowly is no silence of the engine

@@ -37,7 +37,7 @@ class EngineMoves:
 
     # ---- off the GPU
 
-    async def rest(self, member: Member) -> None:
+    async def leave_gpu(self, member: Member) -> None:
         """Take a model without requests off its GPUs. Afterwards it is ASLEEP, SUSPENDED, DOWN or FAILED."""
         if member.state is TurnState.FAILED:
             await self.look(member)

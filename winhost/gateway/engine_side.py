@@ -62,7 +62,7 @@ class Engines:
         if not (kept and connection.reusable and len(there) < _MOST_KEPT):
             connection.close()
             return
-        connection.rest(lambda: there.pop(connection, None))
+        connection.keep(lambda: there.pop(connection, None))
         there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:

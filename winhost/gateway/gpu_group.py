@@ -202,7 +202,7 @@ class GpuGroup:
                 else:
                     self._admit(member)
                 return False
-        await self._moves.rest(member)
+        await self._moves.leave_gpu(member)
         if member.on_the_gpu:
             await asyncio.sleep(_AGAIN_S)
         return not member.on_the_gpu

@@ -22,7 +22,7 @@ from winhost.resources.windows.distros import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
 from winhost.serving.engine_spec import EngineSpec
-from winhost.serving.levels import Levels, Rest, fit_together, levels_of, rest_of, wait_of
+from winhost.serving.levels import Asleep, Levels, asleep_of, fit_together, levels_of, wait_of
 from winhost.serving.profile import base_of, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
 from winhost.serving.when import Case, causes_of
@@ -87,8 +87,8 @@ class Served:
 
     gpus: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
-    awake: what it takes of each GPU in its turn, where it takes turns; rest: how it rests between them; stands_by: the
-    model whose second engine it is, or empty; anew: how it comes back, where it is its own standby.
+    awake: what it takes of each GPU in its turn, where it takes turns; asleep: how it sleeps between them; stands_by:
+    the model whose second engine it is, or empty; anew: how it comes back, where it is its own standby.
     """
 
     model: str
@@ -103,9 +103,9 @@ class Served:
     lost: Lost | None
     level: int
     awake: Bytes | None
-    rest: Rest | None
+    asleep: Asleep | None
     stands_by: str
-    anew: Rest | None
+    anew: Asleep | None
 
     @property
     def served_name(self) -> str:
@@ -220,7 +220,7 @@ def _serving(
             case,
             choice,
             lost(model, awake, case.budget, read_speed) if _sleepless(choice) and model.sleeps else None,
-            rest_of(case, granted),
+            asleep_of(case, granted),
         )
         for case, choice, model in zip(cases, choices, workload.models, strict=True)
     )
@@ -355,7 +355,7 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
 # --- Filling in ------------------------------------------------------------------------------------------------------
 
 
-def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) -> Served:
+def _served(case: Case, choice: Choice, lost: Lost | None, asleep: Asleep | None) -> Served:
     name, because = choice
     lines, left_out = lines_of(profile(name), case)
     size, _ = shared_memory(case.model, case.budget)
@@ -376,7 +376,7 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         lost=lost,
         level=case.model.level,
         awake=awake,
-        rest=rest,
+        asleep=asleep,
         stands_by=case.model.stands_by,
         anew=wait_of(case.model),
     )

@@ -79,7 +79,7 @@ LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED_PACKED, RELOADED, UNPINNED, ON_DISK
 
 
 @dataclass(frozen=True)
-class Rest:
+class Asleep:
     """rung: by its name; seconds: a swap to it, None where the size of its weights is not known; kept: whether that is
     soon enough, None where that is not known, or nobody asked.
     """
@@ -89,14 +89,14 @@ class Rest:
     kept: bool | None
 
 
-def chosen(rung: Rung, weights_gib: float | None, within: float | None) -> Rest:
+def chosen(rung: Rung, weights_gib: float | None, within: float | None) -> Asleep:
     if weights_gib is None:
-        return Rest(rung.name, None, None)
+        return Asleep(rung.name, None, None)
     seconds = rung.swap(weights_gib)
-    return Rest(rung.name, seconds, None if within is None else seconds <= within)
+    return Asleep(rung.name, seconds, None if within is None else seconds <= within)
 
 
-def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | None) -> Rest:
+def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | None) -> Asleep:
     """The first that is soon enough, else the fastest. possible: the preferred first, and at least one."""
     found = [chosen(rung, weights_gib, within) for rung in possible]
     return next((each for each in found if each.kept is not False), min(found, key=lambda each: each.seconds or 0))
@@ -113,7 +113,7 @@ def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[
     return (level_1, *([RELOADED_PACKED if packed else RELOADED] if reloads else []), STOPPED)
 
 
-def format_wait(found: Rest, within: int) -> str:
+def format_wait(found: Asleep, within: int) -> str:
     """Say how a model starts that is its own standby, and whether requests wait for so long (within)."""
     how = "from its image on disk" if found.rung == ON_DISK.name else "cold"
     if found.seconds is None:
@@ -122,7 +122,7 @@ def format_wait(found: Rest, within: int) -> str:
     return f"{how}: it answers after about {found.seconds:.0f} s (estimate), {seen} {within} s that requests wait"
 
 
-def format_rest(found: Rest) -> str:
+def format_asleep(found: Asleep) -> str:
     """Say which rung, how long a swap takes, and whether that is soon enough."""
     if found.seconds is None:
         return f"{found.rung}; the size of its weights is not known, so neither is the time of a swap"
@@ -159,7 +159,7 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
     return Levels(found, stopped)
 
 
-def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
+def asleep_of(case: Case, granted: AvailableMemory) -> Asleep | None:
     """The rung of a model, and how long a swap to it takes; None where it takes no turns."""
     model, within = case.model, case.workload.availability.swap_within
     if not model.sleeps:
@@ -172,17 +172,17 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
     cached = bool(ram and ram.margin is not None and files is not None and ram.margin >= files)
     if model.level == 2 and files is not None and not cached:
         reading = files / (FROM_DISK * GB)
-        return Rest(rung.name, reading, None if within is None else reading <= within)
+        return Asleep(rung.name, reading, None if within is None else reading <= within)
     return chosen(rung, None if size is None else size / GiB, within)
 
 
-def wait_of(model: Model) -> Rest | None:
+def wait_of(model: Model) -> Asleep | None:
     """The return of a model that is its own standby, and whether requests wait that long; None for other models."""
     if not model.starts_anew:
         return None
     rung, size = ON_DISK if model.image and model.level == 1 else STOPPED, _whole(model)
     seconds = None if size is None else rung.start(size / GiB)
-    return Rest(rung.name, seconds, None if seconds is None else seconds <= Limits.hold)
+    return Asleep(rung.name, seconds, None if seconds is None else seconds <= Limits.hold)
 
 
 def fit_together(workload: Workload, granted: AvailableMemory) -> bool:

@@ -42,7 +42,7 @@ from winhost.serving.levels import (
     ON_DISK,
     STOPPED,
     choose,
-    format_rest,
+    format_asleep,
     format_wait,
     preferred,
 )
@@ -362,8 +362,8 @@ def _between_turns(served: Served) -> Iterator[str]:
     if any(line.name == DEV_MODE for line in served.lines):
         yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
         yield f"  A plan turns it on behind the gateway; by hand: {DEV_MODE}=1, if nobody else reaches the socket"
-    if served.rest:
-        yield f"Between its turns {format_rest(served.rest)}"
+    if served.asleep:
+        yield f"Between its turns {format_asleep(served.asleep)}"
     if served.anew:
         yield f"Its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
     if served.lost:

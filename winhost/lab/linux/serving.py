@@ -137,16 +137,16 @@ class Reply(io.BytesIO):
 @dataclass
 class SimulatedServing:
     """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
-    starts: of each; rest: units of engines that take turns and were up once; turns: what the gateway says of these, if
-    not that they rest: what its metric is called, model and value; yields: what `winhost yield` said; boot_test: what
-    it found of its endpoint after its start.
+    starts: of each; asleep: units of engines that take turns and were up once; turns: what the gateway says of these,
+    if not that they sleep: what its metric is called, model and value; yields: what `winhost yield` said; boot_test:
+    what it found of its endpoint after its start.
     """
 
     linux: Linux
     fails: dict[str, tuple[str, ...]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
-    rest: set[str] = field(default_factory=set)
+    asleep: set[str] = field(default_factory=set)
     turns: tuple[tuple[str, str, float], ...] = ()
     yields: str = "auto"
     boot_test: dict[str, Json] | None = None
@@ -182,7 +182,7 @@ class SimulatedServing:
         self.linux.systemd.find(unit).failed = False
         self.starts[unit], self.looks[unit] = self.starts.get(unit, 0) + 1, 0
         if "-engine-" not in unit:
-            self.rest.clear()
+            self.asleep.clear()
 
     def stop(self, unit: str) -> None:
         """Raises CmdletError."""
@@ -292,7 +292,7 @@ class SimulatedServing:
         ):
             yield f"winhost_gateway_{metric} 0\n"
         of_engines = [
-            ("turn:asleep" if each["unit"] in self.rest else "turn:starting", each["model"], 1.0)
+            ("turn:asleep" if each["unit"] in self.asleep else "turn:starting", each["model"], 1.0)
             for each in self._served()["engines"]
             if each.get("turns")
         ]
@@ -306,20 +306,20 @@ class SimulatedServing:
         for engine in (each for each in self._served()["engines"] if each.get("turns")):
             unit = engine["unit"]
             if gateway not in self.starts and self.linux.systemd.state(unit)["loaded"]:
-                self.rest.add(unit)  # a plan started the gateway, and waited until it was ready
-            if unit in self.rest or (self.linux.systemd.state(unit)["failed"] and unit in self.looks):
+                self.asleep.add(unit)  # a plan started the gateway, and waited until it was ready
+            if unit in self.asleep or (self.linux.systemd.state(unit)["failed"] and unit in self.looks):
                 continue
             if not self.linux.systemd.is_active(unit):
                 self.start(unit)
             self.look(unit)
             if self._is_up(unit):
                 self.stop(unit)
-                self.rest.add(unit)
+                self.asleep.add(unit)
             return
 
     def _serves(self, engine: Mapping[str, Any]) -> bool:
         """Now, or when its turn comes."""
-        return engine["unit"] in self.rest or self._is_up(engine["unit"])
+        return engine["unit"] in self.asleep or self._is_up(engine["unit"])
 
     def _served(self) -> dict[str, Any]:
         """The contents of the serving file."""
