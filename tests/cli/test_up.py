@@ -495,7 +495,7 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     shown = stays(told.text[told.text.index("Verdict") :])
     screen = shown[: next(number for number, text in enumerate(shown) if "[y/N]" in text) + 1]
     assert len(screen) <= LINES
-    assert not [text for text in screen if len(text) > width and not text.startswith("All steps")]
+    assert not [text for text in screen if len(text) > width and not text.startswith("All ")]
     assert screen[-1].startswith("Begin, which approves restart, network?")
     agreed = screen[next(number for number, text in enumerate(screen) if text.startswith("Others")) :]
     assert not [text for text in agreed if "…" in text]
