@@ -31,7 +31,7 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 -p winhost.core -p winhost.gateway -p winhost.agent -m winhost.bundle.linux_commands
+	$(BIN)/mypy --python-version 3.10 -p winhost.core -p winhost.gateway -p winhost.agent -m winhost.bundle.linux_commands -m winhost.bundle.linux_run
 
 bench: $(READY)
 	$(BIN)/python -m bench

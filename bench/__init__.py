@@ -1,1 +1,1 @@
-"""What winhost costs, held against the least that the same job can cost. `make bench` prints the table."""
+"""Measure what winhost costs, against the least that the same job can cost. `make bench` prints the table."""

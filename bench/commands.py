@@ -37,7 +37,7 @@ LIBRARIES = "importing the libraries that it needs"
 
 @contextmanager
 def help_start(_: Path) -> Iterator[Case]:
-    """How long a user waits for the first word."""
+    """The time that a user waits for the first word."""
     yield Case(
         what="winhost --help",
         against="a bare click program with as many commands",
@@ -76,6 +76,6 @@ def offline_assess(folder: Path) -> Iterator[Case]:
 
 
 def _python(code: str, *arguments: str) -> str:
-    """What it prints."""
+    """The output of a command."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout

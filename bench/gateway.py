@@ -1,4 +1,4 @@
-"""What the gateway adds to streams, beside HAProxy: to the time of the first token, to the rate, in processor time.
+"""Measure what the gateway adds to streams, beside HAProxy: time to the first token, rate, processor time.
 
 A stand-in for an engine and a client, each a process of its own, are measured alone, then with HAProxy between them,
 then with the gateway, turn about.
@@ -57,7 +57,7 @@ listen door
 
 @dataclass(frozen=True)
 class Taken:
-    """Of one turn. first: milliseconds to the first token of each stream; cpu: seconds of what is between."""
+    """The times of one turn. first: milliseconds to the first token of each stream; cpu: seconds of the proxy."""
 
     first: Sequence[float]
     tokens: int
@@ -161,7 +161,7 @@ def listening(words: Sequence[str], folder: Path, place: Path | int) -> Iterator
 
 
 def python() -> str:
-    """What the gateway's unit starts, where it is new enough: a Python that somebody built without profile-guided
+    """The Python that the gateway's unit starts, where it is new enough: one that was built without profile-guided
     optimization, as pyenv does, takes a third longer.
     """
     new_enough = [_PYTHON, "-c", "import sys; sys.exit(sys.version_info < (3, 10))"]

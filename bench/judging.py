@@ -51,7 +51,7 @@ def judging(folder: Path) -> Iterator[Case]:
 
 @contextmanager
 def assessing(folder: Path) -> Iterator[Case]:
-    """What `winhost assess` shows: every way's verdict, and what the recommended one offers."""
+    """Judge as `winhost assess` does: every path's verdict, and the capabilities of the recommended one."""
 
     def judged(host: HostFacts) -> object:
         found = assess(host)
@@ -63,7 +63,7 @@ def assessing(folder: Path) -> Iterator[Case]:
 
 @contextmanager
 def explaining(folder: Path) -> Iterator[Case]:
-    """What `winhost assess --json` writes: all that every way offers, 34 capabilities on each."""
+    """Judge as `winhost assess --json` does: every capability of every path."""
 
     def judged(host: HostFacts) -> object:
         return [tuple(variant.capabilities) for path in assess(host).paths for variant in path.every_variant]
@@ -76,7 +76,7 @@ def explaining(folder: Path) -> Iterator[Case]:
 def _held_against_reading(
     folder: Path, what: str, judged: Callable[[HostFacts], object], aim: float | None = None
 ) -> Iterator[Case]:
-    """From facts to verdicts and plans, against getting the facts from their files, every resource of them typed."""
+    """Measure judging and planning, against reading the facts from their files, with every resource of them typed."""
     files = [_write(folder, name, facts) for name, (facts, _) in expand_all().items()]
     read = [read_document(file, Facts) for file in files]
     playbook = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")

@@ -29,7 +29,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How often the yardstick fits into the work: over all rounds the middle one, the smallest, the largest."""
+    """The ratio of the work to the yardstick: over all rounds the middle one, the smallest, the largest."""
 
     middle: float
     least: float

@@ -1,4 +1,4 @@
-"""What an attack on the gateway does to the streams of others: the time between tokens, undisturbed and attacked."""
+"""Measure what an attack on the gateway does to the streams of others: the time between tokens, without and with it."""
 
 import json
 import os

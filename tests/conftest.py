@@ -9,14 +9,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from socketserver import BaseServer
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.processes import PATIENCE_S
-
-if TYPE_CHECKING:
-    from tests.hub.stand_in_hub import StandInHub
 
 pytest_plugins = ["tests.costly", "tests.workers"]
 
@@ -59,12 +55,3 @@ def _servers_end() -> Iterator[None]:
         if isinstance(server, BaseServer) and server.fileno() < 0:
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), f"{server.RequestHandlerClass} was closed and never shut down"
-
-
-@pytest.fixture
-def hub() -> "Iterator[StandInHub]":
-    """A hub with the model of the plans that serve one."""
-    from tests.serving.one_plan import hub_of_model  # which most tests do without
-
-    with hub_of_model() as found:
-        yield found

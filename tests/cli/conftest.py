@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.hub.stand_in_hub import StandInHub
 from winhost.cli import run, watch
 from winhost.cli.groups import OWN, codes_of
 from winhost.lab.hostfile import expand, find
@@ -77,6 +78,15 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     hosts = [find("server2025-role-installed"), find("win11-pro-1gpu")]
     with Lab(hosts, tmp_path, scale=0.001) as running:
         yield running
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    """A hub with the model of the plans that serve one."""
+    from tests.serving.one_plan import hub_of_model  # which most tests do without
+
+    with hub_of_model() as found:
+        yield found
 
 
 @pytest.fixture

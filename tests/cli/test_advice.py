@@ -19,8 +19,8 @@ from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.rows import each_row
 from tests.serving.one_plan import MODEL
 from tests.serving.stacks import FILES, IMAGE
-from winhost.cli.plan_options import AskedPlan
-from winhost.cli.stack_parts import StackParts
+from winhost.cli.plan.options import AskedPlan
+from winhost.cli.plan.stack_parts import StackParts
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import make_plan
 from winhost.lab.hostfile import expand, find, host_files

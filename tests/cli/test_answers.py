@@ -14,7 +14,7 @@ from tests.cli.conftest import Line, Said
 from tests.schemas import faults
 from winhost.cli.envelope import answer, answering
 from winhost.cli.formats import FILES, KINDS, schema_of
-from winhost.cli.lab import ListedLabHost
+from winhost.cli.lab.lab import ListedLabHost
 from winhost.cli.options import Form, asked_form
 from winhost.knowledge.catalogue import unknown_code
 from winhost.lab.running_lab import Lab

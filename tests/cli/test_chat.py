@@ -212,7 +212,7 @@ def test_what_serves_is_tested_once_after_each_change(
         if len(looks) == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("winhost.cli.endpoint.status.time", SimpleNamespace(sleep=sleep))
     serving.versions |= {"boot": "a"}
     try:
         assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
@@ -252,7 +252,7 @@ def test_whoever_watches_is_told_what_changes(there: Line, served: Lab, monkeypa
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("winhost.cli.endpoint.status.time", SimpleNamespace(sleep=sleep))
     try:
         said = there("status", "--watch", "--every", "7")
     finally:

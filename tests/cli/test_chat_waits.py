@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.serving.test_deployed import DEPLOYED
-from winhost.cli import chat
-from winhost.cli.chat import Asking, CompletionStream, Message, NotNow
-from winhost.cli.commands.endpoint import ChatOptions
-from winhost.cli.endpoint import Endpoint
+from winhost.cli.endpoint import chat
+from winhost.cli.endpoint.chat import Asking, CompletionStream, Message, NotNow
+from winhost.cli.endpoint.commands import ChatOptions
+from winhost.cli.endpoint.open import Endpoint
 
 STOP = KeyboardInterrupt()
 
@@ -64,7 +64,7 @@ def test_a_model_that_takes_turns_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("winhost.cli.chat.time.sleep", slept.append)
+    monkeypatch.setattr("winhost.cli.endpoint.chat.time.sleep", slept.append)
     later = NotNow("llm-01", "its turn is to come", 7)
     talk, asked = talking(monkeypatch, [later], [later], ["Hello"], turns=True)
     talk.shown("Hi")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes import PATIENCE_S
-from winhost.cli.chat import Asking, NotNow, _shown
+from winhost.cli.endpoint.chat import Asking, NotNow, _shown
 from winhost.model.errors import WinhostError
 from winhost.web.served import served as running
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.rows import each_row
-from winhost.cli.down import what_goes
+from winhost.cli.up.down import what_goes
 from winhost.core.answers import Record
 from winhost.core.steps import Step
 from winhost.lab.hostfile import expand, find

@@ -263,7 +263,7 @@ def test_a_topic_is_no_code_and_leads_to_the_command_that_tells_of_it(line: Line
 @pytest.mark.skipif(os.name == "nt", reason="Windows can ask sockets alone whether there is something to read")
 def test_a_pipe_that_stays_open_and_silent_is_not_waited_for(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
-    monkeypatch.setattr("winhost.cli.explain._PATIENCE_S", 0)
+    monkeypatch.setattr("winhost.cli.look.explain._PATIENCE_S", 0)
     with os.fdopen(reader) as silent:
         monkeypatch.setattr("sys.stdin", silent)
         assert "dda.client-sku" in line("explain").out

@@ -21,7 +21,7 @@ from tests.images.mirror import Mirror, served, signer
 from tests.images.stand_in_registry import StandInRegistry
 from tests.images.stand_in_registry import serving as serving_registry
 from tests.offline.test_package_archive import Archive, stanza
-from winhost.cli.offline import FetchedFolder, _show
+from winhost.cli.change.offline import FetchedFolder, _show
 from winhost.hub.repositories import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped

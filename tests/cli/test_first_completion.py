@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.serving.test_deployed import DEPLOYED
-from winhost.cli import first_completion
-from winhost.cli.first_completion import completions
+from winhost.cli.up import first_completion
+from winhost.cli.up.first_completion import completions
 from winhost.connect.tunnel import SshWay
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent

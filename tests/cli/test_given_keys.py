@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from tests.cli.conftest import Line, Said
-from winhost.cli.apply import requested
-from winhost.cli.plan_options import FleetKeys, default_request, given_keys
+from winhost.cli.change.apply import requested
+from winhost.cli.plan.options import FleetKeys, default_request, given_keys
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import UsageError
 from winhost.model.shipped import shipped

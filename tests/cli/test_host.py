@@ -19,9 +19,10 @@ import pytest
 from tests.cli.conftest import Line
 from tests.errors import raises
 from tests.processes import PATIENCE_S, exit_code
-from winhost.cli import host_add, host_check
-from winhost.cli.commands.host import NewHost
-from winhost.cli.host_add import add_host
+from winhost.cli.host import add as host_add
+from winhost.cli.host import check as host_check
+from winhost.cli.host.add import add_host
+from winhost.cli.host.commands import NewHost
 from winhost.cli.named_hosts import host_at
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.wire_errors import Failure

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.cli.commands.look import TOOLS
+from winhost.cli.look.commands import TOOLS
 from winhost.imports.sources import SOURCES
 
 DATA = Path(__file__).parent.parent / "data" / "imports"

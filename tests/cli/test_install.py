@@ -18,8 +18,8 @@ from tests.schemas import faults
 from winhost.autoinstall.install_plan import read_install_plan
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import read_from_image
-from winhost.cli import install
 from winhost.cli.formats import schema_of
+from winhost.cli.install import install
 from winhost.connect.own_key import public_line
 from winhost.images import signed_sums
 from winhost.lab.running_lab import Lab

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_first_completion import GOOD, KEY, Session
 from tests.gateway.test_gateway_start import certificate
 from tests.serving.test_deployed import DEPLOYED
-from winhost.cli.first_completion import PLACE, completions
+from winhost.cli.up.first_completion import PLACE, completions
 from winhost.connect.tunnel import SshWay
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
@@ -120,7 +120,7 @@ def test_an_endpoint_that_nobody_reaches_is_no_success() -> None:
 
 def test_no_key_goes_to_a_certificate_that_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate(tmp_path)
-    monkeypatch.setattr("winhost.cli.first_completion._asked", lambda *_: SimpleNamespace(status=200, text=""))
+    monkeypatch.setattr("winhost.cli.up.first_completion._asked", lambda *_: SimpleNamespace(status=200, text=""))
     with serving(tmp_path) as endpoint:
         checks, events = ended(endpoint.port, firewall(endpoint.port, HERE), tls=True)
         assert (checks, endpoint.asked) == ((), [])

@@ -184,7 +184,7 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 PLACES = ["env", "file", "cmd", "keyring"]
 
 
-def shown_address(scheme: str, password: str, monkeypatch: pytest.MonkeyPatch, keyring: ModuleType) -> str:
+def reference(scheme: str, password: str, monkeypatch: pytest.MonkeyPatch, keyring: ModuleType) -> str:
     """A reference to the password at such a place; a program has it among its arguments, too."""
     monkeypatch.setenv("CANARY", password)
     keyring.get_password = lambda service, user: password  # type: ignore[attr-defined]
@@ -211,7 +211,7 @@ def test_no_password_is_in_it_wherever_it_is_given(
     auth: str,
 ) -> None:
     secrets = shapes(lab)
-    change_fleet(kind=kind, auth=auth, password=shown_address(scheme, secrets[0], monkeypatch, keyring))
+    change_fleet(kind=kind, auth=auth, password=reference(scheme, secrets[0], monkeypatch, keyring))
     lab.endpoints["gpu-03"].faults.plan(drop, Action.RECEIVE, When.FINISHED)
     said = line("detect", "gpu-03", "--debug", "-o", "facts")
     assert said.code == 0, said.err

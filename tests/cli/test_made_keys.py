@@ -21,8 +21,8 @@ from tests.cli.test_one_plan_to_endpoint import ACCEPT, SAID
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import workload
 from tests.serving.stacks import IMAGE
-from winhost.cli.plan_options import default_request
-from winhost.cli.stack_parts import show_made_keys
+from winhost.cli.plan.options import default_request
+from winhost.cli.plan.stack_parts import show_made_keys
 from winhost.connect.own_key import public_line
 from winhost.engine.keys import api_key, close_to_others, keep_pending, ssh_key
 from winhost.engine.stack_target import stack_target

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
-from winhost.cli import demo_steps
-from winhost.cli.running import stopping
+from winhost.cli.change.running import stopping
+from winhost.cli.lab import demo_steps
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import drop
 from winhost.lab.wire.wsman import Action

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Line
 from tests.processes import PATIENCE_S
-from winhost.cli.assess import evaluate_each
+from winhost.cli.look.assess import evaluate_each
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.snapshots import read_each
 from winhost.cli.watch import Watch

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.serving.one_plan import workload
-from winhost.cli import stack_parts
+from winhost.cli.plan import stack_parts
 from winhost.images.image_registry import ImageName, not_resolved
 from winhost.model.shipped import shipped
 

@@ -13,7 +13,7 @@ from tests.cli.test_workload_init import CONFIG, EMBEDDED
 from tests.hub.stand_in_hub import StandInHub, safetensors, serving
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, workload
 from tests.serving.stacks import IMAGE
-from winhost.cli.up_choice import choose
+from winhost.cli.up.choice import choose
 from winhost.hub.repositories import ModelFolder, folder_files, seen_from_linux
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab

@@ -61,6 +61,8 @@ def test_the_options_are_in_the_plan_with_the_hash_of_the_file_beside_it(line: L
         (("--set", "new_vm.cpus=8"), "invalid value for --set: settings.new_vm.name: is missing"),
         ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--new-vm", "LLM 02"), "--new-vm: should be 1 to 63"),
         ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--memory", "3"), "error: --memory: should be a size"),
+        ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--memory", '""'), "error: --memory: should be a size"),
+        ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--disk", '""'), "error: --disk: should be a size"),
         ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--set", "new_vm.cpu=3"), "settings.new_vm.cpu: "),
         ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--vm", "llm-01"), "--new-vm makes one"),
         ((*WHOLE, *ON_THE_HOST, "--vhdx-sha256", "2" * 64, "--path", "wsl2"), "new_vm"),

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from tests.cli.conftest import Line
 from tests.cli.test_new_vm import KEY, SIZED
 from tests.errors import raises
-from winhost.cli.plan_options import AskedPlan
+from winhost.cli.plan.options import AskedPlan
 from winhost.paths.setting_values import OwnValue, own_values, refuse_shared
 
 PREPARED = (*SIZED, "--vhdx", r"D:\images\ubuntu.vhdx", "--vhdx-sha256", "2" * 64)

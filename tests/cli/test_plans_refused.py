@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "less than nothing": ("VmMmio", {"low": -1}, "VmMmio.low should be a size"),
     "yes for a size": ("VmMmio", {"low": True}, "VmMmio.low should be a size"),
     "a reference that is not closed": ("VmMmio", {"high": "${mmio.high"}, "VmMmio.high should be a size"),
-    "a place that is none": (
+    "an assignment that is none": (
         "AssignableDevice",
         {"assignment": "moon"},
         "AssignableDevice.assignment should be host-enabled",
@@ -99,7 +99,7 @@ def other_path(plan: Any) -> None:
 EDITED: dict[str, tuple[Callable[[Any], None], int, str]] = {
     "a size that is none": (edit(desired={"high": "huge"}), 2, "VmMmio.high should be a size"),
     "a window that is too small": (edit(desired={"high": 1 << 30}), 3, "too small"),
-    "a place that is none": (edit(desired={"assignment": "moon"}), 2, "AssignableDevice.assignment should be"),
+    "an assignment that is none": (edit(desired={"assignment": "moon"}), 2, "AssignableDevice.assignment should be"),
     "its steps taken out": (edit(stages=without_steps), 4, "is not as planned"),
     "one step taken out": (edit(stages=without_before), 4, "MMIO windows of llm-01: high"),
     "another path": (edit(stages=other_path), 2, "its playbook is for dda, and not for wsl2"),

@@ -13,7 +13,7 @@ from tests.cli.conftest import Line
 from tests.images.stand_in_registry import StandInRegistry, serving
 from tests.schemas import faults
 from tests.serving.one_plan import KEY
-from winhost.cli import stack_options
+from winhost.cli.plan import stack_options
 from winhost.cluster import render_request
 
 DIGEST = f"sha256:{'ab' * 32}"
@@ -35,7 +35,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> None:
         files = [f"sha256:{'ef' * 32} 15000000000 model.safetensors"]
         return {"source": f"{hub}/{model}", "revision": revision, "files": files, "token": reference}
 
-    monkeypatch.setattr("winhost.cli.stack_parts.model_files", listed)
+    monkeypatch.setattr("winhost.cli.plan.stack_parts.model_files", listed)
 
 
 def workload(line: Line, **changed: object) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.rows import each_row
-from winhost.cli import new_vm_image
-from winhost.cli.apply import requested
-from winhost.cli.plan_options import AskedPlan, default_request, read_settings
+from winhost.cli.change.apply import requested
+from winhost.cli.plan import new_vm_image
+from winhost.cli.plan.options import AskedPlan, default_request, read_settings
 from winhost.engine import disk_images
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.processes import started
-from winhost.cli.running import show_outcome, stopping
+from winhost.cli.change.running import show_outcome, stopping
 from winhost.engine.run_context import NotJudged, Outcome
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab

@@ -153,7 +153,7 @@ def test_what_a_terminal_would_obey_is_not_even_taken(line: Line) -> None:
 
 def test_a_hostile_name_in_a_comment_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     from tests.serving.situations import ONE_GPU, model, shipped, workload
-    from winhost.cli.serve import show_serving
+    from winhost.cli.serve.serve import show_serving
     from winhost.serving.choice import serving
 
     show_serving(serving(shipped(ONE_GPU), workload(model("a\n\u001b[2Jb"))), everything=True)

@@ -16,8 +16,8 @@ from tests.cli.terminal import talk
 from tests.rows import each_row
 from tests.schemas import faults
 from tests.serving.test_deployed import ENGINE, GATEWAY
-from winhost.cli import serve_keys
-from winhost.cli.serve_keys import parse_expiry
+from winhost.cli.serve import keys as serve_keys
+from winhost.cli.serve.keys import parse_expiry
 from winhost.connect.wire_errors import SessionDropped
 from winhost.engine.serving_session import ServingSession
 from winhost.gateway.key_lines import parse_keys

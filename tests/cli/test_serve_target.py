@@ -11,8 +11,9 @@ import pytest
 from tests.cli.conftest import Line
 from tests.schemas import faults
 from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
-from winhost.cli import serve_change, serve_status
-from winhost.cli.serve_status import show_status
+from winhost.cli.serve import change as serve_change
+from winhost.cli.serve import status as serve_status
+from winhost.cli.serve.status import show_status
 from winhost.lab.linux.linux_machine import NO_FILE
 from winhost.lab.linux.serving import STAND_IN, ServedEngines, SimulatedServing
 from winhost.lab.linux.software import Unit

@@ -7,7 +7,7 @@ from typing import Any
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.cli.formats import FILES, KINDS, schema_of
-from winhost.cli.schema import file_schema, results_schema
+from winhost.cli.look.schema import file_schema, results_schema
 
 # Version → the names of all fields that documents of it may have, as they were when it was published.
 PUBLISHED: dict[str, list[str]] = read_cases(Path(__file__).parents[1] / "data" / "shapes.yaml")

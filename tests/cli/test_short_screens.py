@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.cli.apply import Checked
-from winhost.cli.detect import show_facts
+from winhost.cli.change.apply import Checked
 from winhost.cli.errors import show_failure
+from winhost.cli.look.detect import show_facts
 from winhost.cli.output import error_text
-from winhost.cli.show_plan import GROUPS, grouped_titles, show_notes
+from winhost.cli.plan.show import GROUPS, grouped_titles, show_notes
 from winhost.cli.tables import format_two, format_value
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Unavailable

@@ -14,11 +14,11 @@ import click
 import pytest
 
 from tests.serving.test_deployed import DEPLOYED
-from winhost.cli import running
-from winhost.cli.first_completion import PLACE, completions
+from winhost.cli.change import running
 from winhost.cli.options import RunOptions
-from winhost.cli.served_hosts import lines_of_served, served_by
+from winhost.cli.serve.hosts import lines_of_served, served_by
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.cli.up.first_completion import PLACE, completions
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import Json
 from winhost.core.checks import Check

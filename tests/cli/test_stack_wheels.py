@@ -12,9 +12,9 @@ from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import workload
-from winhost.cli import stack_parts
-from winhost.cli.stack_options import StackOptions
-from winhost.cli.stack_parts import StackParts
+from winhost.cli.plan import stack_parts
+from winhost.cli.plan.stack_options import StackOptions
+from winhost.cli.plan.stack_parts import StackParts
 from winhost.hub.wheel_index import locked_packages
 from winhost.lab.linux.serving import ServedEngines
 from winhost.serving.packed_weights import NVCOMP_LOCK

@@ -349,7 +349,7 @@ def test_a_playbook_may_refer_to_every_decision_and_to_nothing_else(line: Line, 
 def test_missing_rights_are_blamed_for_what_they_cost_and_no_more(
     line: Line, facts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from winhost.cli.detect import show_facts
+    from winhost.cli.look.detect import show_facts
     from winhost.model.documents import read_document
     from winhost.model.facts import Facts
 

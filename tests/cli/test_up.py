@@ -21,9 +21,10 @@ from tests.cli.terminal import stays, talk
 from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
 from tests.processes import PATIENCE_S, started
 from tests.rows import each_row
-from winhost.cli import named_hosts, up
-from winhost.cli.show_up import LINES
-from winhost.cli.up_runs import is_planned, new_folder, typed_again
+from winhost.cli import named_hosts
+from winhost.cli.up import up
+from winhost.cli.up.runs import is_planned, new_folder, typed_again
+from winhost.cli.up.show import LINES
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find

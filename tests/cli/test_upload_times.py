@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.guest_world import with_image
-from winhost.cli.show_plan import show_plan
+from winhost.cli.plan.show import PlannedHost, show_planned
 
 OVER_THE_WIRE = "over the connection to the host. That takes 6 to 32 min; --upload http, sftp and smb are faster."
 
@@ -33,7 +33,8 @@ def test_a_plan_says_how_long_powershell_remoting_takes(
     image = here.settings["image"]
     pinned = {**image["pinned"], "disk_bytes": megabytes * 1_000_000}
     here.settings = {**here.settings, "image": {**image, "pinned": pinned}, **({"upload": upload} if upload else {})}
-    show_plan(here.plan(), None)
+    plan = here.plan()
+    show_planned(PlannedHost(plan.host, "dda", None, None, None, plan), details=False, wide=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"{megabytes:,} MB are uploaded: {said} " in f"{shown} "
     assert ("That takes" in shown) is (said is OVER_THE_WIRE)

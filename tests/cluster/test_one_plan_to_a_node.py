@@ -11,8 +11,8 @@ import yaml
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, hub_of_model, inside, windows
 from tests.serving.stacks import IMAGE
-from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.plan.stack import PlannedStack
+from winhost.cli.plan.stack_options import ClusterOptions, StackOptions
 from winhost.images.k3s_release import ReleaseAsset
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.model.errors import RefusedError, UsageError

@@ -9,7 +9,7 @@ import pytest
 from tests.rows import each_row
 from tests.schemas import faults
 from winhost.cli.formats import schema_of
-from winhost.cli.schema import results_schema as published
+from winhost.cli.look.schema import results_schema as published
 from winhost.compat.assess_answer import brief, full
 from winhost.compat.compare import compare
 from winhost.compat.evaluation import Requirements, evaluate

@@ -20,7 +20,7 @@ from tests.engine.world import World, world
 from tests.errors import raises, suppressed
 from tests.processes import started
 from winhost.cli import run
-from winhost.cli.running import stopping
+from winhost.cli.change.running import stopping
 from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay

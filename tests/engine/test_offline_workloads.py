@@ -7,10 +7,10 @@ import pytest
 from tests.engine.linux_world import EXAMPLES, LinuxWorld, linux_world
 from tests.rows import each_row
 from tests.serving.stacks import FILES, IMAGE, KEY, request, stack_on
-from winhost.cli.plan_options import AskedPlan
-from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.stack_options import StackOptions
-from winhost.cli.stack_parts import StackParts
+from winhost.cli.plan.options import AskedPlan
+from winhost.cli.plan.stack import PlannedStack
+from winhost.cli.plan.stack_options import StackOptions
+from winhost.cli.plan.stack_parts import StackParts
 from winhost.core.answers import identity
 from winhost.engine.detect import read_facts
 from winhost.engine.planning import check_plan, make_plan

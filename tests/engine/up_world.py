@@ -12,7 +12,8 @@ from tests.cli.up_desk import IMAGE, hub_of_all
 from tests.engine.two_machines import LinuxWire
 from tests.engine.world import QUICK
 from tests.engine.wsl2_world import Wsl2World
-from winhost.cli import live_hosts, run, running
+from winhost.cli import live_hosts, run
+from winhost.cli.change import running
 from winhost.connect.agent import Agent
 from winhost.connect.own_key import public_line
 from winhost.connect.ssh_logon import key_refused, not_there

@@ -176,7 +176,7 @@ def test_a_body_may_have_so_many_elements_and_levels(text: str) -> None:
 def test_one_that_has_more_is_refused_before_it_is_parsed(code: str, text: str) -> None:
     with pytest.raises(ErrorAnswer) as caught:
         check_shape(bytearray(text.encode()), LIMITS)
-    assert caught.value.code == code
+    assert (caught.value.status, caught.value.code) == (413, code)
 
 
 def depth_of(value: Any) -> int:
@@ -311,6 +311,7 @@ def test_where_the_process_is_killed_the_next_body_has_another() -> None:
         with pytest.raises(ErrorAnswer) as caught:
             await read(process, of_length(MEBI))
         assert (caught.value.status, caught.value.code) == (503, "body-not-read")
+        assert caught.value.headers == {"Retry_After": "5"}
         assert (await read(process, of_length(MEBI))).model == MODEL
 
     reading(work)

@@ -93,7 +93,8 @@ def test_nothing_but_the_allow_list_reaches_an_engine(door: Gateway, method: str
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_a_route_takes_one_method(door: Gateway, method: str) -> None:
     before = len(door.engine.requests)
-    assert door.ask("/v1/completions", {"model": MODEL, "prompt": "a"}, method=method)[0] == 405
+    status, headers, _ = door.ask("/v1/completions", {"model": MODEL, "prompt": "a"}, method=method)
+    assert (status, headers["allow"]) == (405, "POST")
     assert len(door.engine.requests) == before
 
 
@@ -156,7 +157,8 @@ def test_slow_heads_and_bodies_end(door: Gateway, own_door: OwnDoor) -> None:
         head.sendall(b"GET /health HT")
         body.sendall(door.request("/v1/completions", {"model": MODEL})[:-3])
         assert rest_of(head) == b""
-        assert answer_of(rest_of(body))[0] == 408
+        status, headers, told = answer_of(rest_of(body))
+        assert (status, headers["connection"], json.loads(told)["error"]["code"]) == (408, "close", "too-slow")
 
 
 def test_too_many_requests_ahead_of_their_answers_end_the_connection(door: Gateway) -> None:
@@ -390,7 +392,8 @@ def test_it_waits_so_long_and_no_longer(door: Gateway) -> None:
         assert (status, headers["retry-after"]) == (503, "10")
         assert json.loads(body)["error"]["code"] == "engine-not-up"
         assert door.ask("/health", headers={})[0] == 200
-        assert door.ask("/ready", headers={})[0] == 503
+        status, headers, body = door.ask("/ready", headers={})
+        assert (status, headers["retry-after"], json.loads(body)["error"]["code"]) == (503, "10", "not-ready")
     finally:
         door.engine.start()
     assert waited_for(lambda: door.ask("/ready", headers={})[0] == 200)

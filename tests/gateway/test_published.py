@@ -81,8 +81,9 @@ def test_an_engine_gets_what_the_client_said(request: dict[str, Any]) -> None:
      '{"model": "a"}'.encode("utf-16"), b'{"model": "a", "t": "\\ud800"}'],
 )  # fmt: skip
 def test_a_body_that_could_be_misread_is_not_passed_on(body: bytes) -> None:
-    with pytest.raises(ErrorAnswer):
+    with pytest.raises(ErrorAnswer) as caught:
         for_engine(understood(body), "tiny")
+    assert (caught.value.status, caught.value.code) == (400, "body")
 
 
 def test_of_two_models_the_engine_gets_the_one_that_was_chosen_by() -> None:

@@ -52,7 +52,7 @@ def test_what_clients_send_passes(case: dict[str, Any]) -> None:
 def test_what_could_be_misused_is_refused_by_its_name(case: dict[str, Any]) -> None:
     found = refused(case["body"], case["route"])
     assert found
-    assert (found.code, found.param) == (case["code"], case["param"])
+    assert (found.status, found.code, found.param) == (400, case["code"], case["param"])
     assert "`body." in found.message or case["param"] in found.message
 
 

@@ -384,7 +384,8 @@ def test_its_answer_has_the_id_that_its_client_gave(door: Gateway) -> None:
 
 def test_no_other_key_and_no_other_request_does_it(door: Gateway) -> None:
     wanted = {"state": "yield", "seconds": 60}
-    assert ask(door, wanted, None)[0] == 403
+    status, told_error = ask(door, wanted, None)
+    assert (status, told_error["error"]["code"]) == (403, "no-yield-key")
     assert ask(door, wanted, {"Authorization": f"Bearer {METRICS_KEY}"})[0] == 403
     assert ask(door, wanted, {})[0] == 401
     for wrong in ({"state": "stop"}, {"state": "yield", "seconds": 0}, {**wanted, "more": 1}, [], b"{", b"x" * 2000):

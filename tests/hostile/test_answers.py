@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from tests.hostile.mutated import ERROR, Mutator
-from winhost.cli.detect import show_facts
 from winhost.cli.errors import as_winhost_error
+from winhost.cli.look.detect import show_facts
 from winhost.cli.output import error_text
 from winhost.compat.evaluation import Requirements as Wanted
 from winhost.compat.evaluation import evaluate

@@ -33,7 +33,7 @@ OURS = {int(code) for code in Exit}
 
 
 @pytest.fixture(autouse=True)
-def shown_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))
     monkeypatch.delenv("WINHOST_FLEET", raising=False)

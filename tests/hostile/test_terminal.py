@@ -9,11 +9,11 @@ import pytest
 from tests.cli.conftest import Line, line
 from tests.engine.world import PLAYBOOK, World
 from tests.hostile.hosts import HOST, TAKEN, called, with_everything, with_taken
-from winhost.cli.detect import show_facts
+from winhost.cli.change.running import show_outcome
 from winhost.cli.envelope import print_json
+from winhost.cli.look.detect import show_facts
 from winhost.cli.output import error_text
-from winhost.cli.running import show_outcome
-from winhost.cli.show_plan import show_plan
+from winhost.cli.plan.show import PlannedHost, show_planned
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.engine.planning import check_plan, make_plan
@@ -135,7 +135,8 @@ def test_commands_on_hostile_files_show_them_and_obey_none_of_it(line: Line, fil
 
 def test_what_is_shown_of_marked_documents_is_plain(line: Line, files: tuple[Path, Path]) -> None:
     show_facts(read_document(files[0], Facts), Path("/x" + MARK))
-    show_plan(read_document(files[1], Plan), Path("/x" + MARK))
+    plan = read_document(files[1], Plan)
+    show_planned(PlannedHost(plan.host, "dda", None, None, "/x" + MARK, plan), details=False, wide=False)
     shown = line.capture.readouterr().out
     assert_plain(shown)
     # Nearly every line has a text from the files, or the marks did not get where they should.

@@ -98,8 +98,8 @@ class Site:
         return {each for text in self.texts for each in OPTION.findall(text)} & options()
 
 
-OTHERS = ("agent/", "bundle/", "lab/", "recipes/", "resources/", "cli/commands/")
-"""Rooms whose texts name options of other programs, or of winhost in its help."""
+OTHERS = ("agent/", "bundle/", "lab/", "recipes/", "resources/")
+"""Rooms whose texts name options of other programs."""
 DECLARED = {"option", "argument", "Field"}
 
 
@@ -117,7 +117,7 @@ def sites() -> Iterator[Site]:
             elif name not in DECLARED:
                 continue
             seen |= {id(part) for part in ast.walk(call)}
-        if not place.startswith(OTHERS):
+        if not place.startswith(OTHERS) and not place.endswith("/commands.py"):  # which have the help
             for node in (*file.every(ast.JoinedStr), *file.every(ast.Constant)):
                 text = text_of(node)
                 if text and " " in text.strip() and id(node) not in seen:

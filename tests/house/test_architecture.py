@@ -16,7 +16,7 @@ MOST = {
     "From BARs to Set-VM, and back": 17,
     "From `--set network=nat` to .wslconfig": 13,
     "From `--api-key alice=env:KEY` to a request that is let in": 8,
-    "From a model in workload.yaml to `vllm serve`": 6,
+    "From a model in workload.yaml to `vllm serve`": 7,
 }
 
 

@@ -1,4 +1,4 @@
-"""A docstring of the product begins as a sentence or names what it is about; it is no fragment to be guessed at."""
+"""Docstrings of product and benchmarks begin as a sentence or name what they are about; none is a fragment."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ def docstrings(node: Any) -> Iterator[str]:
 def test_no_docstring_begins_as_a_fragment() -> None:
     found = [
         f"{file.path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for file in sources(HOUSE, ROOT / "winhost_weights")
+        for file in sources(HOUSE, ROOT / "winhost_weights", ROOT / "bench")
         for kind in KINDS
         for node in file.every(kind)
         for text in docstrings(node)

@@ -73,7 +73,7 @@ def test_a_model_without_a_shape_is_sent_to_a_draft() -> None:
 
 LAZY = """
 import sys
-import winhost.cli.commands.models, winhost.hub.repositories
+import winhost.cli.models.commands, winhost.hub.repositories
 first = sorted(name for name in sys.modules if name in ("winhost.hub.catalogue", "winhost.serving.fitting", "yaml"))
 import winhost.hub.catalogue
 from winhost.hub.catalogue import shipped_document

@@ -32,7 +32,7 @@ def written(files: Mapping[str, bytes], path: Path, mode: str = "w") -> Path:
     return path
 
 
-def shown_address(data: bytes) -> str:
+def blob_path(data: bytes) -> str:
     return f"blobs/sha256/{sha256(data)[7:]}"
 
 
@@ -47,10 +47,8 @@ def saved_by_docker(config: bytes = CONFIG, names: Any = (NAME, "other:1"), **in
         }
     ).encode()
     listed = {"schemaVersion": 2, "manifests": [blob(manifest, MANIFEST)] * 2, **index}
-    docker = [
-        {"Config": shown_address(config), "RepoTags": [*names], "Layers": [shown_address(each) for each in LAYERS]}
-    ]
-    files = {shown_address(each): each for each in (config, manifest, *LAYERS)}
+    docker = [{"Config": blob_path(config), "RepoTags": [*names], "Layers": [blob_path(each) for each in LAYERS]}]
+    files = {blob_path(each): each for each in (config, manifest, *LAYERS)}
     return {"manifest.json": json.dumps(docker).encode(), "index.json": json.dumps(listed).encode(), **files}
 
 
@@ -67,7 +65,7 @@ def in_an_index(files: dict[str, bytes], *more: tuple[str, str]) -> dict[str, by
     entries = [{**entry, "platform": {"os": system, "architecture": name}} for system, name in platforms]
     index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).encode()
     top = {"schemaVersion": 2, "manifests": [blob(index, INDEX)]}
-    return {**files, "index.json": json.dumps(top).encode(), shown_address(index): index}
+    return {**files, "index.json": json.dumps(top).encode(), blob_path(index): index}
 
 
 def read(files: Mapping[str, bytes], folder: Path) -> SavedImage:
@@ -108,11 +106,11 @@ WRONG: dict[str, tuple[dict[str, bytes], str]] = {
     "two images": (changed("manifest.json", b"[{}, {}]"), "one image with a name"),
     "no name": (saved_by_docker(names=()), "one image with a name"),
     "a hostile name": (saved_by_docker(names=("--help",)), "name winhost does not read"),
-    "no layer": (changed(shown_address(LAYERS[0]), None), "lacks layers"),
+    "no layer": (changed(blob_path(LAYERS[0]), None), "lacks layers"),
     "no manifest": (changed("index.json", b'{"manifests": []}'), "not made for linux/amd64"),
     "another manifest": (changed("index.json", b"[]"), "is no manifest"),
     "another machine": (saved_by_docker(CONFIG.replace(b"amd64", b"arm64")), "for linux/arm64"),
-    "another config": (changed(shown_address(CONFIG), CONFIG.replace(b"{}", b"[]")), "says two things"),
+    "another config": (changed(blob_path(CONFIG), CONFIG.replace(b"{}", b"[]")), "says two things"),
 }
 
 
@@ -147,7 +145,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@given(name=st.sampled_from(("manifest.json", "index.json", shown_address(CONFIG))), document=JSON)
+@given(name=st.sampled_from(("manifest.json", "index.json", blob_path(CONFIG))), document=JSON)
 def test_whatever_stands_in_it_nothing_else_is_raised(
     tmp_path_factory: pytest.TempPathFactory, name: str, document: Any
 ) -> None:

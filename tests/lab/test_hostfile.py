@@ -146,6 +146,12 @@ def test_a_size_may_be_text_in_any_property(tmp_path: Path) -> None:
     assert facts.resources["WslDistro"]
 
 
+def test_a_text_that_looks_like_a_size_stays_text(tmp_path: Path) -> None:
+    facts, _ = expand(delta(tmp_path, '\nchange:\n  Firmware: {bios_version: "0x10", serial: 2 GiB}\n'))
+    (firmware,) = facts.resources["Firmware"]  # type: ignore[misc]
+    assert (firmware.state["bios_version"], firmware.state["serial"]) == ("0x10", "2 GiB")
+
+
 @pytest.mark.parametrize("change", ["encoding: 9.9.9", "encoding: null"])
 def test_a_file_that_no_windows_holds_is_one_that_cannot_be_read(tmp_path: Path, change: str) -> None:
     text = f"\nchange:\n  WslConfig: [{{match: {{}}, set: {{{change}}}}}]\n"

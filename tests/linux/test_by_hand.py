@@ -151,7 +151,7 @@ def refused(hand: InLinux, made: Path, command: str = "apply", *words: str) -> t
 
 @pytest.mark.costly
 @pytest.mark.parametrize(
-    "name", ["agent.py", "core/__init__.py", "core/undo.py", "plan.json", "resources.json", "run.py"]
+    "name", ["agent.py", "bundle.py", "core/__init__.py", "core/undo.py", "plan.json", "resources.json", "run.py"]
 )
 def test_a_file_that_is_not_as_it_was_made_stops_it(hand: InLinux, made: Path, name: str) -> None:
     text = (made / name).read_bytes()

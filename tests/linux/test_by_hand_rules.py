@@ -1,8 +1,12 @@
 """What goes into a Linux with run.py is what winhost itself decides by, and can be read where it is to run."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from tests.linux.test_scripts import (
     is_not_plain_text,
     needs_more_than_the_standard_library,
 )
+from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost import __version__
 from winhost.bundle import linux_journal, linux_run
@@ -77,3 +82,33 @@ def test_a_journal_of_another_version_is_refused_by_name() -> None:
         with pytest.raises(BundleRefusal, match=f"bundle-journal/{number}") as refused:
             linux_journal.parse_journal("0b91.20261122", f"{line}\n".encode())
         assert (refused.value.code, refused.value.kind) == (2, "OtherVersion")
+
+
+def test_what_it_refuses_before_it_runs_anything_is_one_document_or_lines_that_no_terminal_obeys(
+    tmp_path: Path,
+) -> None:
+    for name, content in SOURCES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    line = "a \x1b[2J\u202e\u05d0 line '\""
+    (tmp_path / "SHA256SUMS").write_text(f"{line}\n", "utf-8")
+
+    def ended(*words: str, **variables: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-I", str(tmp_path / "run.py"), "verify", *words]
+        shown = {**os.environ, "PYTHONIOENCODING": "utf-8", **variables}
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", env=shown, timeout=PATIENCE_S)
+        return done.returncode, done.stdout, done.stderr
+
+    escaped = "a \\u001b[2J\\u202e\\u05d0 line '\""
+    told = f"error: SHA256SUMS has a line that is not winhost's: {escaped}\n  Nothing was done.\n"
+    assert ended() == (2, "", told)
+    code, document, errors = ended("--json")
+    assert (code, errors) == (2, "")
+    assert json.loads(document)["error"]["what"] == f"SHA256SUMS has a line that is not winhost's: {line}"
+
+    code, document, errors = ended("--json", SUDO_UID="nobody")
+    assert (code, errors) == (1, "")
+    assert {name: json.loads(document)["error"][name] for name in ("kind", "exit_code")} == {
+        "kind": "Failure",
+        "exit_code": 1,
+    }

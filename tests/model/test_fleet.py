@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.cases import read_cases
 from tests.errors import faults, raises
@@ -15,7 +16,7 @@ from tests.rows import each_row
 from winhost.model.documents import json_schema
 from winhost.model.durations import parse_duration, render_duration
 from winhost.model.errors import Exit
-from winhost.model.fleet import AnyHost, Fleet, FleetFile, LinuxHost, Login, Ssh, Transport, load_fleet
+from winhost.model.fleet import AnyHost, Fleet, FleetFile, Jump, LinuxHost, Login, Ssh, Transport, load_fleet
 from winhost.model.fleet_path import find_fleet
 from winhost.model.secrets import SecretRef
 
@@ -265,3 +266,13 @@ def test_the_described_defaults_are_the_real_ones() -> None:
 def test_every_model_refuses_unknown_keys() -> None:
     definitions = json_schema(FleetFile)["$defs"].values()
     assert all(entry["additionalProperties"] is False for entry in definitions if entry["type"] == "object")
+
+
+def test_no_host_shows_what_may_be_a_secret() -> None:
+    reference = SecretRef.parse("cmd:show --token hunter2")
+    host = LinuxHost(name="a", password=reference, jump=Jump(address="b", passphrase=reference))
+    assert "hunter2" not in f"{host} {host!r}"
+    with pytest.raises(ValidationError) as caught:
+        Transport(password="hunter2", port="hunter2")  # type: ignore[arg-type]
+    assert caught.value.error_count() == 2
+    assert "hunter2" not in f"{caught.value} {caught.value!r}"

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from winhost.bundle import bundle_files
-from winhost.cli import show_plan
+from winhost.cli.plan import show as show_plan
 from winhost.model.packed import packed_in_words
 
 DATA = gzip.compress(b"a CD for cloud-init" * 50, mtime=0)  # without a time: the names of tests are made of it

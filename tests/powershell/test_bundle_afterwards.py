@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_rolled_back(
             missing = [(lacks["title"], lacks["resource"], lacks["key"]) for lacks in done.said["missing"]]
             assert sorted(missing, key=str) == sorted(((m.title, m.resource, m.key) for m in outcome.missing), key=str)
             assert it.here.state() == it.other.state()
-    it.here.machine._role = it.here.machine._tools = "installed"
+    it.here.machine.role = it.here.machine.tools = "installed"
     done = it.here.rollback(it.made)
     assert (done.code, done.said["outcome"], done.said["missing"]) == (0, "rolled back", [])
     assert it.here.state() == found

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.render.pages import parsed
-from winhost.cli.plan_options import default_request
+from winhost.cli.plan.options import default_request
 from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import Needs
 from winhost.core.answers import Record, RemoteFault, Unknown

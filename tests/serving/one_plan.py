@@ -12,10 +12,10 @@ from tests.engine.wsl2_world import Wsl2World, playbook, wsl2_world
 from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.hub.stand_in_hub import serving as serving_hub
 from tests.serving.stacks import IMAGE
-from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.served_hosts import lines_of_served, served_by
+from winhost.cli.plan.stack import PlannedStack
+from winhost.cli.plan.stack_options import StackOptions
+from winhost.cli.serve.hosts import lines_of_served, served_by
 from winhost.cli.shells import Shell
-from winhost.cli.stack_options import StackOptions
 from winhost.engine.journal import read_journal
 from winhost.engine.run_context import Outcome
 from winhost.engine.run_state import replay

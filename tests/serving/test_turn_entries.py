@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.engine.linux_world import linux_world
-from winhost.cli.commands.serve import serve
+from winhost.cli.serve.commands import serve
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.serving.gateway_entries import gateway_entries
 from winhost.serving.sharing import SharingModel, turn_settings

@@ -300,7 +300,7 @@ def test_what_it_refuses_on_this_platform_is_known(python: Path, model: Path, fo
         refused.process.wait(PATIENCE_S)
         found = told_by(refused.log.splitlines())
         assert found is not None
-        assert (found.symptom, refused.process.returncode) == ("vllm.no-sleep", 1)
+        assert (found.code, refused.process.returncode) == ("vllm.no-sleep", 1)
     finally:
         refused.close()
 

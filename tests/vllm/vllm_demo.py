@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.connect.sshd import free_port
 from tests.gateway.running import KEY, gateway
 from tests.vllm.real_engine import NoVllm, RealEngine, installed, tiny_model
-from winhost.cli.demo import DdaDemo, Wsl2Demo
-from winhost.cli.demo_steps import MODEL, RealEndpoint, say
+from winhost.cli.lab.demo import DdaDemo, Wsl2Demo
+from winhost.cli.lab.demo_steps import MODEL, RealEndpoint, say
 
 
 @contextmanager

@@ -121,8 +121,8 @@ def _disk(name: str, *, preserve: bool) -> dict[str, Any]:
     return action if preserve else {**action, "wipe": "superblock-recursive"}
 
 
-def _new(name: str, device: str, number: int, place: tuple[int, int], kind: str) -> dict[str, Any]:
-    at = {"device": device, "number": number, "offset": place[0], "size": place[1]}
+def _new(name: str, device: str, number: int, region: tuple[int, int], kind: str) -> dict[str, Any]:
+    at = {"device": device, "number": number, "offset": region[0], "size": region[1]}
     return {"type": "partition", "id": name, **at, "partition_type": kind, "wipe": "superblock"}
 
 
@@ -231,7 +231,7 @@ def _normal_action(action: Any) -> Any:
     return {**kept, "partition_type": kind.lower()} if isinstance(kind, str) else kept
 
 
-def difference(found: Any, told: Any, place: str = "storage") -> str:
+def difference(found: Any, told: Any, path: str = "storage") -> str:
     """Describe the first difference."""
     pairs: list[tuple[Any, Any, Any]] = []
     if isinstance(found, dict) and isinstance(told, dict):
@@ -241,5 +241,5 @@ def difference(found: Any, told: Any, place: str = "storage") -> str:
     for key, one, other in pairs:
         if one != other:
             name = other.get("id", key) if isinstance(other, dict) else key
-            return difference(one, other, f"{place}.{name}")
-    return f"{place} is {str(found)[:80]}, and not {str(told)[:80]}"
+            return difference(one, other, f"{path}.{name}")
+    return f"{path} is {str(found)[:80]}, and not {str(told)[:80]}"

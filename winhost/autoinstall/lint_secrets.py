@@ -76,7 +76,7 @@ def _is_broken(text: str) -> bool:
 
 
 def _by_key(names: tuple[str, ...], text: str) -> tuple[str, str] | None:
-    """The kind of secret that these keys hold, and what to do; None if it is none."""
+    """The kind of secret that these keys hold, and what to do; None if they hold no secret."""
     if PLACEHOLDER.fullmatch(text):
         return None
     for ending, (what, mend) in _KEYS.items():

@@ -43,7 +43,7 @@ import os
 import re
 import signal
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -113,13 +113,15 @@ class Refused(Exception):
 
 
 def stop(refused: Refused, as_json: bool) -> NoReturn:
+    """Print the error and end, as `leave` of linux_bundle does, whose sum may not have been checked."""
     error = refused.document
-    if as_json:
-        sys.stdout.write(json.dumps({"error": error}) + "\n")
-    else:
-        lines = (f"error: {error['what']}", *(f"  {error[each]}" for each in ("meaning", "hint") if error[each]))
-        # The name of a folder may hold what a terminal would obey.
-        sys.stderr.writelines(f"{line if line.isprintable() else ascii(line)}\n" for line in lines)
+    lines = [f"error: {error['what']}", *(f"  {error[each]}" for each in ("meaning", "hint") if error[each])]
+    # What a terminal would obey, hide or reorder is escaped: the name of a folder is data.
+    shown = ["".join(c if c.isprintable() and c.isascii() else f"\\u{ord(c):04x}" for c in line) for line in lines]
+    with suppress(OSError):
+        stream = sys.stdout if as_json else sys.stderr
+        stream.write("".join(f"{line}\n" for line in ([json.dumps({"error": error})] if as_json else shown)))
+        stream.flush()
     sys.exit(refused.code)
 
 
@@ -172,7 +174,7 @@ def text_of(folder: int, name: str) -> bytes:
 def sum_line(line: str) -> tuple[str, str]:
     found = re.fullmatch(r"([0-9a-f]{64})  ([a-z_./]+)", line)
     if found is None or found[2] not in FILES:
-        raise Refused("Changed", f"{SUMS} has a line that is not winhost's: {line!a}", "Nothing was done.")
+        raise Refused("Changed", f"{SUMS} has a line that is not winhost's: {line}", "Nothing was done.")
     return found[2], found[1]
 
 
@@ -226,7 +228,7 @@ if __name__ == "__main__":
             refuse_old_python(ASKED.command, sys.version_info[:3])
     except Refused as no:
         stop(no, ASKED.json)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, whoever reads one document gets one
         stop(Refused("Failure", f"{type(error).__name__}: {error}", code=1), ASKED.json)
     sys.meta_path.insert(0, CheckedModules(HERE))
     if ASKED.command == "facts":  # works with an older Python than commands.py and core do

@@ -1,6 +1,7 @@
 """The command line: each command is imported only when it is called, so that `--help` is quick.
 
-`commands/` has the options and help of each; they name the module beside it that does what they say.
+Each family of commands has a folder: its `commands` has their options and help, which is all that `--help` and the tab
+key load, and names the module beside it that does what they say.
 """
 
 import importlib
@@ -62,8 +63,8 @@ COMMANDS = {
     "demo": "Show complete jobs on simulated hosts, in under a minute.",
 }
 
-# Module of `commands` → those of its commands that are not called as it is.
-_MODULES = {
+# Family → those of its commands that are not called as it is.
+_FAMILIES = {
     "look": ("detect", "probe", "assess", "report", "diff", "facts", "known", "explain", "schema"),
     "plan": ("up",),
     "change": ("apply", "resume", "rollback", "runs", "verify", "down", "boot", "bundle", "fetch"),
@@ -71,7 +72,7 @@ _MODULES = {
     "models": ("workload", "weights"),
     "lab": ("demo",),
 }
-_MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
+_FAMILY_OF = {command: family for family, commands in _FAMILIES.items() for command in commands}
 
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
 
@@ -85,7 +86,7 @@ class Commands(WinhostGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"winhost.cli.commands.{_MODULE_OF.get(name, name)}")
+        module = importlib.import_module(f"winhost.cli.{_FAMILY_OF.get(name, name)}.commands")
         command: click.Command = getattr(module, "yields" if name == "yield" else name)  # which is a keyword in Python
         return command
 
@@ -118,7 +119,7 @@ def winhost(context: click.Context) -> int | None:
     context.color = colour()  # every command below asks this context
     if context.invoked_subcommand is not None:
         return None
-    from winhost.cli.status import overview  # loads the engine, which `--help` must not
+    from winhost.cli.endpoint.status import overview  # loads the engine, which `--help` must not
 
     return overview()
 

@@ -26,7 +26,7 @@ _OF_THE_PATH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileEx
 
 
 def from_click(error: click.ClickException) -> UsageError:
-    """Turn an error of click into one of ours."""
+    """Turn an error of click into one of winhost."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     hint = f"How it is used: {context.command_path} --help" if context else None
@@ -73,7 +73,7 @@ def as_winhost_error(error: Exception) -> WinhostError:
 
 
 def from_os_error(error: OSError) -> WinhostError:
-    """Turn an error of the operating system into one of ours. Only a wrong path is an error of usage."""
+    """Turn an error of the operating system into one of winhost. Only a wrong path is an error of usage."""
     why = error.strerror or str(error)
     file = str(error.filename) if error.filename is not None else None
     if file is not None and isinstance(error, _OF_THE_PATH):

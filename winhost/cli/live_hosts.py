@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from winhost.cli.plan_options import given_keys
+from winhost.cli.plan.options import given_keys
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Agent, Connector
 from winhost.connect.own_key import check_given

@@ -161,8 +161,8 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
         known = ()
     found = next((host for host in known if account.lower() in _accounts(host)), None)
     if found is None:
-        from winhost.cli.commands.host import NewHost  # a host with a name needs neither
-        from winhost.cli.host_add import add_host  # with all that tries a new host
+        from winhost.cli.host.add import add_host  # with all that tries a new host
+        from winhost.cli.host.commands import NewHost  # a host with a name needs neither
 
         found = add_host(NewHost(account), fleet_file, ask_to_add=True).host
         _told_hosts()[found.name] = found

@@ -88,9 +88,9 @@ class CapabilityRules:
 
     def found(self, outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
         """The findings that hold on the variant for every host, and those of the judges' outcomes."""
-        place = {"variant": self.variant, "path": path_of(self.variant)}
+        names = {"variant": self.variant, "path": path_of(self.variant)}
         constant = filter(_is_always_so, self._rules)
-        always = [finding(rule.code, rule.row.observed.format_map(place)) for rule in constant]
+        always = [finding(rule.code, rule.row.observed.format_map(names)) for rule in constant]
         seen = zip(self._conditional, outcomes, strict=False)
         here = [each.found(outcome, self.capability) for each, outcome in seen if outcome is not None]
         return tuple(dict.fromkeys([*always, *filter(None, here)]))
@@ -109,7 +109,7 @@ def _is_always_so(rule: Rule) -> bool:
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """The verdict of each capability on the target."""
     judges, capabilities = _judges(target.variant)
-    outcomes = target.facts.outcomes_at(target.places, judges, target)
+    outcomes = target.facts.outcomes_at(target.scopes, judges, target)
     verdict, measured_here = _verdicts(target.versions), target.facts.measured
     if measured_here:
         return tuple([_settled(target, rules, its(outcomes)) for rules, its in capabilities])
@@ -124,8 +124,8 @@ def _judges(variant: str) -> tuple[tuple[Judge, ...], tuple[tuple[CapabilityRule
     return judges, tuple((rules, _pick(tuple(map(judges.index, rules.judges)))) for rules in every)
 
 
-def _pick(places: tuple[int, ...]) -> _Pick:
-    return itemgetter(*places) if len(places) > 1 else lambda outcomes: (outcomes[places[0]],)
+def _pick(positions: tuple[int, ...]) -> _Pick:
+    return itemgetter(*positions) if len(positions) > 1 else lambda outcomes: (outcomes[positions[0]],)
 
 
 @lru_cache(maxsize=64)

@@ -95,7 +95,7 @@ def no_cuda(facts: HostFacts) -> str | None:
 
 
 def configuration(vm: Vm) -> Version:
-    """The VM's configuration version. Raises MissingFact for what is none."""
+    """The VM's configuration version. Raises MissingFact if it is no version."""
     if found := version_of(vm.version):
         return found
     raise MissingFact("Vm.version", NOT_THERE)

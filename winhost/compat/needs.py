@@ -143,7 +143,7 @@ def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None)
 
 
 def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
-    """The same without searching for what would fit."""
+    """A variant against the requirements, without searching for what would fit."""
     one_each = workload is not None and all(model.engine_gpus == 1 for model in workload.models)
     offered_of = _of_one_gpu if one_each else lambda offered: offered
     must, nice = ([offered_of(variant.offers(name)) for name in names] for names in (needs.must, needs.nice))

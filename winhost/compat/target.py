@@ -71,7 +71,7 @@ class Target:
     def __init__(self, facts: HostFacts, variant: str, stated: Mapping[str, Version] | None = None) -> None:
         self.facts = facts if stated is None else facts.changed(facts.document, stated)
         self._variant, self._path = variant, path_of(variant)
-        self.places = self._path, variant
+        self.scopes = self._path, variant
 
     def on(self, variant: str) -> "Target":
         """The same host with another variant. Answers that hold for both are computed once."""
@@ -333,7 +333,7 @@ def several(target: Target) -> tuple[Gpu, ...]:
 
 
 def capability(gpu: Gpu) -> Version | None:
-    """CUDA's compute capability, as `7.5`; None for a GPU of which nobody knows it."""
+    """CUDA's compute capability, as `7.5`; None where it is not known."""
     model = listed(gpu)
     return _parsed("{}.{}".format(*model.compute_capability)) if model and model.compute_capability else None
 

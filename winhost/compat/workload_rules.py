@@ -57,7 +57,7 @@ def is_safe_to_reload(model: Model) -> bool:
 
 
 def with_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
-    """The same with these levels of sleep, by name of model."""
+    """A copy of a workload with these levels of sleep, by name of model."""
     models = (replace(each, chosen_level=levels.get(each.name, each.level)) for each in workload.models)
     return replace(workload, models=tuple(models))
 

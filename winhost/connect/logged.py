@@ -53,7 +53,7 @@ def doing_of(call: Mapping[str, Json]) -> str:
 
 
 def named(calls: Sequence[Mapping[str, Json]]) -> str:
-    """Likewise; of one call also to which, of a change its properties, and of a piece of a file where it begins."""
+    """Describe calls; one alone also by its instance, what it changes, and the start of a piece of a file."""
     if len(calls) > 1:
         return f"get {len(calls)} resources"
     (call,) = calls

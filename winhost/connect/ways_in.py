@@ -10,7 +10,7 @@ from winhost.connect.wire_errors import NotAvailable, Unreachable, WireError, li
 from winhost.core.answers import Json, Record
 from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host, LinuxHost, Ssh
+from winhost.model.fleet import Host, LinuxHost, Ssh, timeouts_of
 
 ACCESS = "WslAccess"  # tells where a distro lets winhost in, and which host key it shows
 FORWARD = "PortForward"  # tells through which port Windows leads there, where it has to
@@ -148,11 +148,9 @@ def _target(host: Host, ssh: Ssh, name: str, user: Json, host_key: str, at: tupl
         passphrase=ssh.passphrase,
         user=known_as,
         sudo=known_as != "root",
-        connect_timeout=host.transport.connect_timeout,
-        operation_timeout=host.transport.operation_timeout,
-        call_timeout=host.transport.call_timeout,
         timeouts="transport",
         written_at=ssh.written_at,
+        **timeouts_of(host.transport),
     )
 
 
@@ -172,7 +170,7 @@ def _guest(host: Host, ssh: Ssh, guest: Record, forwards: Sequence[Record]) -> l
 
 
 def _lines(value: Json) -> list[str]:
-    """A list of texts; what could not be read is none."""
+    """A list of texts; empty if it could not be read."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list | tuple) else []
 
 
@@ -193,7 +191,7 @@ def _distros(answers: Answers) -> tuple[Record, ...]:
 
 
 def _is_address(text: Json) -> bool:
-    """Tell whether it is an address: a value that could not be read is none, and a host may answer anything."""
+    """Tell whether a value is an address: it may be unread, and a host may answer anything."""
     try:
         ipaddress.ip_address(str(text))
     except ValueError:

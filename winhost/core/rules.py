@@ -197,7 +197,7 @@ def as_json(declared: Json) -> Json:
 
 
 def from_json(kind: type[R], said: Mapping[str, Json]) -> R:
-    """The declaration that `as_json` wrote. Raises TypeError for what is none of that kind."""
+    """The declaration that `as_json` wrote. Raises TypeError for data of another kind."""
     hints = get_type_hints(kind)
     return kind(**{name: _typed(hints.get(name, Any), value) for name, value in said.items()})
 

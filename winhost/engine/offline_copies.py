@@ -52,8 +52,8 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
     if resource == "PythonVenv" and (copy := offline.models.get(f"{desired.get('source')}@None")):
         return {"source": copy}
     if resource == "ReleaseFile":
-        place, _, name = str(desired.get("source")).rpartition("/")
-        copy = offline.models.get(f"{place}@None")
+        folder, _, name = str(desired.get("source")).rpartition("/")
+        copy = offline.models.get(f"{folder}@None")
         return {"source": f"{copy}/{name}"} if copy else {}
     if resource == "AptSource" and (source := offline.sources.get(f"{desired.get('uri')} {desired.get('suite')}")):
         return {"uri": source}

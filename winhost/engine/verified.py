@@ -25,7 +25,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class SinceVerified:
-    """unknown: what was told then and is not now, or of which nobody tells here, so that it may be another version."""
+    """unknown: components whose version was known then and is not now, or is not read here: it may be another one."""
 
     at: str
     changed: tuple[Changed, ...]

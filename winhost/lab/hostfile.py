@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -214,7 +214,7 @@ class _Whole:
                 self.resources[resource] = edits
             else:
                 usual = self.resources.setdefault(resource, [{"key": {}, "state": {}}])
-                usual[0]["state"] |= _in_bytes(edits)
+                usual[0]["state"] |= _with_numbers(resource, edits)
         for resource in ("resources", "change"):
             for name in getattr(self.loaded.value, resource):
                 yield from _state_mistakes((resource, name), name, self.resources[name])
@@ -281,9 +281,10 @@ def _complete(file: HostFile) -> ResourceStates:
     resources: ResourceStates = {}
     for resource, given in file.resources.items():
         if isinstance(given, list):
-            resources[resource] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
+            resources[resource] = [{"key": each.key, "state": _with_numbers(resource, each.state)} for each in given]
         else:
-            resources[resource] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
+            known = [{"key": {}, "state": _with_numbers(resource, given)}]
+            resources[resource] = given if "unknown" in given else known
     resources.setdefault("AssignableDevice", [_assigned(each) for each in resources.get("PciDevice", ())])
     return resources
 
@@ -297,7 +298,7 @@ def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterat
     instances: list[dict[str, Any]] = resources.setdefault(resource, [])
     for position, edit in enumerate(edits):
         if edit.add is not None:
-            instances.append({"key": edit.add.key, "state": _in_bytes(edit.add.state)})
+            instances.append({"key": edit.add.key, "state": _with_numbers(resource, edit.add.state)})
             if resource == "PciDevice":
                 resources["AssignableDevice"].append(_assigned(instances[-1]))
             continue
@@ -308,7 +309,7 @@ def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterat
             if edit.remove:
                 _remove(resources, each["key"])
             else:
-                each["state"] |= _in_bytes(edit.set or {})
+                each["state"] |= _with_numbers(resource, edit.set or {})
 
 
 def _remove(resources: ResourceStates, key: Mapping[str, str]) -> None:
@@ -350,12 +351,22 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-def _in_bytes(value: Any) -> Any:
-    """Return the value with numbers for sizes and addresses that were written as text."""
+def _with_numbers(resource: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with numbers for sizes and addresses that were written as text. Properties that hold text stay."""
+    return {name: value if name in _texts(resource) else _number(value) for name, value in state.items()}
+
+
+@once
+def _texts(resource: str) -> frozenset[str]:
+    hints = get_type_hints(_STATES[resource])
+    return frozenset(name for name, hint in hints.items() if str in (hint, *get_args(hint)))
+
+
+def _number(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return value if "unknown" in value else {name: _in_bytes(each) for name, each in value.items()}
+        return value if "unknown" in value else {name: _number(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_in_bytes(each) for each in value]
+        return [_number(each) for each in value]
     if not isinstance(value, str):
         return value
     if re.fullmatch(r"0x[0-9A-Fa-f]+", value):

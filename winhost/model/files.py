@@ -252,7 +252,7 @@ def _group_or_list(path: Path, status: os.stat_result) -> str | None:
 
 
 def _access_list(path: Path) -> Iterator[tuple[int, int, int]]:
-    """Tag, rights and number of each entry of a POSIX access list; none where there is none."""
+    """Tag, rights and number of each entry of a POSIX access list, if the file has one."""
     with suppress(OSError, AttributeError):
         yield from struct.iter_unpack("<HHI", os.getxattr(path, "system.posix_acl_access")[4:])
 

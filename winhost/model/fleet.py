@@ -384,7 +384,6 @@ def _inherited(
 _NETWORK_KEYS = {"kind", "tls", "port", "auth", "user", "password", "verify"}
 _DISTRO_KEYS = {"key", "passphrase", "user", "address", "port"}
 _SSHD_KEYS = {"user", "port", "host_key", "key", "passphrase", "agent", "password", "known_hosts", "jump"}
-_TIMEOUTS = {"connect_timeout", "operation_timeout", "call_timeout"}
 
 
 def _windows(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
@@ -397,7 +396,7 @@ def _windows(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
     ssh = _inherited(Ssh, loaded.value, name, "ssh", loaded.where)
     sftp = host.sftp
     if sftp:
-        inherited: dict[str, Any] = {"address": address, "user": transport.user, **_timeouts(transport)}
+        inherited: dict[str, Any] = {"address": address, "user": transport.user, **timeouts_of(transport)}
         if not _proves(sftp):
             inherited["password"] = transport.password
         sftp = _logon(loaded, sftp, loaded.where(("hosts", name, "sftp")), inherited)
@@ -434,7 +433,7 @@ def _linux(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxHost:
     )
     if linux.jump is None:
         return linux
-    inherited = {"user": user, "known_hosts": linux.known_hosts, **_timeouts(linux)}
+    inherited = {"user": user, "known_hosts": linux.known_hosts, **timeouts_of(linux)}
     if not _proves(linux.jump):  # a password is never shown to both
         inherited |= {"key": linux.key, "passphrase": linux.passphrase, "agent": linux.agent}
     jump = _logon(loaded, linux.jump, linux.written_at["jump"], inherited)
@@ -448,8 +447,9 @@ def _logon(loaded: Loaded[FleetFile], logon: _L, at: str, inherited: Mapping[str
     return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
 
 
-def _timeouts(options: _Timeouts) -> dict[str, int]:
-    return {key: getattr(options, key) for key in _TIMEOUTS}
+def timeouts_of(options: _Timeouts) -> dict[str, Any]:
+    """Return the timeouts of a connection by name, for another one that shares them."""
+    return {key: getattr(options, key) for key in _Timeouts.__annotations__}
 
 
 def _is_here(host: Host, name: str, ssh: Ssh) -> bool:

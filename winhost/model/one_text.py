@@ -1,4 +1,4 @@
-"""Joins modules of ours into one program, for machines that have no package of ours."""
+"""Joins modules of winhost into one program, for machines on which winhost is not installed."""
 
 import re
 from collections.abc import Iterable

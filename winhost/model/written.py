@@ -55,6 +55,8 @@ class Written:
 class WrittenModel(Written, Closed):
     """A mapping in a file that remembers which of its keys were given: `model_fields_set`."""
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # what is no reference to a secret may be the secret
+
 
 def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
     """Add the docstrings of fields: those of the class, and of what it inherits from below `base`."""

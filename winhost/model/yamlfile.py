@@ -90,12 +90,12 @@ def load_placed(
     data = document.read(_text(path, made_by))
     heed_writers(path, data)
     if isinstance(data, dict) and str(data.get("schema")).startswith("winhost."):
-        place = f"{path}:{_nearest(document.positions, ('schema',)).line}"
+        position = f"{path}:{_nearest(document.positions, ('schema',)).line}"
         for kind in model.__annotations__.values():
             schema = next(iter(get_args(kind)), None)  # of `schema: Literal["winhost.fleet/1"]`
             if isinstance(schema, str) and schema in READ:
-                refuse_other_kind(place, data, schema, READ[schema])
-        refuse_other_version(place, data)
+                refuse_other_kind(position, data, schema, READ[schema])
+        refuse_other_version(position, data)
     value, mistakes, more = _validated(json.dumps(data), data, model)
     checked = value if value is not None or more else _without(mistakes, data, model)
     if checked is not None:

@@ -59,7 +59,9 @@ def _at_least(text: str, least: Bytes, should: str) -> str:
     return text
 
 
-def whole_size(should: str, step: Bytes, least: Bytes, most: Bytes = 1 << 63, word: str = "") -> AfterValidator:
+def whole_size(
+    should: str, step: Bytes, least: Bytes, most: Bytes = 1 << 63, word: str | None = None
+) -> AfterValidator:
     """Check that a text is a size in steps within bounds, or the word; `should` says the same in words."""
 
     def check(text: str) -> str:

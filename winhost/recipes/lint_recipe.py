@@ -99,7 +99,7 @@ Find = Callable[[SourceFile], list[Found]]
 
 @dataclass(frozen=True)
 class LintedRecipe:
-    """form: how the recipe is written; None where it is none. versions: of vLLM, engine by engine, as far as known."""
+    """form: None for a text that is no recipe. versions: of vLLM, engine by engine, as far as known."""
 
     form: str | None
     versions: tuple[str | None, ...]
@@ -124,14 +124,14 @@ def lint_recipe(data: bytes, target: RecipeTarget, *, mend: bool = False) -> Lin
 
 
 def lint_docker_daemon(data: bytes, target: RecipeTarget, *, mend: bool = False) -> LintedRecipe:
-    """The same of a daemon.json."""
+    """All findings in a daemon.json, as `lint_recipe` has them of a recipe."""
     find = partial(daemon_findings, target=target)
     findings, mended = _mended(data, find, "docker-daemon", (), ROUNDS if mend else 1, mark=True)
     return LintedRecipe("daemon.json", (), findings, mended)
 
 
 def lint_cdi(data: bytes, target: RecipeTarget) -> LintedRecipe:
-    """The same of a specification of CDI, which is never mended but written anew."""
+    """All findings in a specification of CDI, which is never mended but written anew."""
     findings, _ = _mended(data, partial(cdi_findings, target=target), "cdi", (), 1)
     return LintedRecipe("cdi", (), findings, data)
 

@@ -101,7 +101,7 @@ def _in_list(source: SourceFile) -> Iterator[tuple[PlacedText, bool]]:
 
 
 def _in_yaml(source: SourceFile, code: re.Match[str]) -> Iterator[tuple[PlacedText, bool]]:
-    """The same of YAML in a page: whatever is before it is blank, so that each character stays where it is."""
+    """Commands in YAML of a page. The text before it is made blank, so that each character stays where it is."""
     alone = _BLANK.sub(" ", source.text[: code.start("code")]) + code["code"]
     try:
         for document in documents(SourceFile(alone, source.encoding, source.bom)):

@@ -50,7 +50,7 @@ class RecipeTarget:
 
     @cached_property
     def models(self) -> tuple[GpuModel, ...] | None:
-        """The same as the catalogue has them; None where it does not have all."""
+        """Its GPUs as the catalogue has them; None where it does not have all."""
         found = [listed(gpu) for gpu in self.gpus or ()]
         return tuple(model for model in found if model) if found and all(found) else None
 

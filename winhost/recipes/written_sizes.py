@@ -12,7 +12,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "sec": 1, "second": 1, "m": 60, "min
 
 
 def docker_size(text: str) -> Bytes | None:
-    """`8g`, `512MB`, `1073741824`; None for what is none."""
+    """Parse a size as Docker does: `8g`, `512MB`, `1073741824`; None for any other text."""
     found = _DOCKER.fullmatch(text.strip())
     return int(float(found[1]) * 1024 ** _POWERS.index((found[2] or "b").lower())) if found else None
 

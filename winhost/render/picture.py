@@ -120,11 +120,11 @@ def _gpu(view: MachinePicture, gpu: ShownGpu, largest: int) -> _Content:
     heading = f"{gpu.number} {gpu.name}"
     if not gpu.serves:
         return _Content("screen", heading, (gpu.root, "just a screen, no GPU"))
-    place = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.assignment}" * (gpu.assignment != NOT_YET)
+    assigned = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.assignment}" * (gpu.assignment != NOT_YET)
     displays = f"{gpu.displays} display{'' if gpu.displays == '1' else 's'}"
     lines = (
         f"{gpu.root}, {gpu.driver}",
-        f"{displays}{place}" if gpu.displays else gpu.location,
+        f"{displays}{assigned}" if gpu.displays else gpu.location,
         f"memory {gpu.holds}",
     )
     share = gpu.memory / largest if gpu.memory else 0.0

@@ -127,7 +127,9 @@ class HostFacts:
         self._answers = host_answers(facts)
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
         self._kept: dict[Any, tuple[Any, int]] = {}  # each answer, and the inputs that it was computed from
-        self._kept_at = defaultdict[str, dict[Any, tuple[Any, int]]](dict)  # by the assignment that matters, "" if none
+        self._kept_at = defaultdict[str, dict[Any, tuple[Any, int]]](
+            dict
+        )  # by the path or variant that matters, "" if none
         self._reads = 0
 
     def changed(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
@@ -144,8 +146,8 @@ class HostFacts:
         inputs = sum(_INPUTS[each] for each in (DOCUMENT, *changed, *differ))
         found._typed = {state: known for state, known in self._typed.items() if state not in changed}
         found._kept = {asked: kept for asked, kept in self._kept.items() if not kept[1] & inputs}
-        for place, answers in self._kept_at.items():
-            found._kept_at[place] = {asked: kept for asked, kept in answers.items() if not kept[1] & inputs}
+        for scope, answers in self._kept_at.items():
+            found._kept_at[scope] = {asked: kept for asked, kept in answers.items() if not kept[1] & inputs}
         return found
 
     def keep(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
@@ -184,13 +186,13 @@ class HostFacts:
         return found
 
     def outcomes_at(
-        self, places: tuple[str, str], judges: Sequence[Callable[..., T]], *about: Any
+        self, scopes: tuple[str, str], judges: Sequence[Callable[..., T]], *about: Any
     ) -> list[T | MissingFact]:
-        """Like `outcomes`, of judges of several assignments, the wider one first. What depends on neither holds
-        everywhere, what rests on the wider alone wherever that is the same.
+        """Like `outcomes`, of judges that may ask for a path and its variant. scopes: both. An answer that depends on
+        neither is kept for all variants, one that depends on the path alone for the variants of that.
         """
         everywhere, outside = self._kept_at[""], self._reads
-        wide, narrow = map(self._kept_at.__getitem__, places)
+        wide, narrow = map(self._kept_at.__getitem__, scopes)
         known: list[Any] = list(map(everywhere.get, judges))
         for number, judge in enumerate(judges):
             if known[number] is not None:
@@ -203,7 +205,7 @@ class HostFacts:
                 except MissingFact as missing:
                     seen = missing.with_traceback(None)
                 kept = seen, self._reads
-                read_wide, read_narrow = (kept[1] & _INPUTS[place] for place in places)
+                read_wide, read_narrow = (kept[1] & _INPUTS[scope] for scope in scopes)
                 (narrow if read_narrow else wide if read_wide else everywhere)[judge] = kept
             known[number] = kept
         self._reads = reduce(or_, map(itemgetter(1), known), outside)

@@ -207,7 +207,7 @@ def answer(facts: Facts, resource: str) -> Answer:
 
 
 def host_answers(facts: Facts) -> HostAnswers:
-    """A host whose Linux lets nobody in has nothing to tell of it, and its facts lack it."""
+    """The answers of a host. Resources of a Linux that is not reached yet are unavailable: its facts lack them."""
     if is_linux(facts):
         return HostAnswers(facts.resources, RULES_OF_LINUX)
     beside = RULES_BESIDE_WINDOWS if is_beside_windows(facts) else RULES

@@ -54,7 +54,7 @@ def sizes(step: Bytes) -> Value:
 
 
 def or_nothing(value: Value) -> Value:
-    """The same, or null."""
+    """Make a value that may also be null."""
     return Value(f"{value.expected}, or nothing", lambda given: given is None or value.fits(given))
 
 

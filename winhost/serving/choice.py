@@ -278,7 +278,7 @@ def _sleepless(choice: Choice) -> bool:
 
 
 def _running(facts: HostFacts) -> frozenset[str]:
-    """Network modes in which WSL runs now."""
+    """The networking modes in which WSL runs now."""
     try:
         modes = {vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode}
     except MissingFact:

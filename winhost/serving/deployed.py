@@ -118,5 +118,5 @@ def _checked(kind: Any, value: object, where: str) -> Any:
         return adapter(kind).validate_json(json.dumps(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in (where, *first["loc"]))
-        raise NotDeployed(f"{place}: {first['msg']}") from None
+        position = ".".join(str(part) for part in (where, *first["loc"]))
+        raise NotDeployed(f"{position}: {first['msg']}") from None

@@ -99,7 +99,7 @@ def _shown(reduced: AllReduce) -> str:
 
 
 def reduced_by(measured: Measurement) -> AllReduce | None:
-    """The all-reduce that came out right."""
+    """The all-reduce whose result was right; None without one."""
     found = _where_it_serves(measured).found.nccl
     return found if found and found.intact and found.transports and found.rates else None
 

@@ -291,12 +291,12 @@ class SimulatedServing:
             "broken_answers_total",
         ):
             yield f"winhost_gateway_{metric} 0\n"
-        resting = [
+        of_engines = [
             ("turn:asleep" if each["unit"] in self.rest else "turn:starting", each["model"], 1.0)
             for each in self._served()["engines"]
             if each.get("turns")
         ]
-        for name, model, value in self.turns or resting:
+        for name, model, value in self.turns or of_engines:
             kind, _, state = name.partition(":")
             labels = f'model="{model}"' + (f',state="{state}"' if state else "")
             yield f"winhost_gateway_{_METRICS[kind]}{{{labels}}} {value}\n"

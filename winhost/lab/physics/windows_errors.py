@@ -65,11 +65,11 @@ class CmdletError(Exception):
 
     @property
     def fault(self) -> RemoteFault:
-        """The same as facts carry it."""
+        """The error as facts have it."""
         return RemoteFault(self.category, self.code, self.hresults, self.cmdlet, self.message)
 
     def as_json(self) -> dict[str, Json]:
-        """The same as the agent's answers carry it."""
+        """The error as the agent's answers have it."""
         return {
             "category": self.category,
             "code": self.code,

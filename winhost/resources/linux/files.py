@@ -166,7 +166,7 @@ _STAYS = "winhost never wipes a disk; its file system and what is on it stay"
     )
 )
 class DataDisk(State):
-    """A whole disk, by its serial number and its size in bytes: what has no serial number is none.
+    """A whole disk, by its serial number and its size in bytes. A disk without a serial number is left out.
 
     disk: its name now, as `nvme1n1`; holds: what is on it; it is formatted only where that is nothing, all of it read
     again right before. filesystem, label, uuid: as they are, null where there is no file system.

@@ -1,0 +1,1 @@
+"""Add, list, remove and test the hosts of fleet.yaml."""

@@ -1,0 +1,1 @@
+"""Install Ubuntu beside Windows or instead of it."""

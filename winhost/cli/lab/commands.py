@@ -1,0 +1,87 @@
+"""Arguments, options and help of `winhost lab` and `winhost demo`."""
+
+from pathlib import Path
+
+import click
+
+from winhost.cli import completion, options
+from winhost.cli.groups import WinhostCommand, WinhostGroup, does
+
+
+def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+    if value != value:  # what is no number is in every range
+        raise click.BadParameter("nan is not a number")
+    return value
+
+
+@click.group(cls=WinhostGroup)
+def lab() -> None:
+    """Simulate hosts behind a real remoting endpoint.
+
+    The hosts answer real PowerShell remoting on loopback, keep state, and enforce the Windows restrictions that matter;
+    everything made from them is marked `synthetic`. They implement the agent's JSON contract and run no PowerShell,
+    unless you start them with `--engine pwsh`: then the real scripts run on this computer, against stand-ins for the
+    Windows cmdlets.
+    """
+
+
+@lab.command()
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...", **completion.LAB_HOSTS)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to write fleet.yaml to.",
+)
+@options.force
+@click.option("--tls", is_flag=True, help="Serve HTTPS with a temporary certificate.")
+@options.engine
+@click.option(
+    "--speed",
+    metavar="N",
+    type=options.Number(0.001, 1_000_000),
+    callback=_number,
+    default=1.0,
+    show_default=True,
+    help="Simulated seconds per real second.",
+)
+@does("lab.lab")
+def up() -> None:
+    """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
+
+    HOST_OR_FACTS is the name of an example (see `winhost lab list`), a host file, a facts file that detect wrote, or a
+    folder of those. With facts of your own host, you can rehearse a plan on a replica.
+    """
+
+
+@lab.command("list")
+@options.answers(wide=True)
+@does("lab.lab")
+def list_hosts() -> None:
+    """List the example hosts that come with winhost."""
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("path", type=click.Choice(["dda", "wsl2"]), required=False, metavar="[dda|wsl2]")
+@click.option("--full", "in_full", is_flag=True, help="Play both jobs in full, every step of them.")
+@click.option(
+    "--keep",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep fleet.yaml, facts, plan and journal in this folder.",
+)
+@options.engine
+@does("lab.demo")
+def demo() -> None:
+    """Show complete jobs on simulated hosts, in under a minute.
+
+    A Windows 11 desktop goes from nothing to a model that answers, and back, by up, chat and down. A Windows Server
+    gives its GPUs to a VM; winhost is killed halfway, and the run is resumed and rolled back.
+
+    wsl2 and dda play one job in full, with every command of the long way: a Windows 11 PC becomes a Linux endpoint with
+    nobody logged on; a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
+    and changed, and on another server winhost makes the VM that gets the GPUs.
+
+    A stand-in answers in place of a model, and says so.
+    """

@@ -1,0 +1,1 @@
+"""Check files for WSL, vLLM, containers and Ubuntu's installer."""

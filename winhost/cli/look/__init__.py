@@ -1,0 +1,1 @@
+"""Look at hosts and judge them: detect, assess, report, diff, facts, explain."""

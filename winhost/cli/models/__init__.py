@@ -1,0 +1,1 @@
+"""Choose and draft models, and pack their weights."""

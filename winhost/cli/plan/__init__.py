@@ -1,0 +1,1 @@
+"""Plan a host, with the stack that serves a workload."""

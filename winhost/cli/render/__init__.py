@@ -1,0 +1,1 @@
+"""Print what serves a workload as files for another deployment."""

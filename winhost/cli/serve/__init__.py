@@ -1,0 +1,1 @@
+"""Serve models on a target, and look after what is served."""

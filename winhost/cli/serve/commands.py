@@ -1,0 +1,284 @@
+"""Arguments, options and help of `winhost serve`."""
+
+import click
+
+from winhost.cli import completion, options
+from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.options import flag, option, options_object, repeated
+from winhost.cli.plan.stack_options import GatewayOptions
+from winhost.core.dataclass import dataclass
+
+
+@click.group(cls=WinhostGroup)
+def serve() -> None:
+    """Serve models on a target: settings and why, start, status, logs, test, stop."""
+
+
+# Repeats winhost.serving, so that --help need not load it.
+@serve.command()
+@click.argument("facts", metavar="FACTS", required=False, type=options.PATH)
+@options.facts_file
+@options.workload(required=True)
+@click.option(
+    "--profile",
+    "named",
+    type=click.Choice(("bare-metal", "bare-metal-no-sleep", "dda", "dda-no-sleep", "wsl2", "wsl2-no-sleep")),
+    help="Use this profile for every model. Default: that of the path, or its -no-sleep where sleep mode is unsafe.",
+)
+@options.linux_path
+@click.option(
+    "--read-speed",
+    type=options.WholeNumber(1, 1_000_000),
+    default=2400,
+    show_default=True,
+    metavar="MB/S",
+    help="Read speed of the disk with the weights, for the time that is lost without sleep mode.",
+)
+@click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
+@options.answers()
+@does("serve.serve")
+def profile() -> None:
+    """Print the vLLM settings for each model, ready to copy, with the reason for each line.
+
+    FACTS is the facts file of the host, or a folder with only that file. Changes nothing.
+    """
+
+
+@serve.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--revision", metavar="COMMIT", required=True, help="The commit, all 40 digits.")
+@click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
+@options.token
+@options.hub
+@does("serve.serve")
+def files() -> None:
+    """Print the files of a model at one revision, as an entry of a playbook.
+
+    MODEL is ORG/NAME on the hub. The entry has every file with its size and hash; the Linux that serves downloads them
+    itself and accepts nothing else.
+    """
+
+
+@dataclass(frozen=True)
+class HandMadeGateway(GatewayOptions):
+    """The settings of a gateway that a user runs by hand."""
+
+    models: tuple[str, ...] = repeated(
+        "NAME=ENGINE",
+        "A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
+        name="--model",
+        required=True,
+    )
+    shares: tuple[str, ...] = repeated(
+        "NAME=GPUS", "A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1."
+    )
+    vllm: str | None = option("VERSION", "The version of vLLM, needed for models that sleep between their turns.")
+    no_sleep: bool = flag("Stop and start engines between their turns instead of letting them sleep.")
+    suspend: bool = flag(
+        "Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each."
+    )
+    idle: float | None = option(
+        "DURATION",
+        "After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
+        type=options.DURATION,
+    )
+    trusted_proxies: tuple[str, ...] = repeated(
+        "NETWORK", "A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.", name="--trusted-proxy"
+    )
+    proxy_protocol: bool = flag("Those proxies name their client by the PROXY protocol instead.")
+
+
+@serve.command()
+@options_object(HandMadeGateway, "asked")
+@does("serve.serve")
+def gateway() -> None:
+    """Print the gateway before vLLM as entries of a playbook.
+
+    It needs at least one --model and one --api-key. Copy playbooks/linux.yaml, add the entries to its resources, and
+    plan with --playbook. The entries contain hashes of API keys, never a key.
+    """
+
+
+@serve.command()
+@click.argument("workload_file", metavar="WORKLOAD", type=options.PATH)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="The gateway, as the desktop's Windows reaches it. Default: url of yield_to, or http://127.0.0.1:8443.",
+)
+@options.answers("FOLDER", "The folder to write.", required=True)
+@does("render.render")
+def watcher() -> None:
+    """Write the program with which a Windows desktop asks for the GPUs.
+
+    Writes a script and its settings, from availability.yield_to of WORKLOAD. docs/wsl2.md says how to install it on
+    that Windows, and how to remove it. Installs nothing.
+    """
+
+
+target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
+within_option = click.option(
+    "--within", type=options.DURATION, default="30m", show_default=True, help="How long to wait for each engine."
+)
+
+
+@serve.command()
+@target_argument
+@options.only_models
+@within_option
+@options.target
+@does("serve.change")
+def up() -> None:
+    """Start what is served on TARGET, and show how far each start is.
+
+    TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Starts engines one after
+    the other, then the gateway. If an engine fails for a known reason, winhost stops it and explains the remedy.
+    """
+
+
+@serve.command()
+@target_argument
+@click.option(
+    "--metrics-key",
+    metavar="REF",
+    help="A secret reference to a key for the gateway's metrics, for example env:METRICS_KEY. Shows its counts of "
+    "requests, and whose turn it is.",
+)
+@options.target
+@does("serve.status")
+def status() -> None:
+    """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
+
+
+@serve.command()
+@target_argument
+@options.only_models
+@click.option("--gateway", is_flag=True, help="Only the gateway, or the gateway and the models that are named.")
+@click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
+@click.option(
+    "--lines",
+    "-n",
+    type=options.WholeNumber(1, 100_000),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="How many of the last lines to show.",
+)
+@options.target
+@does("serve.status")
+def logs() -> None:
+    """Show what the engines and the gateway of TARGET wrote to the journal, without secrets."""
+
+
+@serve.command()
+@target_argument
+@options.client_key
+@options.only_models
+@options.target
+@does("serve.status")
+def test() -> None:
+    """Send TARGET requests that it must answer and ones that it must refuse; show time to first token and tokens per
+    second.
+
+    The target itself sends the requests to its gateway: for each model a completion, a stream and a prompt that is too
+    long; then a model that does not exist, a request without a key, and a path that is not published.
+    """
+
+
+@serve.command()
+@target_argument
+@options.only_models
+@options.yes
+@within_option
+@options.target
+@does("serve.change")
+def down() -> None:
+    """Stop the gateway of TARGET when open requests are done, and then its engines.
+
+    With --model the gateway goes on. Units that are enabled start again with the machine; winhost rollback removes
+    them.
+    """
+
+
+@serve.group(cls=WinhostGroup)
+def keys() -> None:
+    """Add, list, limit and revoke API keys of the gateway of a target, without a restart.
+
+    They are in a file of the target, beside the keys of its plan: a new plan keeps them, and winhost rollback of the
+    gateway removes them. The file has only their hashes.
+    """
+
+
+key_argument = click.argument("name", metavar="NAME")
+
+
+@keys.command(name="list")
+@target_argument
+@options.target
+@does("serve.keys")
+def list_() -> None:
+    """List the API keys of TARGET: state, models, limits, expiry, and what each used. Changes nothing."""
+
+
+@keys.command()
+@target_argument
+@key_argument
+@click.option(
+    "--api-key",
+    "key",
+    metavar="REF",
+    help="A secret reference to a key that you have. Default: winhost makes a new one.",
+)
+@click.option("--save", type=options.PATH, metavar="FILE", help="Write the new key to this new file.")
+@options.only_models
+@click.option("--metrics", is_flag=True, help="The key reads /metrics and nothing else.")
+@options.key_rules
+@options.target
+@does("serve.keys")
+def add() -> None:
+    """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
+
+    The gateway accepts it within a second.
+    """
+
+
+@keys.command()
+@target_argument
+@key_argument
+@options.only_models
+@click.option("--all-models", is_flag=True, help="Let the key use all models.")
+@options.key_rules
+@options.target
+@does("serve.keys")
+def limit() -> None:
+    """Change what the API key NAME of TARGET may use, and until when. Limits that you do not name stay.
+
+    Requests that are under way go on; the next ones get the new limits.
+    """
+
+
+@keys.command()
+@target_argument
+@key_argument
+@options.yes
+@options.target
+@does("serve.keys")
+def revoke() -> None:
+    """End the API key NAME of TARGET now: the gateway ends its open requests and never accepts it again.
+
+    To let it expire later instead: winhost serve keys limit TARGET NAME --expires WHEN.
+    """
+
+
+@serve.command()
+@click.option("--weights", type=options.Number(0.1), metavar="GIB", help="The size of the model's weights.")
+@click.option("--host-memory", type=options.Number(0), metavar="GIB", help="Host memory that backups may take.")
+@click.option("--swap-within", type=options.Number(0), metavar="SECONDS", help="How soon the model has to answer.")
+@click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
+@click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
+@does("serve.serve")
+def explain() -> None:
+    """Show how a model can rest between its turns (awake, asleep, suspended, stopped), and how soon it is back.
+
+    With --weights and --host-memory it recommends one. Changes nothing.
+    """

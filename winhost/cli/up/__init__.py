@@ -1,0 +1,1 @@
+"""Serve a model with one command, and undo that."""
