@@ -111,6 +111,11 @@ def test_a_command_names_the_fleet_file_that_was_typed_and_help_of_a_group_does_
         "Undo: winhost rollback r-1": "Undo: winhost rollback --fleet lab r-1",
         "winhost serve test llm-01": "winhost serve test --fleet lab llm-01",
         "winhost serve keys list llm-01": "winhost serve keys list --fleet lab llm-01",
+        "Who decides it: winhost yield desk-01": "Who decides it: winhost yield --fleet lab desk-01",
+        "What fits: winhost models show desk-01": "What fits: winhost models show --fleet lab desk-01",
+        "winhost models shows what is known": "winhost models shows what is known",
+        "winhost up is done\nwinhost down a\nwinhost up --fleet lab": "winhost up is done\n"
+        "winhost down --fleet lab a\nwinhost up --fleet lab",
         "winhost serve keys add --help": "winhost serve keys add --help",
         "winhost plan --help": "winhost plan --help",
     }

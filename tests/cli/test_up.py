@@ -496,7 +496,7 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     shown = stays(told.text[told.text.index("Verdict") :])
     screen = shown[: next(number for number, text in enumerate(shown) if "[y/N]" in text) + 1]
     assert len(screen) <= LINES
-    assert not [text for text in screen if len(text) > width and not text.startswith("All steps")]
+    assert not [text for text in screen if len(text) > width and not text.startswith("All ")]
     assert screen[-1].startswith("Begin, which approves restart, network?")
     agreed = screen[next(number for number, text in enumerate(screen) if text.startswith("Others")) :]
     assert not [text for text in agreed if "…" in text]
@@ -564,7 +564,8 @@ def test_ctrl_c_at_each_stage_leaves_what_up_goes_on_with(line: Line, here: Desk
 def test_a_key_that_an_interrupted_up_made_is_shown_once_by_the_next(line: Line, here: Desk, tmp_path: Path) -> None:
     fleet_of(here, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(up, "_applied", lambda *_: 1)
+        patch.setattr(up, "carried_through", lambda *_, **__: None)
+        patch.setattr(up, "_ended", lambda *_: 1)
         patch.setattr(up, "forget", lambda folder: None)
         assert line("up", *AGREED, *here.serves).code == 1
     key = Path(Store().key("desk", "api-key")).read_text()

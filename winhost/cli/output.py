@@ -36,8 +36,8 @@ _LAB = b"# Simulated hosts: "
 _RENDERED = (b"# Written by winhost ", b'{\n  "description": "Written by winhost ')
 _SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 _OF_HOSTS = re.compile(
-    r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe"
-    r"|serve (?:keys |(?!keys\b))\w+|host \w+)(?![\w-]| -{2}help)"
+    r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe|yield"
+    r"|serve (?:keys |(?!keys\b))\w+|host \w+|models show)(?![\w-]| -{2}help)"
 )
 
 _NAMING = ("NotAvailable", "NotFound", "RemoteError")  # errors whose words may name a resource as programs do
@@ -64,7 +64,7 @@ def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
 def show_command(lead: str, *words: str, err: bool = False) -> None:
     """Show a command below a sentence that leads to it, in a line of its own that no terminal breaks."""
     say(lead, err=err)
-    click.echo(f"  {visible(command_line(words))}", err=err)
+    click.echo(f"  {with_fleet(visible(command_line(words)))}", err=err)
 
 
 def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
@@ -79,15 +79,21 @@ def show_error_text(error: WinhostError, host: str = "", fleet: str | None = Non
 
 
 def with_fleet(text: str, fleet: str | None = None) -> str:
-    """Add the fleet file that was typed to each command in a text, because the command names hosts and runs of it.
-    fleet: that file, if no running command knows it any more.
+    """Add the fleet file that was typed to each command in a text, because the command names hosts and runs of it. A
+    line that names a fleet file stays, and so does the first one above it, which says what happened ("… that winhost up
+    needs"). fleet: that file, if no running command knows it any more.
     """
     if (running := click.get_current_context(silent=True)) is not None:
         fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
-    if fleet is None or "--fleet" in text:
+    if fleet is None:
         return text
     words = visible(command_line(("--fleet", fleet)))
-    return _OF_HOSTS.sub(lambda found: f"{found[0]} {words}", text)
+    lines = text.split("\n")
+    first = 1 if "--fleet" in text else 0
+    for number, line in enumerate(lines[first:], start=first):
+        if "--fleet" not in line:
+            lines[number] = _OF_HOSTS.sub(lambda found: f"{found[0]} {words}", line)
+    return "\n".join(lines)
 
 
 def error_text(error: WinhostError, host: str = "") -> str:

@@ -9,7 +9,7 @@ import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.options import TargetOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, with_fleet
 from winhost.cli.serve.target import ServingTarget, WatchedTarget, reached, secret_key
 from winhost.cli.tables import table
 from winhost.core.answers import Json
@@ -63,7 +63,8 @@ def show_status(found: ServingStatus) -> None:
         say("GPUs: nvidia-smi is not there, or does not answer.")
     for each in found.models:
         if each.state in _TROUBLED:
-            say(f"{each.model}: {_TROUBLED[each.state]} winhost serve logs {found.host} --model {each.model}", hang=2)
+            told = f"{each.model}: {_TROUBLED[each.state]} winhost serve logs {found.host} --model {each.model}"
+            say(with_fleet(told), hang=2)
 
 
 def boot_test_text(found: BootTest) -> str:
@@ -131,9 +132,9 @@ def _show_gateway(host: str, found: GatewayStatus) -> None:
         requests += f", {found.refused} refused, {found.broken} broken off"
     say(f"Gateway: {found.state}{ready[found.ready]}{requests}", hang=2)
     if found.yields:
-        say(f"  {YIELDS[found.yields]}. Who decides it: winhost yield {host}", hang=2)
+        say(with_fleet(f"  {YIELDS[found.yields]}. Who decides it: winhost yield {host}"), hang=2)
     if found.state not in ("serving", "starting", "stopped"):
-        say(f"  Its log: winhost serve logs {host} --gateway", hang=2)
+        say(with_fleet(f"  Its log: winhost serve logs {host} --gateway"), hang=2)
 
 
 _PAUSE_S = 1.0

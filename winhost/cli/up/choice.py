@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.models.models import named_repository, tell_headers
-from winhost.cli.output import say
+from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
 from winhost.cli.plan.stack_parts import IMAGE, pinned_image
@@ -68,7 +68,7 @@ def choose(facts: Facts, path: str, model: str | None, hub: str | None, file: Pa
         found = fitting(facts, path, token=token is not None)
         if not found:
             here = visible(facts.host)
-            hint = f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME"
+            hint = f"What each lacks: winhost models show {here} --all\nOr name another model: winhost up ORG/NAME"
             raise _nothing_fits(facts.host, f"no model of the catalogue fits the GPUs of {here} by {path}", hint)
         taken = _asked(facts.host, found) if asks and len(found) > 1 else found[0]
         choice = _from_catalogue(taken, found, at, token)
@@ -97,7 +97,7 @@ def _not_a_model(facts: Facts, path: str, model: str) -> UsageError:
         "NotAModel",
         what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
         meaning="Nothing was changed.",
-        hint="\n".join((*hint, f"All that fit: winhost models {visible(facts.host)}")),
+        hint="\n".join((*hint, f"All that fit: winhost models show {visible(facts.host)}")),
         host=facts.host,
     )
 
@@ -115,7 +115,7 @@ def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     for head, about in rows:
         for text in (head.rstrip(), f"     {about}") if narrow else (f"{head}  {about}",):
             say(text, err=True)
-    say(f"All of them: winhost models {host}", err=True)
+    say(with_fleet(f"All of them: winhost models show {host}"), err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
 
@@ -134,7 +134,7 @@ def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
         here, lacks = visible(facts.host), found[0].lacks
         why = "it needs more memory than the GPUs have" if lacks == "memory" else lacks or "assess refuses it"
         what = f"{found[0].entry.id} does not fit {here} by {path}: {why}"
-        raise _nothing_fits(facts.host, what, f"What fits: winhost models {here}")
+        raise _nothing_fits(facts.host, what, f"What fits: winhost models show {here}")
     return found[0] if found else None
 
 

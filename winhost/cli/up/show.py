@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from winhost.cli.change.running import asking_for
+from winhost.cli.output import with_fleet
 from winhost.cli.plan.show import GROUPS, NOTE, group_changes, grouped_titles, short
 from winhost.cli.terminal import columns
 from winhost.cli.up.choice import Choice, gb
@@ -21,7 +22,7 @@ from winhost.resources.host import Gpu
 LINES = 25  # of the screen, its question included
 _COLUMNS = 80
 _HEAD = 11  # columns of what a line is about
-_WHOLE = "All steps"
+_WHOLE = ("All models", "All steps")
 _MBIT = 100  # a second, for an estimate that says so
 _PACKAGES = {*GROUPS["packages"], "StagedFile", "ReleaseFile"}
 _NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "containers", "data")
@@ -52,7 +53,7 @@ def show_up(screen: Screen) -> None:
     for head, text in (*before, *changes, *after):
         click.secho(visible(f"{head:<{_HEAD}}"), bold=bool(head), nl=False)
         shown, room = visible(text), width - _HEAD if width else None
-        if room is not None and head != _WHOLE and len(shown) > room:  # a command is copied whole
+        if room is not None and head not in _WHOLE and len(shown) > room:  # a command is copied whole
             shown = shown[: room - 1].rstrip() + "…"
         click.echo(shown)
 
@@ -66,7 +67,8 @@ def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
         width,
     )
     if screen.choice.others:
-        yield from _paragraph("", f"next best: {screen.choice.others[0]}; all: winhost models {plan.host}", width)
+        yield from _paragraph("", f"next best: {screen.choice.others[0]}", width)
+        yield _WHOLE[0], with_fleet(f"winhost models show {plan.host}")
     for look in screen.choice.look[:1]:
         yield "", f"look: {look}"
     yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
@@ -83,7 +85,7 @@ def _consequences(screen: Screen, width: int | None) -> Iterator[tuple[str, str]
     except_ = f", except: {'; '.join(stays)}" if stays else ""
     yield from _paragraph("Undo", f"winhost down puts everything back that this changes{except_}", width)
     yield from _approvals(screen, width)
-    yield _WHOLE, screen.details
+    yield _WHOLE[1], screen.details
 
 
 def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, str]]:

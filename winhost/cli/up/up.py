@@ -345,7 +345,7 @@ def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | No
             "DiskTooSmall",
             what=f"{here} has {gb(limit.free)} free on the volume of Windows, and {gb(needed)} are needed",
             meaning="Nothing was changed. A distro of WSL lies on that volume, with the model and vLLM's image.",
-            hint=f"Free some, or choose a smaller model: winhost models {here}",
+            hint=f"Free some, or choose a smaller model: winhost models show {here}",
             host=facts.host,
         )
 
