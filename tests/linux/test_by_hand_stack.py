@@ -1,7 +1,6 @@
 """The bundles of one plan to an endpoint: what a person reads and runs ends where `apply` ends, and goes back."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from tests.engine.wsl2_world import wsl2_world
 from tests.hub.stand_in_hub import StandInHub
 from tests.linux.by_hand import InLinux, OnOwnLinux, with_windows_done
 from tests.linux.unpacked import unpack_linux
-from tests.serving.one_plan import CONSENTS, KEY, hub_of_model, inside, join, windows
+from tests.serving.one_plan import CONSENTS, KEY, hub, inside, join, windows
 from tests.serving.stacks import request, stack_on
 from tests.serving.test_day_two import made as driver_and_stack
 from tests.serving.test_day_two import upgraded
@@ -20,18 +19,14 @@ from winhost.bundle.bundle_files import bundle
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.workload import ModelState
 
+__all__ = ["hub"]
+
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")
 
 
 def texts(here: World) -> dict[str, str]:
     """Of all files but the agent's own notes, which name the run and places on the disk."""
     return {path: text for path, text in inside(here).texts().items() if not path.startswith("/var/lib/winhost/")}
-
-
-@pytest.fixture
-def hub() -> Iterator[StandInHub]:
-    with hub_of_model() as found:
-        yield found
 
 
 @pytest.mark.costly

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.engine.guest_world import STATIC, GuestWorld, guest_world
@@ -51,6 +52,13 @@ def hub_of_model() -> Iterator[StandInHub]:
     """That has its files."""
     with serving_hub(StandInHub(files={"config.json": b"{}", "model.safetensors": bytes(5000)})) as hub:
         yield hub
+
+
+@pytest.fixture
+def hub() -> Iterator[StandInHub]:
+    """The hub, for tests that import this; all tests of a folder would otherwise read what plans with a stack read."""
+    with hub_of_model() as found:
+        yield found
 
 
 def joining(folder: Path, hub: StandInHub, **words: Any) -> PlannedStack:

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, inside, join, lines_at_the_end, windows
+from tests.serving.one_plan import CONSENTS, hub, inside, join, lines_at_the_end, windows
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.serving import ServedEngines
 from winhost.resources.host import HostFacts
+
+__all__ = ["hub"]
 
 PATHS = pytest.mark.parametrize("path", ["wsl2", "dda"])
 STAYS = {"wsl2": {"Wsl"}, "dda": set()}  # winhost never downgrades WSL

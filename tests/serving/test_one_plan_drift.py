@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, inside, join, windows
+from tests.serving.one_plan import CONSENTS, hub, inside, join, windows
 from winhost.connect.wire_errors import Drifted
 from winhost.core.answers import Json
 from winhost.engine.planning import check_plan
@@ -15,6 +15,8 @@ from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.serving import SERVING_FILE, ServedEngines
 from winhost.resources.host import HostFacts
+
+__all__ = ["hub"]
 
 ENGINE, GATEWAY = "winhost-engine-chat.service", "winhost-gateway.service"
 PATHS = pytest.mark.parametrize("path", ["wsl2", "dda"])

@@ -9,11 +9,13 @@ import pytest
 
 from tests.engine.wsl2_world import DATA, Wsl2World
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, MODEL, join, joining, windows
+from tests.serving.one_plan import CONSENTS, MODEL, hub, join, joining, windows
 from winhost.cli.errors import Faults
 from winhost.engine.rollback import rollback
 from winhost.model.errors import UsageError
 from winhost.resources.windows.windows_scripts import watcher_script
+
+__all__ = ["hub"]
 
 SECRET = "key-of-the-desk-that-nobody-guesses"
 DESK = {"account": "Administrator"}

@@ -9,11 +9,13 @@ from tests.engine.guest_world import guest_world
 from tests.engine.wsl2_world import Wsl2World, playbook, wsl2_world
 from tests.errors import raises
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, inside, join, joining, lines_at_the_end
+from tests.serving.one_plan import CONSENTS, hub, inside, join, joining, lines_at_the_end
 from winhost.core.answers import Record
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
+
+__all__ = ["hub"]
 
 LAN = {"exposure": "lan", "allow": ("10.20.0.0/16",), "plain_http": True}
 
