@@ -104,7 +104,7 @@ def test_without_a_password_sudo_may_ask_for_none(debian: Debian) -> None:
 
 
 def test_without_sudo_what_is_readable_is_read_and_nothing_is_changed(debian: Debian) -> None:
-    agent = opened(debian, FREE, None)
+    agent = opened(debian, FREE, None, sudo=False)
     assert (agent.get("LinuxSystem", {}) or {})["id"] == "debian"
     with raises("RemoteError"):
         agent.set("LinuxFile", FILE, {"text": "x\n"}, {}, {})
