@@ -7,8 +7,6 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from pydantic import Field
-
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import (
     boot_files,
@@ -30,7 +28,6 @@ from winhost.lab.physics.windows_errors import (
 )
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
-from winhost.model.written import Closed
 from winhost.resources.windows.disks import BASIC_DATA, EFI, LINUX, LINUX_PARTITION, OWN_EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
@@ -52,29 +49,6 @@ _ENTRY: Mapping[str, Any] = {
     "active": True,
     "path": "\\EFI\\ubuntu\\grubx64.efi",
 }
-
-
-class DisksPhysics(Closed):
-    """`lab: {found: {disks: …}}` in a host file."""
-
-    recovery_password: str = Field(
-        default="111111-222222-333333-444444-555555-666666-777777-888888",
-        description="of each volume that has one: what no answer may ever hold",
-    )
-    stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
-    installs: bool = Field(
-        default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
-    )
-    left: tuple[str, ...] = Field(default=(), description="files that others left on the EFI partitions")
-    looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
-    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
-    meddles: tuple[str, ...] = Field(
-        default=(), description="files that somebody rewrites on a partition before it becomes read-only"
-    )
-    stays_writable: bool = Field(default=False, description="a partition that becomes read-only can be written to")
-    keeps_keys: tuple[str, ...] = Field(
-        default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
-    )
 
 
 def stands_for(sha256: str | None, size: int | None) -> bytes:
@@ -99,7 +73,7 @@ class Disks(Part):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
+        self.physics = host.lab.found.disks
         self.disks = [whole_disk(record, number) for number, record in enumerate(host.initial.get("Disk", ()))]
         laid_out: Iterable[Record] | None = host.initial.get("Partition")
         if laid_out is None:  # then as Windows does it

@@ -7,14 +7,11 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from pydantic import Field
-
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import own_error, refuse
 from winhost.model.once import once
-from winhost.model.written import Closed
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
 WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"
@@ -33,12 +30,6 @@ _BCD = {
 _NOT_SET = (1, "An error occurred while attempting to delete the specified data element.\nElement not found.")
 
 
-class FirmwarePhysics(Closed):
-    """`lab: {found: {firmware: …}}` in a host file."""
-
-    forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
-
-
 class FirmwarePart(Part):
     """The firmware. Values that a host file does not state are those of a new machine: Windows is booted, and Secure
     Boot is on.
@@ -48,7 +39,7 @@ class FirmwarePart(Part):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
+        self.physics = host.lab.found.firmware
         host.programs["bcdedit.exe"] = self.bcdedit
         host.registry_keys.append(self._keys)
         # What a read of a whole host left out is as usual.

@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from pydantic import Field
-
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
 from winhost.lab.physics.windows_errors import refusal, refuse
-from winhost.model.written import Closed
 from winhost.resources.windows.boot_entries import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"
@@ -25,15 +22,6 @@ _PARTS = ("partition", "image", "files", "user", "address")
 _OF_LINUX = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGNORECASE)
 
 
-class InstallerPhysics(Closed):
-    """`lab: {found: {installer: …}}` in a host file."""
-
-    image: tuple[str, ...] = Field(
-        default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
-        description="the files of every image that is mounted",
-    )
-
-
 class InstallerPart(Part):
     """The installer of one host. Its record is in the registry, under `ubuntu ubuntu`."""
 
@@ -41,7 +29,7 @@ class InstallerPart(Part):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
+        self.physics = host.lab.found.installer
         self.mounted: set[str] = set()  # paths of images
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:

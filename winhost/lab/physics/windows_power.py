@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pydantic import Field
-
 from winhost.core.answers import Json
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
-from winhost.model.written import Closed
 
 _SETTINGS = {
     "29f6c1db-86da-48c5-9fdb-f2b67b1f44da": "standby",
@@ -21,18 +18,6 @@ _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
 
-class PowerPlanPhysics(Closed):
-    """`lab: {found: {power_plans: …}}` in a host file."""
-
-    refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
-
-
-class SleepPhysics(Closed):
-    """`lab: {found: {sleep_states: …}}` in a host file."""
-
-    refuses: bool = Field(default=False, description="its firmware cannot hibernate")
-
-
 class Power(Part):
     """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
     are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
@@ -43,8 +28,8 @@ class Power(Part):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
-        self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
+        self._fixed = host.lab.found.power_plans.refuses
+        self._cannot_hibernate = host.lab.found.sleep_states.refuses
         if "FastStartup" not in host.initial:
             host.put("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
         if "PowerPlan" not in host.initial:

@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 
-from pydantic import Field
-
 from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import Device
 from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.model.written import Closed
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
@@ -374,20 +371,12 @@ def drives(device: Device) -> bool:
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
 
 
-class CurlPhysics(Closed):
-    """`lab: {found: {curl: …}}` in a host file."""
-
-    there: bool = Field(default=True, description="Windows has it, as from 1803 and Server 2019 on")
-    reaches: bool = Field(default=True, description="no firewall stands between it and the computer that runs winhost")
-    piece: int | None = Field(default=None, description="bytes that come before its time is over; left out, all")
-
-
 class Curl(Part):
     """curl.exe, where Windows has it."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
+        self._physics = host.lab.found.curl
         if self._physics.there:
             host.programs["curl.exe"] = self.curl
 
