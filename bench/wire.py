@@ -50,7 +50,7 @@ class AnsweringHost:
     boot: int = 1
     wire: int | None = 1
 
-    def accepting(self) -> bool:
+    def accepts_connections(self) -> bool:
         return True
 
     def open_runspace(self, user: str) -> "AnsweringHost":

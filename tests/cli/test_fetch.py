@@ -47,7 +47,7 @@ class Site:
 
     @property
     def linux(self) -> Any:
-        (found,) = self.lab.own_linuxes.values()
+        (found,) = self.lab.linux_hosts.values()
         return found.linux
 
     @property

@@ -58,13 +58,13 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def host(lab: Lab) -> str:
-    (name,) = lab.own_linuxes
+    (name,) = lab.linux_hosts
     return name
 
 
 @pytest.fixture
 def serving(lab: Lab, host: str) -> SimulatedServing:
-    found = lab.own_linuxes[host].linux.part(SimulatedServing)
+    found = lab.linux_hosts[host].linux.part(SimulatedServing)
     furnish(found)
     return found
 
@@ -270,7 +270,7 @@ def test_who_stops_it_knows_where_the_key_may_be(keys: Any, host: str, monkeypat
 
 
 def test_two_at_once_lose_nothing(lab: Lab, host: str, serving: SimulatedServing) -> None:
-    answers = lab.own_linuxes[host].answers
+    answers = lab.linux_hosts[host].answers
 
     def add(number: int) -> Any:
         change = {"verb": "add", "name": f"key-{number}", "sha256": f"{number:064x}"}

@@ -60,13 +60,13 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def host(lab: Lab) -> str:
-    (name,) = lab.own_linuxes
+    (name,) = lab.linux_hosts
     return name
 
 
 @pytest.fixture
 def serving(lab: Lab, host: str) -> SimulatedServing:
-    found = lab.own_linuxes[host].linux.part(SimulatedServing)
+    found = lab.linux_hosts[host].linux.part(SimulatedServing)
     furnish(found)
     return found
 

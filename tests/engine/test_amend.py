@@ -105,7 +105,9 @@ def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> N
 def test_another_gpu_may_be_chosen_while_none_was_taken(halted: World) -> None:
     request = otherwise(halted, vm="llm-01", gpus=("NVIDIA L40S",))
     assert amended(halted, request).holds
-    assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.guest_sees(vm.guid)) == 1] == ["llm-01"]
+    assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.devices_in_guest(vm.guid)) == 1] == [
+        "llm-01"
+    ]
 
 
 def test_a_vm_that_has_been_changed_is_left_to_rollback(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.engine.test_software import FILE, MSI, SOURCE, physics, plan
 from tests.engine.world import World, world
 from tests.errors import raises
 from winhost.lab.contract.agent_answers import InjectedFault
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 
 WHOLE = 98  # bytes of the lab's stand-in for a file
 
@@ -88,7 +88,7 @@ def test_another_version_each_time_is_left_to_the_step(here: World, monkeypatch:
 
 
 def broken(here: World, after: int, times: int) -> None:
-    lost = own_error("NotFetched", "ReadError", "The connection was closed.")
+    lost = agent_error("NotFetched", "ReadError", "The connection was closed.")
 
     def stop() -> bool:
         if held(here) == after and times_left:

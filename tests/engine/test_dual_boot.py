@@ -109,7 +109,7 @@ def test_what_was_begun_on_a_disk_of_its_own_is_gone_on_with_there(tmp_path: Pat
     assert again["offset"] == efi.desired["offset"] + efi.desired["size"]
     assert again["disk"] == SECOND_DISK
     # Killed before Windows made it, it is known by its record alone.
-    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.kept("partition", "efi")["partition"]))
+    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.stored_record("partition", "efi")["partition"]))
     partitions = [step for step in plan(here, **TYPED).stages[0].steps if step.resource == "OwnPartition"]
     assert [(step.key["name"], step.desired["made"]) for step in partitions] == [("efi", True), ("linux", True)]
     assert partitions[1].desired["offset"] == again["offset"]

@@ -45,7 +45,7 @@ def test_a_guest_is_set_up_before_it_gets_the_gpus_and_goes_as_it_came(tmp_path:
         ("LinuxFile", None), ("AptPackages", None), ("VmPower", "off"), ("VmPower", "running"),
     ]  # fmt: skip
     assert here.machine.boot == boot
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     gpus = [record.state for record in here.guest.answers.linux.gpus()]
     assert [(gpu["device"], gpu["driver"]) for gpu in gpus] == [
         ("10de:2d04", "nvidia"),
@@ -86,7 +86,7 @@ def test_a_window_that_the_guest_finds_too_small_grows_by_what_its_kernel_says(t
     changed = [event.step for event in here.events if event.kind == "step" and event.step]
     sizes = [step.desired["high"] >> 30 for step in changed if step.resource == "VmMmio"]
     assert sizes == [194, 242] == [194, here.made.high >> 30]
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     assert list(here.plan().steps) == []
     gives_back(here, found)
 
@@ -100,7 +100,7 @@ def test_so_does_the_low_window(tmp_path: Path) -> None:
     sizes = [step.desired["low"] >> 20 for step in changed if "low" in step.desired]
     assert sizes == [1024, here.made.low >> 20]
     assert here.made.low > 2 << 30
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     assert list(here.plan().steps) == []
     gives_back(here, found)
 
@@ -123,7 +123,7 @@ def test_its_first_key_is_replaced_by_its_own_and_no_start_changes_that(tmp_path
     assert disc is not None
     first, own = read_disc(disc).public, here.guest.distro.host_key
     assert here.targets[0].host_key == first
-    assert here.machine.own_vms.kept("seed", NAME)["host_keys"] == [own] != [first]  # type: ignore[index]
+    assert here.machine.own_vms.stored_record("seed", NAME)["host_keys"] == [own] != [first]  # type: ignore[index]
     assert len(here.made.discs) == 2
     here.machine.turn_vm_off(here.made.guid)
     here.machine.start_vm(here.made.guid)
@@ -281,7 +281,7 @@ def test_a_host_that_restarts_in_the_middle_has_the_guest_in_the_end(
     found, plan = here.state(), here.plan()
     goes_down_after(here, monkeypatch, cmdlet)
     assert here.apply(plan).holds
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     gives_back(here, found)
 
 

@@ -237,7 +237,7 @@ def test_the_host_restarts_and_its_linux_is_asked_anew(here: TwoMachines) -> Non
     agent = here.open()
     assert agent.get("SystemdUnit", {"unit": UNIT})
     here.machine.run_shutdown()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     agent = here.open()
     assert (agent.get("WslAccess", KEY) or {})["active"] is True, "the task that keeps it alive started it"
     assert (agent.get("SystemdUnit", {"unit": UNIT}) or {})["active"] is True, "it is enabled"

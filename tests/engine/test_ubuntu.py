@@ -59,7 +59,7 @@ def test_on_a_disk_of_its_own_it_starts_from_there_and_goes_back_without_a_trace
     assert here.runs_linux
     boot = here.machine.part(FirmwarePart).boot
     ubuntu = next(each for each in boot["entries"] if "ubuntu" in str(each["path"]))
-    made = here.machine.own_vms.kept("partition", "efi")
+    made = here.machine.own_vms.stored_record("partition", "efi")
     assert made is not None
     assert (boot["order"][0], ubuntu["partition"]) == ("0000", made["partition"])
     again = [step.title for stage in here.plan().stages for step in stage.steps]
@@ -116,7 +116,7 @@ def test_neither_key_nor_token_is_in_the_plan_or_the_journal(tmp_path: Path) -> 
     play = here.machine.linux.installer
 
     def watched() -> Any:
-        record = here.machine.own_vms.kept("partition", "staging")
+        record = here.machine.own_vms.stored_record("partition", "staging")
         staging.append(here.machine.part(Disks).file(str(record and record["partition"]), TICKET))
         return play()
 
@@ -181,7 +181,7 @@ def test_the_partition_of_the_installer_cannot_be_written_to_once_it_is_used(tmp
     disks, play, seen = here.machine.part(Disks), here.machine.linux.installer, list[bool]()
 
     def watched() -> Any:
-        record = here.machine.own_vms.kept("partition", "staging")
+        record = here.machine.own_vms.stored_record("partition", "staging")
         seen.append(disks.is_writable(str(record and record["partition"])))
         return play()
 

@@ -74,7 +74,7 @@ def test_a_restart_undoes_what_nobody_kept(here: TwoMachines) -> None:
     with pytest.raises(WireError):
         here.open().set("LinuxFile", KEY, {"text": HARMLESS}, NONE, {})
     here.distro.starts += 1
-    here.linux.listening()
+    here.linux.find_sshd()
     assert text(here) is None
 
 

@@ -151,7 +151,7 @@ def test_after_a_restart_it_runs_again_with_nobody_logged_on(tmp_path: Path, cas
     plan = here.plan()
     here.apply(plan)
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert here.differing(plan) == []
 
 
@@ -319,8 +319,8 @@ def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_pat
     here = wsl2_world(tmp_path, TWO, bridge={"switch": "lan", "adapter": MANAGED})
     physics = {"adapters": {MANAGED: AdapterPhysics(comes_back=False)}}
     here.machine.lab = here.machine.lab.model_copy(update=physics)
-    before = here.machine.settled_state()["NetworkAdapter"]
+    before = here.machine.comparable_state()["NetworkAdapter"]
     with raises("OutOfReach"):
         here.apply(here.plan())
     here.machine.network.pass_time(1000)
-    assert here.machine.settled_state()["NetworkAdapter"] == before
+    assert here.machine.comparable_state()["NetworkAdapter"] == before

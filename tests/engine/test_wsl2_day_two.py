@@ -30,7 +30,7 @@ def wsl(here: Wsl2World, *arguments: str) -> None:
 
 def restart(here: Wsl2World) -> None:
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
 
 
 def disable(here: Wsl2World, kind: str = "keep-alive") -> None:
@@ -90,7 +90,7 @@ def update_driver(here: Wsl2World) -> None:
     """By Windows Update, and nvidia-ctk is not asked again."""
     for device in here.machine.devices:
         if device.key["device"].startswith("VEN_10DE&"):
-            device.healthy = {**device.healthy, "driver_version": "32.0.15.9999"}
+            device.enabled_state = {**device.enabled_state, "driver_version": "32.0.15.9999"}
     restart(here)
     here.inside.linux.look()
     here.inside.linux.spec = "32.0.15.8157"
@@ -99,7 +99,7 @@ def update_driver(here: Wsl2World) -> None:
 def back_to_tcc(here: Wsl2World) -> None:
     for device in here.machine.devices:
         if device.key["device"].startswith("VEN_10DE&"):
-            device.healthy = {**device.healthy, "driver_model": "TCC"}
+            device.enabled_state = {**device.enabled_state, "driver_model": "TCC"}
     here.machine.software.set_driver_model(next(iter(here.machine.software.driver_models())), 1)
 
 
@@ -449,7 +449,7 @@ def test_a_repair_that_was_rolled_back_leaves_what_was_found(tmp_path: Path) -> 
     here = made(tmp_path)
     here.apply(here.plan())
     wsl(here, "--terminate", DISTRO)
-    found = here.machine.settled_state()
+    found = here.machine.comparable_state()
     here.apply(here.plan())
     here.rollback()
-    assert here.machine.settled_state() == found
+    assert here.machine.comparable_state() == found

@@ -12,7 +12,7 @@ from tests.engine.wsl2_world import ACCOUNT, Wsl2World, wsl2_world
 from tests.errors import raises
 from tests.secrets_kept import shown_in, watched
 from winhost.lab.contract.agent_answers import InjectedFault
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.documents import write_document
 
 
@@ -62,7 +62,7 @@ def test_a_whole_run_shows_it_to_nobody(
 def test_a_step_that_fails_shows_it_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     here = wsl2_world(tmp_path)
     said, secrets = overheard(here, monkeypatch), watched(here.machine, monkeypatch)
-    error = own_error("ProgramFailed", "InvalidResult", "It failed.")
+    error = agent_error("ProgramFailed", "InvalidResult", "It failed.")
     here.answers.faults.add(InjectedFault("AccountTasks", "set", error, changed=after))
     with raises("StepFailed") as caught:
         here.apply(here.plan())

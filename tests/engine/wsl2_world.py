@@ -104,11 +104,11 @@ class Wsl2World(TwoMachines):
 
     def state(self) -> dict[str, Any]:
         """Also what no resource tells: files of winhost, and VMs without a distro. Linux is as its distro is."""
-        self.machine.settle()
+        self.machine.wait_until_ready()
         files = sorted(path for path in self.machine.files.below(DATA) if not path.startswith(LEFT))
         vms = [account for account, session in self.machine.distros.sessions.items() if session.vm]
         linux = [self.linux_state()] if self.machine.distros.session(ACCOUNT).distros else []
-        return {**self.machine.settled_state(), "files": files, "vms": vms, "linux": linux}
+        return {**self.machine.comparable_state(), "files": files, "vms": vms, "linux": linux}
 
 
 def wsl2_world(

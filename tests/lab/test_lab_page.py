@@ -27,15 +27,15 @@ ERRORS = read_cases(ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml"
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
 NOT_WINDOWS = {
-    "accepting",
+    "accepts_connections",
     "changing",
-    "settle",
+    "wait_until_ready",
     "ready",
     "restart",
-    "when_down",
+    "on_shutdown",
     "fail",
     "part",
-    "settled_state",
+    "comparable_state",
 }
 PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, Power, Curl)
 PARTS += (Disks, FirmwarePart)
@@ -54,6 +54,7 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
 
 
 PHYSICS = [each for name, each in vars(lab_section).items() if name.endswith("Physics")]
+PHYSICS += lab_section.PART_PHYSICS.values()
 
 
 @each_row("section", [LabSection, *PHYSICS])

@@ -24,7 +24,7 @@ from winhost.lab.linux.containers import CONFIG, PROGRAM, UNIT, ContainerStore
 from winhost.lab.linux.disk import RESOLVER as RESOLVER_LINK
 from winhost.lab.linux.inner_python import InnerLinux, interpreter
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.linux.programs import PROGRAMS
 from winhost.lab.linux.serving import SimulatedServing
 from winhost.lab.linux.software import CDI, LabPackage, Unit
@@ -285,40 +285,40 @@ def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served
 
 def test_an_own_linux_keeps_what_is_asked_for_over_a_new_connection_alone() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
-    own = OwnLinux(facts, section, LabClock(0))
+    own = LinuxHost(facts, section, LabClock(0))
     call = put("FirewallPort", {"port": "8000"}, {"allowed": []})
-    first, second = own.listening(), own.listening()
+    first, second = own.find_sshd(), own.find_sshd()
     assert first is not None
     assert second is not None
     assert answered(first.invoke, call)["error"]["code"] == "Winhost.ComeBack"
     assert answered(second.invoke, call)["error"]["code"] == "Winhost.ComeBack", "it is older than the change"
-    third = own.listening()
+    third = own.find_sshd()
     assert third is not None
     assert answered(third.invoke, call)["ok"] is True
 
 
 def test_a_session_of_an_earlier_boot_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = OwnLinux(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
-    sshd, told = own.listening(), own.answers.told
+    own = LinuxHost(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
+    sshd, told = own.find_sshd(), own.answers.told
     assert sshd is not None
 
     def restarted_meanwhile(*asked: Any) -> str:
         own.machine.restart()
-        own.machine.settle()
+        own.machine.wait_until_ready()
         return told(*asked)
 
     monkeypatch.setattr(own.answers, "told", restarted_meanwhile)
     with pytest.raises(HostDown):
         sshd.invoke(json.dumps({"calls": [{"resource": "LinuxBoot", "verb": "restart"}]}))
-    own.machine.settle()
+    own.machine.wait_until_ready()
     assert own.machine.boot == 2
 
 
 def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
-    own = OwnLinux(facts, section, LabClock(0))
+    own = LinuxHost(facts, section, LabClock(0))
     own.authorized = [f"{PUBLIC} lab"]
-    sshd = own.listening()
+    sshd = own.find_sshd()
     assert sshd is not None
     assert answered(sshd.invoke, get("SshKey"))["instances"][0]["state"]["comment"] == "lab"
     answered(sshd.invoke, put("SshKey", {"user": "root", "key": PUBLIC}, {"present": False}))
@@ -410,23 +410,23 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
 def test_a_replica_begins_as_the_facts_tell_and_a_restart_changes_none_of_it() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
     told = {name: tuple(Record(state, key) for key, state in each) for name, each in TOLD.items()}
-    own = OwnLinux(replace(facts, resources={**facts.resources, **told}), section, LabClock(0))
+    own = LinuxHost(replace(facts, resources={**facts.resources, **told}), section, LabClock(0))
     for _ in range(2):
         for name, records in TOLD.items():
             for key, state in records:
-                sshd = own.listening()
+                sshd = own.find_sshd()
                 assert sshd is not None
                 (answer,) = json.loads(sshd.invoke(json.dumps({"calls": [get(name, key)]})))["answers"]
                 assert answer.get("state") == state, (name, key, answer)
         own.machine.restart_computer()
-        own.machine.settle()
+        own.machine.wait_until_ready()
 
 
 def test_a_disk_is_formatted_mounted_and_let_go() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
     empty = dict.fromkeys(TOLD["LinuxDisk"][0][1]) | {"size": 9, "serial": "S", "read_only": False}
     disk = Record({**empty, "by_id": [], "mounted": [], "holders": []}, {"disk": "sdb"})
-    own = OwnLinux(replace(facts, resources={**facts.resources, "LinuxDisk": (disk,)}), section, LabClock(0))
+    own = LinuxHost(replace(facts, resources={**facts.resources, "LinuxDisk": (disk,)}), section, LabClock(0))
     key, path = {"serial": "S", "size": "9"}, {"path": "/srv/data"}
     whole = {"filesystem": "ext4", "label": "data", "uuid": "01234567-89ab-cdef-0123-456789abcdef"}
     mount = {"uuid": whole["uuid"], "filesystem": "ext4", "options": None, "mounted": True}
@@ -442,7 +442,7 @@ def test_a_disk_is_formatted_mounted_and_let_go() -> None:
     shown = answered(own.answers.invoke, get("LinuxDisk"))["instances"][0]["state"]
     assert (shown["filesystem"], shown["mounted"]) == ("ext4", ["/srv/data"])
     own.machine.restart_computer()
-    own.machine.settle()
+    own.machine.wait_until_ready()
     assert answered(own.answers.invoke, get("Mount"))["instances"] == [{"key": path, "state": mount}]
     assert answered(own.answers.invoke, put("Mount", path, {"uuid": None}))["after"]["mounted"] is False
     assert answered(own.answers.invoke, get("LinuxDisk"))["instances"][0]["state"]["mounted"] == []
@@ -516,8 +516,8 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver
-    gpu = next(device for device in served.machine.devices if device.known_or("driver", ""))
-    gpu.healthy = {**gpu.healthy, "driver_version": "99.9"}
+    gpu = next(device for device in served.machine.devices if device.get_known("driver", ""))
+    gpu.enabled_state = {**gpu.enabled_state, "driver_version": "99.9"}
     fresh = answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"]
     assert fresh is True, "a running distro never sees another driver"
     served.distro.starts += 1

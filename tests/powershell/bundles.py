@@ -198,7 +198,7 @@ class ByHand:
         return done
 
     def state(self) -> Mapping[str, Any]:
-        return self.machine.settled_state()
+        return self.machine.comparable_state()
 
     def copy(self, folder: Path) -> "ByHand":
         """The same host and its journals, going its own way from here."""
@@ -218,7 +218,7 @@ def give_rights(folder: Path) -> None:
 
 def restart(machine: Machine) -> None:
     machine.restart_computer()
-    machine.settle()
+    machine.wait_until_ready()
 
 
 def twin(machine: Machine) -> Machine:

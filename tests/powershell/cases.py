@@ -74,10 +74,10 @@ class Case:
         """
         for said, batch in zip(self.say, self.batches, strict=self.one_batch is False):
             for host in () if self.slow else filter(None, (lab, script)):
-                host.settle()
+                host.wait_until_ready()
             asked = batch if self.one_batch else [call for call in batch if shows(said, call)]
             yield batch, asked
-            if script is not None and len(asked) < len(batch) and script.settled_state() != lab.settled_state():
+            if script is not None and len(asked) < len(batch) and script.comparable_state() != lab.comparable_state():
                 lab.__dict__ = twin(script).__dict__
 
 

@@ -51,7 +51,7 @@ def upgraded() -> StackRequest:
 def test_a_restart_of_the_machine_changes_nothing_that_was_planned(tmp_path: Path) -> None:
     here, plan = made(tmp_path)
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert named(here, plan) == set()
     assert list(here.plan().steps) == []
 

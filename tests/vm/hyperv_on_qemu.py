@@ -98,7 +98,7 @@ class QemuWorld(NewVmWorld):
 
     def known_keys(self) -> list[str]:
         """By which the host's records say that the guest is known."""
-        record = self.machine.own_vms.kept("seed", self.made.name)
+        record = self.machine.own_vms.stored_record("seed", self.made.name)
         assert record is not None
         return list(record["host_keys"])
 

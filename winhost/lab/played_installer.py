@@ -33,7 +33,7 @@ def play_installer(machine: Machine) -> InstalledLinux | None:
 
 
 def _settings(machine: Machine) -> Mapping[str, Any] | None:
-    record = machine.own_vms.kept("partition", "staging")
+    record = machine.own_vms.stored_record("partition", "staging")
     ticket = machine.part(Disks).file(str(record["partition"]), TICKET) if record else None
     if ticket is None:
         return None

@@ -14,7 +14,7 @@ from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource
 from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.physics.windows_accounts import Accounts
-from winhost.lab.physics.windows_errors import CmdletError, NotYet
+from winhost.lab.physics.windows_errors import CmdletError, MissingDependency
 from winhost.lab.physics.windows_files import decoded, encoded
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.host import HostFacts
@@ -165,7 +165,7 @@ def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_wou
     with pytest.raises(CmdletError) as caught:
         here.machine.accounts.first_job("winhost")
     assert caught.value.code == said
-    with pytest.raises(NotYet) as waits:
+    with pytest.raises(MissingDependency) as waits:
         here.machine.accounts.ready_to_run("winhost")
     assert waits.value.resource == mends
 
@@ -173,7 +173,7 @@ def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_wou
 def test_nothing_runs_as_an_account_that_is_gone(here: World, owner: Account) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     here.machine.accounts.remove_local_user(owner.sid)
-    with pytest.raises(NotYet, match="AccountTasks"):
+    with pytest.raises(MissingDependency, match="AccountTasks"):
         here.machine.accounts.ready_to_run("winhost")
 
 
@@ -197,7 +197,7 @@ def test_the_right_alone_is_enough(here: World) -> None:
 @pytest.mark.parametrize("jobs", ["absent", "disabled"])
 def test_without_a_ready_task_there_are_no_jobs_yet(here: World, owner: Account, jobs: str) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": jobs})
-    with pytest.raises(NotYet, match="AccountTasks"):
+    with pytest.raises(MissingDependency, match="AccountTasks"):
         here.machine.accounts.ready_to_run("winhost")
 
 
@@ -229,7 +229,7 @@ def test_a_restart_ends_sessions_and_leaves_the_tasks(here: World, owner: Accoun
     owner.sessions = 2
     assert code(asked(here, "LocalAccount", OWNER, {"there": False})) == "Winhost.LoggedOn"
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert owner.sessions == 0
     assert here.machine.accounts.tasks_of("winhost")["jobs"] == "ready"
 

@@ -101,7 +101,7 @@ def test_the_task_that_holds_it_is_enough_and_starts_it_with_windows() -> None:
     machine = served()
     machine.files.write(CONFIG, b"")
     assert machine.run_shutdown() == (0, "")
-    machine.settle()
+    machine.wait_until_ready()
     assert names(machine, running=True) == ["Ubuntu-24.04"]
 
 

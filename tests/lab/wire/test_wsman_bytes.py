@@ -26,7 +26,7 @@ class Machine:
     boot = 1
     wire = 0
 
-    def accepting(self):
+    def accepts_connections(self):
         return True
 
     def open_runspace(self, user):

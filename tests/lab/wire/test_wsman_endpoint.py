@@ -37,7 +37,7 @@ class Machine:
         self.release = threading.Event()
         self.ended = threading.Event()
 
-    def accepting(self):
+    def accepts_connections(self):
         return self.up
 
     def open_runspace(self, user):

@@ -16,10 +16,10 @@ from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import (
     CmdletError,
-    NotYet,
+    MissingDependency,
+    administrator_required,
+    agent_error,
     bad_request,
-    not_administrator,
-    own_error,
     refuse,
 )
 from winhost.lab.physics.windows_files import FOLDER
@@ -101,10 +101,10 @@ class AgentAnswers:
         request = json.loads(json_text)
         calls = request.get("calls") or []
         exclusive = request.get("exclusive") or any(call.get("verb") != "get" for call in calls)
-        session = self.machine.for_session(lambda: self.machine.boot == boot)
+        session = self.machine.session_scope(lambda: self.machine.boot == boot)
         with session, self._mutex(boot, stop) if exclusive else nullcontext():
             answers = self._answers(calls, stop)
-        if self.machine.boot != boot or not self.machine.accepting():
+        if self.machine.boot != boot or not self.machine.accepts_connections():
             raise HostDown
         return json.dumps({"answers": answers})
 
@@ -138,7 +138,7 @@ class AgentAnswers:
                 if call.get("verb") not in _VERBS:
                     raise bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
                 answers.append(getattr(self, f"_{call['verb']}")(call, stop))
-            except NotYet as missing:
+            except MissingDependency as missing:
                 answers.append({"ok": False, "unavailable": missing.resource})
             except CmdletError as error:
                 answers.append(failure(error))
@@ -164,7 +164,7 @@ class AgentAnswers:
             raise bad_request("A set says of what, and what it wants.")
         found = self._found(resource, asked)
         if not found:
-            raise own_error("NotFound", "ObjectNotFound", f"There is no such {resource}.")
+            raise agent_error("NotFound", "ObjectNotFound", f"There is no such {resource}.")
         key, before = found[0].key, dict(found[0].state)
         if drift := self._differences(call.get("expect") or {}, before):
             return {"ok": False, "drift": drift, "before": before, "warnings": []}
@@ -189,7 +189,7 @@ class AgentAnswers:
             fault = error if isinstance(error, CmdletError) else not_simulated(error)
             try:
                 after = self._state(resource, key)
-            except (CmdletError, NotYet):
+            except (CmdletError, MissingDependency):
                 after = None
             return {**failure(fault), "before": before, "after": after, "warnings": list(warnings)}
         restarts = [{"system": "host"}] if restart else []
@@ -215,15 +215,19 @@ class AgentAnswers:
         self._check_known(resource)
         answer, known = self.machine.answer(resource), WINDOWS[resource]
         if isinstance(answer, Unavailable):
-            raise NotYet(answer.unavailable)
+            raise MissingDependency(answer.unavailable)
         if isinstance(answer, Unknown):
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
         if (answer or known.absent) and key is not None and set(key) != set(known.key):
             raise bad_request(f"The key is {', '.join(sorted(known.key))}.")
-        if key is None and resource in self.machine.listed_as:
-            return [self.machine.listed_as[resource](record) for record in answer]
-        asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
+        if key is None and resource in self.machine.listing_views:
+            return [self.machine.listing_views[resource](record) for record in answer]
+        asked = (
+            self.machine.key_resolvers[resource](key)
+            if key is not None and resource in self.machine.key_resolvers
+            else key
+        )
         # As PowerShell's -ne, which does not look at case.
         wanted = {name: str(value).casefold() for name, value in (asked or {}).items()}
         found = [r for r in answer if all(r.key[name].casefold() == value for name, value in wanted.items())]
@@ -232,7 +236,7 @@ class AgentAnswers:
     def _read_marks(self) -> list[str]:
         files = self.machine.files
         if files.has_folder(FOLDER) and not self.machine.lab.administrator:
-            raise not_administrator()
+            raise administrator_required()
         found = files.read(MARKS_FILE) if files.is_own(FOLDER) else None
         return (found or b"").decode().split("\n")[:-1]
 
@@ -271,8 +275,8 @@ class AgentAnswers:
     def _check_values(self, resource: str, asked: SetCall) -> None:
         if fixed := [name for name in asked.desired if name not in WINDOWS[resource].sets]:
             raise bad_request(f"{fixed[0]} cannot be set.")
-        if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
-            raise not_administrator()
+        if not self.machine.lab.administrator and any(resource in p.administrator_settable for p in self.machine.parts):
+            raise administrator_required()
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
         if resource != _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise bad_request(wrong)

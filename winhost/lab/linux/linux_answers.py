@@ -22,7 +22,7 @@ from winhost.lab.linux.programs import PROGRAMS, DataDisks
 from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, NotYet
+from winhost.lab.physics.windows_errors import CmdletError, MissingDependency
 from winhost.lab.physics.windows_firewall import within
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.resources.registry import LINUX
@@ -307,7 +307,7 @@ def _as_agent(names: Names) -> Iterator[None]:
     """Raise errors of the simulator as the agent's own; what it has no error for is a fault of the simulator."""
     try:
         yield
-    except NotYet as waits:
+    except MissingDependency as waits:
         raise names["NotThereYet"](waits.resource) from None
     except (CmdletError, LookupError, StopIteration, ValueError, AssertionError) as error:
         fault = error if isinstance(error, CmdletError) else not_simulated(error)
@@ -361,7 +361,7 @@ class Sshd:
     def invoke(self, request: str, *, program: str = "agent") -> str:
         """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
         self._check_up()
-        with self.host.for_session(self.up):
+        with self.host.session_scope(self.up):
             answer = self.answers.told(program, request, self.connection)
         self._check_up()
         return answer
@@ -371,7 +371,7 @@ class Sshd:
             raise HostDown
 
 
-class DistrosOfHost:
+class HostDistros:
     """The Linuxes of one simulated host."""
 
     def __init__(self, machine: Machine) -> None:
@@ -387,10 +387,10 @@ class DistrosOfHost:
             self._known.append(found)
         return found
 
-    def listening(self) -> Sshd | None:
+    def find_sshd(self) -> Sshd | None:
         """The distro that lets somebody in now, if there is one and the network leads there."""
         machine = self._machine
-        if not (machine.accepting() and machine.network.reachable):
+        if not (machine.accepts_connections() and machine.network.reachable):
             return None
         sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.linked(account)]
         for distro in [distro for session in sessions for distro in session.running]:
@@ -406,5 +406,5 @@ class DistrosOfHost:
         """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
         machine = self._machine
         near = all(within(peer, distro.allowed) for peer in machine.network.peers())
-        run = lambda: (machine.accepting(), machine.boot, distro.running, distro.starts)  # noqa: E731
+        run = lambda: (machine.accepts_connections(), machine.boot, distro.running, distro.starts)  # noqa: E731
         return Sshd.of(answers, "root", distro.keys if near else (), machine, run)

@@ -194,7 +194,7 @@ class Linux:
             return self.gpu_driver.loaded or ""
         gpus = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
         return ", ".join(
-            sorted({str(gpu.known_or("driver_version", "")) for gpu in gpus if gpu.known_or("driver", "")})
+            sorted({str(gpu.get_known("driver_version", "")) for gpu in gpus if gpu.get_known("driver", "")})
         )
 
     # ---- the system

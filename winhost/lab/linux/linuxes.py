@@ -22,7 +22,7 @@ from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.facts import Facts
 
 
-class OwnLinux:
+class LinuxHost:
     """Lets in root with the keys that it is given, while it is up."""
 
     user = "root"
@@ -49,13 +49,15 @@ class OwnLinux:
     def authorized(self, keys: Sequence[str]) -> None:
         self._distro.keys = list(keys)
 
-    def listening(self) -> Sshd | None:
+    def find_sshd(self) -> Sshd | None:
         """The SSH server; None while the Linux restarts."""
         machine = self.machine
-        if not machine.accepting():
+        if not machine.accepts_connections():
             return None
         self.answers.look()
-        return Sshd.of(self.answers, self.user, self.authorized, machine, lambda: (machine.accepting(), machine.boot))
+        return Sshd.of(
+            self.answers, self.user, self.authorized, machine, lambda: (machine.accepts_connections(), machine.boot)
+        )
 
 
 NO_MORE = "/etc/cloud/cloud-init.disabled"
@@ -77,7 +79,7 @@ class SeenGpus(Part):
     def _lacks(self) -> Iterator[Record]:
         """Yield the kernel's report of devices for which there was no room."""
         guest = "" if self._vm is None else self._vm.guid
-        lacks = self.host.guest_lacks(guest) if guest in self.host.vms else {}
+        lacks = self.host.missing_window_sizes(guest) if guest in self.host.vms else {}
         if lacks:
             yield Record({"high": lacks.get("high"), "low": lacks.get("low")})
 
@@ -86,7 +88,7 @@ class SeenGpus(Part):
         if self._vm is None:
             states += filter(None, map(linux_gpu, self.host.devices))
         elif self._vm.guid in self.host.vms:
-            seen = self.host.guest_sees(self._vm.guid)
+            seen = self.host.devices_in_guest(self._vm.guid)
             states += (linux_gpu(each) for each in self.host.devices if each.location in seen)
         address = "0000:{:02x}:00.0" if self._vm is None else "{:04x}:00:00.0"
         for number, state in enumerate(states, start=1):
@@ -99,7 +101,7 @@ def linux_gpu(device: Device) -> Mapping[str, Json] | None:
     ids = str(device.key["device"]).split("&")
     if ids[0] != "VEN_10DE" or not device.bars.wide:
         return None
-    told = {"vram": device.known_or("vram", None)}  # the driver of Linux will say what that of Windows said
+    told = {"vram": device.get_known("vram", None)}  # the driver of Linux will say what that of Windows said
     sizes = [*((size, False) for size in device.bars.narrow), *((size, True) for size in device.bars.wide)]
     bars = [
         {"index": index, "start": 1 << 40, "size": size, "prefetchable": wide}
@@ -150,7 +152,7 @@ class GuestLinux:
         self.answers.look()
 
 
-class GuestsOfHost:
+class HostGuests:
     """The guests of one host, by the ids of their VMs."""
 
     def __init__(self, machine: Machine) -> None:
@@ -178,10 +180,10 @@ class GuestsOfHost:
         guest = self.guest(vm)
         return guest is not None and guest.distro.host_key != guest.disc.public
 
-    def listening(self) -> Sshd | None:
+    def find_sshd(self) -> Sshd | None:
         """Return the SSH server of the first guest that runs."""
         machine = self._machine
-        if not machine.accepting():
+        if not machine.accepts_connections():
             return None
         for vm in machine.vms.values():
             guest = self.guest(vm) if vm.power == "running" else None
@@ -193,12 +195,12 @@ class GuestsOfHost:
         machine, vm = self._machine, guest.vm
 
         def run() -> object:
-            return machine.accepting(), machine.boot, machine.vms.get(vm.guid) is vm, vm.power, len(vm.discs)
+            return machine.accepts_connections(), machine.boot, machine.vms.get(vm.guid) is vm, vm.power, len(vm.discs)
 
         return Sshd.of(guest.answers, guest.disc.user, guest.disc.keys, machine, run)
 
 
-class AnswersBeside(LinuxAnswers):
+class DualBootAnswers(LinuxAnswers):
     """A restart of it is one of the machine."""
 
     def __init__(self, host: Machine, installed: InstalledLinux) -> None:
@@ -232,20 +234,20 @@ class AnswersBeside(LinuxAnswers):
         return json.dumps({"answers": [answer]})
 
 
-class LinuxBeside:
+class DualBootLinux:
     """The Linux beside Windows on one simulated machine; a new installation knows nothing of the one before."""
 
     def __init__(self, host: Machine) -> None:
         self._host = host
-        self._known: tuple[InstalledLinux, AnswersBeside] | None = None
+        self._known: tuple[InstalledLinux, DualBootAnswers] | None = None
 
-    def listening(self) -> Sshd | None:
+    def find_sshd(self) -> Sshd | None:
         """The SSH server; None while Windows runs."""
         installed = self._host.linux.installed
         if not self._host.linux.runs or installed is None:
             return None
         if self._known is None or self._known[0] is not installed:
-            self._known = (installed, AnswersBeside(self._host, installed))
+            self._known = (installed, DualBootAnswers(self._host, installed))
         answers = self._known[1]
         answers.look()
         turn = self._host.linux

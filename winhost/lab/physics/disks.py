@@ -7,6 +7,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+from pydantic import Field
+
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import (
     boot_files,
@@ -18,20 +20,22 @@ from winhost.lab.physics.disk_layouts import (
     whole_disk,
 )
 from winhost.lab.physics.firmware import FirmwarePart
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
+from winhost.lab.physics.lab_section import part_physics
+from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, SetCall, StoredRecord, as_cmdlet
 from winhost.lab.physics.windows_errors import (
     WindowsObject,
-    of_type,
-    own_error,
+    agent_error,
     refusal,
     refuse,
+    windows_object,
 )
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
+from winhost.model.written import Closed
 from winhost.resources.windows.disks import BASIC_DATA, EFI, LINUX, LINUX_PARTITION, OWN_EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
-_LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
+_LATE = agent_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
 _NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
 _OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
 _LINUX_LOADER = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
@@ -51,6 +55,30 @@ _ENTRY: Mapping[str, Any] = {
 }
 
 
+@part_physics("disks")
+class DisksPhysics(Closed):
+    """The physics of disks and their partitions."""
+
+    recovery_password: str = Field(
+        default="111111-222222-333333-444444-555555-666666-777777-888888",
+        description="of each volume that has one: what no answer may ever hold",
+    )
+    stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
+    installs: bool = Field(
+        default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
+    )
+    left: tuple[str, ...] = Field(default=(), description="files that others left on the EFI partitions")
+    looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
+    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
+    meddles: tuple[str, ...] = Field(
+        default=(), description="files that somebody rewrites on a partition before it becomes read-only"
+    )
+    stays_writable: bool = Field(default=False, description="a partition that becomes read-only can be written to")
+    keeps_keys: tuple[str, ...] = Field(
+        default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
+    )
+
+
 def stands_for(sha256: str | None, size: int | None) -> bytes:
     """Encode the hash and the size of a file whose content nobody has."""
     return json.dumps({"sha256": sha256, "size": size}).encode()
@@ -68,12 +96,12 @@ def efi_folder(guid: str) -> str:
 class Disks(Part):
     """The contents of a host's disks, by the GUIDs of their partitions."""
 
-    for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
-    administrators_set = ("Partition", "OwnPartition")
+    administrator_resources = ("ResizeLimit", "EfiVolume", "EfiBackup")
+    administrator_settable = ("Partition", "OwnPartition")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.physics = host.lab.found.disks
+        self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(host.initial.get("Disk", ()))]
         laid_out: Iterable[Record] | None = host.initial.get("Partition")
         if laid_out is None:  # then as Windows does it
@@ -89,15 +117,17 @@ class Disks(Part):
         self._formatted = {r.key["partition"]: dict(r.state) for r in host.initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, host.initial.get("BitLocker", ()))}
         self._controllers = host.initial.get("StorageController", tuple(controllers(self.disks)))
-        paging = of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
-        copy = of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
+        paging = windows_object("Win32_PageFileUsage", Name="C:\\pagefile.sys")
+        copy = windows_object("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
         host.cim_classes["Win32_PageFileUsage"] = partial(self._if_held, "page-file", paging)
         host.cim_classes["Win32_Process"] = self._processes
         host.cim_classes["Win32_ShadowCopy"] = partial(self._if_held, "shadow-copies", copy)
         host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
 
     def _encryptable(self) -> list[WindowsObject]:
-        return [of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes]
+        return [
+            windows_object("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes
+        ]
 
     def records(self) -> Listing:
         return {
@@ -112,7 +142,7 @@ class Disks(Part):
             "EfiBackup": self._backups,
         }
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """Count down the restarts for which BitLocker is suspended; after the last it protects again."""
         if self.physics.installs:
             self._install()
@@ -136,7 +166,7 @@ class Disks(Part):
         return None
 
     def _own_partitions(self) -> Iterator[Record]:
-        for name, record in self.all_kept("partition"):
+        for name, record in self.stored_records("partition"):
             found = self.own_partition(record)
             parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
             made = True if found and record["complete"] else None
@@ -145,7 +175,7 @@ class Disks(Part):
 
     def escrow(self, volume: str) -> Mapping[str, Json] | None:
         """The proof that the recovery key of a volume is kept, as long as the volume has that protector."""
-        record = self.kept("escrow", volume.lower())
+        record = self.stored_record("escrow", volume.lower())
         known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in known else None
 
@@ -249,21 +279,23 @@ class Disks(Part):
         """Return the copied files that have changed since, and new files that installers of Linux write."""
         files = self.files_on(guid)
         now = {each["path"].casefold(): each["sha256"] for each in files}
-        kept = {str(each["path"]).casefold() for each in copy}
+        copied_paths = {str(each["path"]).casefold() for each in copy}
         changed = [
             str(e["path"]) for e in copy if now.get(str(e["path"]).casefold(), "gone") not in (None, e["sha256"])
         ]
         return changed, [
-            path for path in (each["path"] for each in files) if path.casefold() not in kept and _OF_LINUX.match(path)
+            path
+            for path in (each["path"] for each in files)
+            if path.casefold() not in copied_paths and _OF_LINUX.match(path)
         ]
 
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        own = Made("partition", self._make_own, self._remove_own)
+        own = ManagedKind("partition", self._make_own, self._remove_own)
         return {
             "Partition": self.set_size,
-            "OwnPartition": partial(self.set_made, own),
+            "OwnPartition": partial(self.set_managed, own),
             "BitLocker": self.set_suspension,
             "KeyEscrow": self.set_escrow,
             "EfiBackup": self.set_backup,
@@ -278,8 +310,8 @@ class Disks(Part):
         refuse(not smallest <= size <= largest, "SizeNotSupported", smallest=smallest, largest=largest, size=size)
         self.resize_partition(guid, size)
 
-    def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
+    def _make_own(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
+        mine: StoredRecord = {part: desired[part] for part in ("disk", "offset", "size", "label")}
         mine |= {"partition": record and record["partition"], "complete": False}
         guid = self.own_partition(record) if record else None
         if guid is None:
@@ -287,13 +319,13 @@ class Disks(Part):
             for other, state in self.partitions.items():
                 reaches = state["offset"] < offset + size and offset < state["offset"] + state["size"]
                 refuse(state["disk"] == disk and reaches, "NotFree", guid=other)
-            self.keep("partition", name, {**mine, "partition": None})
+            self.store_record("partition", name, {**mine, "partition": None})
             guid = self.new_partition(disk, offset, size)
         self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", mine["label"])
         self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
-        self.keep("partition", name, {**mine, "partition": guid, "complete": True})
+        self.store_record("partition", name, {**mine, "partition": guid, "complete": True})
 
-    def _remove_own(self, name: str, record: Kept) -> None:
+    def _remove_own(self, name: str, record: StoredRecord) -> None:
         found = self.own_partition(record)
         if found is not None:
             for entry in self._linux_entries(found) if name == OWN_EFI else ():
@@ -326,15 +358,15 @@ class Disks(Part):
         """Note the proof that the recovery key is kept elsewhere, or forget it."""
         name, proof = asked.key["volume"], asked.desired["proof"]
         if proof == "none":
-            self.keep("escrow", name.lower(), None)
+            self.store_record("escrow", name.lower(), None)
             return
         known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
         if proof != "typed":
             self.backup_key(proof)
         elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):
             raise refusal("WrongDigits")
-        kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
-        self.keep("escrow", name.lower(), kept)
+        proof_record = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
+        self.store_record("escrow", name.lower(), proof_record)
 
     def set_backup(self, asked: SetCall) -> None:
         """Copy the files of an EFI system partition, or restore them from the copy."""
@@ -350,12 +382,12 @@ class Disks(Part):
             entries = [each["path"] for each in self._linux_entries(guid)]
             files.write(f"{folder}\\files.json", json.dumps({"files": listed, "entries": entries}).encode())
             return
-        kept = json.loads(files.read(f"{folder}\\files.json") or '{"files": []}')
-        for entry in self._linux_entries(guid) if "entries" in kept else ():
-            if entry["path"] not in kept["entries"]:
+        manifest = json.loads(files.read(f"{folder}\\files.json") or '{"files": []}')
+        for entry in self._linux_entries(guid) if "entries" in manifest else ():
+            if entry["path"] not in manifest["entries"]:
                 self.host.part(FirmwarePart).remove_entry(entry["entry"])
-        changed, added = self.since_copy(guid, kept["files"])
-        for file in (each for each in kept["files"] if each["path"] in changed):
+        changed, added = self.since_copy(guid, manifest["files"])
+        for file in (each for each in manifest["files"] if each["path"] in changed):
             self.put_file(guid, str(file["path"]), files.read(f"{folder}\\{file['sha256']}"))
         for path in added:
             self.put_file(guid, path, None)
@@ -461,5 +493,5 @@ class Disks(Part):
         return [found] if any(word in record.state["holders"] for record in self._resize_limits()) else []
 
     def _processes(self) -> Iterator[WindowsObject]:
-        yield of_type("Win32_Process", Name="svchost.exe")
-        yield from self._if_held("wsl-disks", of_type("Win32_Process", Name="vmmemWSL"))
+        yield windows_object("Win32_Process", Name="svchost.exe")
+        yield from self._if_held("wsl-disks", windows_object("Win32_Process", Name="vmmemWSL"))

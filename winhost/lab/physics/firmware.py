@@ -7,11 +7,15 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from pydantic import Field
+
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import own_error, refuse
+from winhost.lab.physics.lab_section import part_physics
+from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, SetCall, StoredRecord, as_cmdlet
+from winhost.lab.physics.windows_errors import agent_error, refuse
 from winhost.model.once import once
+from winhost.model.written import Closed
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
 WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"
@@ -30,27 +34,34 @@ _BCD = {
 _NOT_SET = (1, "An error occurred while attempting to delete the specified data element.\nElement not found.")
 
 
+@part_physics("firmware")
+class FirmwarePhysics(Closed):
+    """The physics of the firmware."""
+
+    forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
+
+
 class FirmwarePart(Part):
     """The firmware. Values that a host file does not state are those of a new machine: Windows is booted, and Secure
     Boot is on.
     """
 
-    for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
+    administrator_resources = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.physics = host.lab.found.firmware
+        self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
         host.registry_keys.append(self._keys)
         # What a read of a whole host left out is as usual.
         self._stated = {
             name: {each: value for each, value in records[0].state.items() if not isinstance(value, Mapping)}
-            for name in self.for_administrators
+            for name in self.administrator_resources
             if (records := host.initial.get(name))
         }
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
-        host.listed_as["FirmwareBoot"] = self._listed
+        host.listing_views["FirmwareBoot"] = self._listed
 
     def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
         return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
@@ -67,7 +78,7 @@ class FirmwarePart(Part):
             "OwnBootEntry": self._own_entries,
         }
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """Forget the entry that was to be started once."""
         self.boot["next"] = None
         return False
@@ -81,15 +92,15 @@ class FirmwarePart(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        entry = Made("boot", self._make_own, self._remove_own)
+        entry = ManagedKind("boot", self._make_own, self._remove_own)
         return {
-            "OwnBootEntry": partial(self.set_made, entry),
+            "OwnBootEntry": partial(self.set_managed, entry),
             "FirmwareBoot": self.set_boot,
         }
 
-    def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
+    def _make_own(self, name: str, _: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         record = {part: desired[part] for part in ("partition", "path")}
-        self.keep("boot", name, record)
+        self.store_record("boot", name, record)
         if self.own_entry(name, record) is not None:
             return
         order = self.boot["order"]
@@ -98,7 +109,7 @@ class FirmwarePart(Part):
         self.write("BootOrder", numbers([*order, number]))
         refuse(number not in self.boot["order"], "FirmwareForgot", given=number, kept="no such entry")
 
-    def _remove_own(self, name: str, record: Kept) -> None:
+    def _remove_own(self, name: str, record: StoredRecord) -> None:
         if (found := self.own_entry(name, record)) is not None:
             self.remove_entry(found)
 
@@ -178,7 +189,7 @@ class FirmwarePart(Part):
         return None
 
     def _own_entries(self) -> Iterator[Record]:
-        for name, record in self.all_kept("boot"):
+        for name, record in self.stored_records("boot"):
             found = self.own_entry(name, record)
             yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
 
@@ -244,7 +255,7 @@ class FirmwarePart(Part):
         return value
 
 
-_NOT_READ = own_error(
+_NOT_READ = agent_error(
     "NotRead", "OperationStopped", "Boot variables are not read with the whole host: that would start a C# compiler."
 )
 _NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}

@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, StoredRecord, as_cmdlet
 from winhost.lab.physics.windows_errors import refusal
 from winhost.lab.physics.windows_network import APPEARS, Network
 from winhost.resources.windows.network import NO_NAT
@@ -31,14 +31,19 @@ class HostNats(Part):
     # ---- as a resource
 
     def changes(self) -> Mapping[str, Change]:
-        return {"NatSwitch": partial(self.set_made, Made("nat", self._make, self._remove))}
+        return {"NatSwitch": partial(self.set_managed, ManagedKind("nat", self._make, self._remove))}
 
-    def _make(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+    def _make(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         network = desired["network"]
         for other, prefix in self.prefixes.items():
             if record is None or other.casefold() != name:
                 raise refusal("OtherNat", other=other, prefix=prefix)
-        mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
+        mine: StoredRecord = {
+            "network": network,
+            "switch": record and record["switch"],
+            "complete": False,
+            "name": name,
+        }
         switches = (each for each in self._network.switches if str(each.state["name"]).casefold() == name)
         switch = next(switches, None)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
@@ -49,9 +54,9 @@ class HostNats(Part):
         port.add_address(str(subnet[1]), subnet.prefixlen)
         if not self.prefixes:
             self.new_net_nat(name, network)
-        self.keep("nat", name, {**mine, "switch": switch.guid, "complete": True})
+        self.store_record("nat", name, {**mine, "switch": switch.guid, "complete": True})
 
-    def _remove(self, name: str, record: Kept) -> None:
+    def _remove(self, name: str, record: StoredRecord) -> None:
         for each in [other for other in self.prefixes if other.casefold() == name]:
             self.remove_net_nat(each)
         for switch in list(self._network.switches):
@@ -59,7 +64,7 @@ class HostNats(Part):
                 self._network.remove_vm_switch(switch.guid)
 
     def _listed(self) -> Iterator[Record]:
-        ours = dict(self.all_kept("nat"))
+        ours = dict(self.stored_records("nat"))
         for name, record in ours.items():
             state: dict[str, Json] = {**NO_NAT, **self._seen(self.prefixes.get(name)), "made": None}
             state["switch"] = next((s.guid for s in self._network.switches if s.guid == record["switch"]), None)

@@ -19,10 +19,10 @@ from winhost.lab.physics.virtual_machine import (
     VirtualMachine,
     device,
     fitting,
-    known_or,
+    get_known,
     virtual_machine,
 )
-from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_administrator
+from winhost.lab.physics.windows_errors import CmdletError, administrator_required, cmdlet_error
 from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
@@ -97,7 +97,7 @@ class HostState:
         seen = "available" if isinstance(facts.resources.get("Vm"), Unavailable) else "installed"
         known = self._first("HyperVRole")
         self.role, self.tools = str(known.get("role", seen)), str(known.get("tools", seen))
-        self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
+        self._reasons: list[str] = list(get_known(self._first("PendingReboot"), "reasons", []))
         assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
         self.devices = [
             device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
@@ -114,9 +114,9 @@ class HostState:
         # does to a resource.
         self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
-        self.known_as: dict[str, Callable[[Key], Key]] = {}
-        self.listed_as: dict[str, Callable[[Record], Record]] = {}
-        self.awaits: dict[str, Callable[[], str | None]] = {}
+        self.key_resolvers: dict[str, Callable[[Key], Key]] = {}
+        self.listing_views: dict[str, Callable[[Record], Record]] = {}
+        self.prerequisites: dict[str, Callable[[], str | None]] = {}
         # Methods of parts, not lambdas: a copy of the machine gets those of its own parts.
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
         self.registry_writers: dict[str, Callable[[str, Json], None]] = {}
@@ -124,10 +124,10 @@ class HostState:
         self.programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]] = {}
         self.changes: dict[str, Change] = {}
         firmware = self._first("Firmware")
-        self._hypervisor = bool(known_or(firmware, "hypervisor_present", False))
+        self._hypervisor = bool(get_known(firmware, "hypervisor_present", False))
         # Virtualization reads as not enabled once a hypervisor runs.
         either = ("hypervisor_present", "virtualization_enabled")
-        self._virtualization = any(known_or(firmware, name, True) for name in either)
+        self._virtualization = any(get_known(firmware, name, True) for name in either)
 
     # ---- made from facts
 
@@ -136,7 +136,7 @@ class HostState:
         return records[0].state if records else {}
 
     @property
-    def other_devices(self) -> set[str]:
+    def non_gpu_devices(self) -> set[str]:
         """Locations of devices that are no GPUs, and that VMs had when the host was given."""
         gpus = {d.location for d in self.devices}
         told = self.initial.get("AssignableDevice", ())
@@ -179,17 +179,17 @@ class HostState:
     def assignment(self, location: str) -> str | None:
         """The assignment of the device there, as AssignableDevice shows it: a VM that claims it counts first."""
         claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
-        rungs = [d.rung for d in self.devices if d.location == location]
+        rungs = [d.host_assignment for d in self.devices if d.location == location]
         return next(iter(claimed + rungs), None)
 
-    def guest_sees(self, guid: str) -> list[str]:
+    def devices_in_guest(self, guid: str) -> list[str]:
         """Location paths of the devices that the guest of a running VM can use: there, and fitting its windows."""
         with self._lock:
             vm, found = self.vms[guid], self._met(guid)
             fits = fitting([d.bars for d in found], vm.low, vm.high)
             return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
 
-    def guest_lacks(self, guid: str) -> dict[str, int]:
+    def missing_window_sizes(self, guid: str) -> dict[str, int]:
         """The sizes that the kernel of such a guest reports as needed, by window: the low one is asked for first."""
         with self._lock:
             vm, found = self.vms[guid], self._met(guid)
@@ -217,10 +217,10 @@ class HostState:
                 return Unavailable("HyperVRole")
             if not self.lab.administrator and (cmdlet := self._refusing(resource)):
                 return Unknown(self.denied(cmdlet).fault)
-            hidden = not self.lab.administrator and any(resource in part.for_administrators for part in self.parts)
-            if error := not_administrator() if hidden else self.refusals.get(resource, lambda: None)():
+            hidden = not self.lab.administrator and any(resource in part.administrator_resources for part in self.parts)
+            if error := administrator_required() if hidden else self.refusals.get(resource, lambda: None)():
                 return Unknown(error.fault)
-            if (missing := self.awaits.get(resource, lambda: None)()) is not None:
+            if (missing := self.prerequisites.get(resource, lambda: None)()) is not None:
                 return Unavailable(missing)
             found = self.instances(resource)
             recorded = self._facts.resources.get(resource)
@@ -244,7 +244,7 @@ class HostState:
     def set_record(self, asked: SetCall) -> bool:
         """Change a resource to whose change Windows adds nothing: its record takes what is desired."""
         if not self.lab.administrator:
-            raise not_administrator()
+            raise administrator_required()
         asked.check_data()
         with self.changing(f"Set-Winhost{asked.resource}"):
             self.put(asked.resource, asked.key, asked.desired)
@@ -294,7 +294,7 @@ class HostState:
         initial = self._facts
         return Facts(initial.host, initial.origin, initial.read_at, initial.winhost, resources, initial.schema)
 
-    def settled_state(self) -> dict[str, Json]:
+    def comparable_state(self) -> dict[str, Json]:
         """The state that must be the same again after everything was given back, also the parts that only an
         administrator sees, and VMs without the role.
 
@@ -350,7 +350,7 @@ class HostState:
             for claim in vm.assignments:
                 if claim.location not in present:
                     ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
-                    state = {"assignment": assigned(vm.guid), "present": claim.location in self.other_devices}
+                    state = {"assignment": assigned(vm.guid), "present": claim.location in self.non_gpu_devices}
                     yield Record(state, {"location": claim.location, "device": ids})
 
     def _boot_state(self) -> dict[str, Json]:
@@ -364,7 +364,7 @@ class HostState:
         state: dict[str, Json] = {"hypervisor_present": self._hypervisor}
         if self._hypervisor:
             return {**state, "virtualization_enabled": False, "second_level_translation": False}
-        if known_or(self._first("Firmware"), "hypervisor_present", False):
+        if get_known(self._first("Firmware"), "hypervisor_present", False):
             return {**state, "virtualization_enabled": True, "second_level_translation": True}
         return state
 
@@ -372,7 +372,7 @@ class HostState:
         return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)
 
     def _free_memory(self) -> int:
-        free = int(known_or(self._first("Memory"), "free", 1 << 40))
+        free = int(get_known(self._first("Memory"), "free", 1 << 40))
         return max(0, free + self._initially_used - self._used_memory())
 
     def _present(self, claim: Assignment) -> Device | None:
@@ -383,8 +383,8 @@ class HostState:
     def _remaps_dma(self) -> bool:
         if self.lab.iommu is not None:
             return self.lab.iommu
-        dma = DMA_PROTECTION in known_or(self._first("Firmware"), "security_properties", ())
-        return dma or bool(known_or(self._first("HyperVHost"), "iov_support", False))
+        dma = DMA_PROTECTION in get_known(self._first("Firmware"), "security_properties", ())
+        return dma or bool(get_known(self._first("HyperVHost"), "iov_support", False))
 
     def fail(self, name: str, cmdlet: str, **words: object) -> CmdletError:
         """The error `name` of the catalogue, in the language of this host."""
@@ -393,12 +393,12 @@ class HostState:
 
     # ---- cmdlets, which run as long as it is up
 
-    def accepting(self) -> bool:
+    def accepts_connections(self) -> bool:
         """Tell whether it accepts connections: not while it restarts."""
         return self._up
 
     @contextmanager
-    def for_session(self, alive: Callable[[], bool]) -> Iterator[None]:
+    def session_scope(self, alive: Callable[[], bool]) -> Iterator[None]:
         """A session dies with its boot: what is asked in it reads and changes nothing of a later boot."""
         machine, outer = _SESSION.get()
         both = (lambda: outer() and alive()) if machine is self else alive

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
+from pydantic import Field
+
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
-from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
+from winhost.lab.physics.lab_section import part_physics
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, StoredRecord
 from winhost.lab.physics.windows_errors import refusal, refuse
+from winhost.model.written import Closed
 from winhost.resources.windows.boot_entries import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"
@@ -22,14 +26,24 @@ _PARTS = ("partition", "image", "files", "user", "address")
 _OF_LINUX = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGNORECASE)
 
 
+@part_physics("installer")
+class InstallerPhysics(Closed):
+    """The physics of Ubuntu's installer."""
+
+    image: tuple[str, ...] = Field(
+        default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
+        description="the files of every image that is mounted",
+    )
+
+
 class InstallerPart(Part):
     """The installer of one host. Its record is in the registry, under `ubuntu ubuntu`."""
 
-    for_administrators = ("RunningSystem", "UbuntuInstaller")
+    administrator_resources = ("RunningSystem", "UbuntuInstaller")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.physics = host.lab.found.installer
+        self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
         self.mounted: set[str] = set()  # paths of images
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
@@ -59,27 +73,27 @@ class InstallerPart(Part):
         """Put the installer onto its partition or remove it, and hand over the ticket when it is used."""
         desired = asked.desired
         asked.check_data()
-        record = self.kept("ubuntu", "ubuntu")
+        record = self.stored_record("ubuntu", "ubuntu")
         if desired.get("made") is False:
             if record is not None and (guid := self.partition(record["partition"])) is not None:
                 self._disks.unprotect(guid)
                 self._disks.clear(guid)
-            self.keep("ubuntu", "ubuntu", None)
+            self.store_record("ubuntu", "ubuntu", None)
             return
         record = self._make({**(record or {}), **desired}) if "made" in desired else record or {}
         if "host_key" in desired:
             record["host_key"] = desired["host_key"]
-            self.keep("ubuntu", "ubuntu", record)
+            self.store_record("ubuntu", "ubuntu", record)
         if "ticket" in desired:
             self._hand_over(record, desired["ticket"], asked.secret)
 
-    def _make(self, wanted: Mapping[str, Any]) -> Kept:
+    def _make(self, wanted: Mapping[str, Any]) -> StoredRecord:
         parts = {part: wanted.get(part) for part in _PARTS}
         disks, guid = self._disks, str(parts["partition"])
         self.host.software.staged_path(str(parts["image"])[:64])
         texts: Mapping[str, str] = json.loads(gzip.decompress(b64decode(str(parts["files"]))))
         record = {**parts, "host_key": None, "content": None, "complete": False}
-        self.keep("ubuntu", "ubuntu", record)
+        self.store_record("ubuntu", "ubuntu", record)
         disks.unprotect(guid)
         disks.clear(guid)
         staged = dict.fromkeys(self.physics.image, b"")
@@ -87,10 +101,10 @@ class InstallerPart(Part):
         for path, data in staged.items():
             disks.put_file(guid, path, data)
         record |= {"content": _content(staged), "complete": True}
-        self.keep("ubuntu", "ubuntu", record)
+        self.store_record("ubuntu", "ubuntu", record)
         return record
 
-    def _hand_over(self, record: Kept, ticket: Json, secret: str) -> None:
+    def _hand_over(self, record: StoredRecord, ticket: Json, secret: str) -> None:
         disks, guid = self._disks, str(record["partition"])
         disks.unprotect(guid)
         disks.put_file(guid, TICKET, None if ticket is None else secret.encode())
@@ -103,7 +117,7 @@ class InstallerPart(Part):
 
     def partition(self, guid: str) -> str | None:
         """The GUID if it is that of the installer's partition, and the partition is as winhost made it; else None."""
-        record = self.kept("partition", "staging")
+        record = self.stored_record("partition", "staging")
         found = self._disks.own_partition(record) if record else None
         return found if found == guid else None
 
@@ -132,7 +146,7 @@ class InstallerPart(Part):
 
     def _home(self) -> str | None:
         """The EFI partition that the Linux starts from; None where winhost made one for a Linux still to come."""
-        made = self.kept("partition", "linux")
+        made = self.stored_record("partition", "linux")
         if made is None:
             return "any"
         mark = sha256(f"{made['label']}\n".encode()).hexdigest()
@@ -144,7 +158,7 @@ class InstallerPart(Part):
         return None
 
     def _installers(self) -> Iterator[Record]:
-        record = self.kept("ubuntu", "ubuntu")
+        record = self.stored_record("ubuntu", "ubuntu")
         if record is None:
             return
         guid = self.partition(str(record["partition"]))

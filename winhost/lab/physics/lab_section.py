@@ -2,13 +2,28 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
 from winhost.core.dataclass import dataclass
 from winhost.model.written import Closed
+
+PART_PHYSICS: dict[str, type[Closed]] = {}
+"""The models of single parts under `lab: found:`, by name; each part registers its own."""
+
+Model = TypeVar("Model", bound=type[Closed])
+
+
+def part_physics(name: str) -> Callable[[Model], Model]:
+    """Register a model of the physics of one part."""
+
+    def register(model: Model) -> Model:
+        PART_PHYSICS[name] = model
+        return model
+
+    return register
 
 
 @dataclass(frozen=True)
@@ -132,75 +147,6 @@ class NewVmPhysics(Closed):
     ssh_keygen: bool = Field(default=True, description="the host has OpenSSH's ssh-keygen.exe")
 
 
-class CurlPhysics(Closed):
-    """The physics of curl.exe."""
-
-    there: bool = Field(default=True, description="Windows has it, as from 1803 and Server 2019 on")
-    reaches: bool = Field(default=True, description="no firewall stands between it and the computer that runs winhost")
-    piece: int | None = Field(default=None, description="bytes that come before its time is over; left out, all")
-
-
-class DisksPhysics(Closed):
-    """The physics of disks and their partitions."""
-
-    recovery_password: str = Field(
-        default="111111-222222-333333-444444-555555-666666-777777-888888",
-        description="of each volume that has one: what no answer may ever hold",
-    )
-    stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
-    installs: bool = Field(
-        default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
-    )
-    left: tuple[str, ...] = Field(default=(), description="files that others left on the EFI partitions")
-    looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
-    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
-    meddles: tuple[str, ...] = Field(
-        default=(), description="files that somebody rewrites on a partition before it becomes read-only"
-    )
-    stays_writable: bool = Field(default=False, description="a partition that becomes read-only can be written to")
-    keeps_keys: tuple[str, ...] = Field(
-        default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
-    )
-
-
-class FirmwarePhysics(Closed):
-    """The physics of the firmware."""
-
-    forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
-
-
-class InstallerPhysics(Closed):
-    """The physics of Ubuntu's installer."""
-
-    image: tuple[str, ...] = Field(
-        default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
-        description="the files of every image that is mounted",
-    )
-
-
-class PowerPlanPhysics(Closed):
-    """The physics of power plans."""
-
-    refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
-
-
-class SleepPhysics(Closed):
-    """The physics of sleep states."""
-
-    refuses: bool = Field(default=False, description="its firmware cannot hibernate")
-
-
-class PartsPhysics(Closed):
-    """The physics of single parts of the host."""
-
-    curl: CurlPhysics = Field(default_factory=CurlPhysics)
-    disks: DisksPhysics = Field(default_factory=DisksPhysics)
-    firmware: FirmwarePhysics = Field(default_factory=FirmwarePhysics)
-    installer: InstallerPhysics = Field(default_factory=InstallerPhysics)
-    power_plans: PowerPlanPhysics = Field(default_factory=PowerPlanPhysics)
-    sleep_states: SleepPhysics = Field(default_factory=SleepPhysics)
-
-
 class LabSection(Closed):
     """All times in lab seconds."""
 
@@ -229,7 +175,9 @@ class LabSection(Closed):
     sources: Mapping[str, SourcePhysics] = Field(default_factory=dict)
     wsl: WslPhysics = Field(default_factory=WslPhysics)
     new_vms: NewVmPhysics = Field(default_factory=NewVmPhysics)
-    found: PartsPhysics = Field(default_factory=PartsPhysics)
+    found: Mapping[str, Mapping[str, Any]] = Field(
+        default_factory=dict, description="the physics of single parts, by name (PART_PHYSICS)"
+    )
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
         default_factory=dict, description="instances that are there but do not show in the facts, by resource"
     )

@@ -16,11 +16,11 @@ from winhost.lab.physics.parts import Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import (
     CmdletError,
     WindowsObject,
-    not_found,
-    not_ours,
-    of_type,
-    own_error,
+    agent_error,
+    not_found_error,
+    not_owned_error,
     refusal,
+    windows_object,
 )
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 
@@ -126,7 +126,7 @@ class Account:
     def check_ours(self) -> None:
         """Raises CmdletError where winhost did not make the account."""
         if not self.ours:
-            raise not_ours(f"winhost did not make the account {self.name}.")
+            raise not_owned_error(f"winhost did not make the account {self.name}.")
 
 
 class LocalAccounts(Part):
@@ -225,7 +225,7 @@ class LocalAccounts(Part):
     def _profiles(self) -> Iterator[WindowsObject]:
         for account in self.accounts.values():
             if account.profile is not None:
-                yield of_type(
+                yield windows_object(
                     "Win32_UserProfile",
                     DeviceID=account.sid,
                     SID=account.sid,
@@ -246,13 +246,15 @@ class LocalAccounts(Part):
 
     def _sessions(self) -> list[WindowsObject]:
         kinds = enumerate(kind for _, _, kind in self._logged_on())
-        return [of_type("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind) for number, kind in kinds]
+        return [
+            windows_object("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind) for number, kind in kinds
+        ]
 
     def _logons(self) -> Iterator[WindowsObject]:
         for number, (domain, name, _) in enumerate(self._logged_on()):
-            who = of_type("Win32_Account", Domain=domain, Name=name)
-            session = of_type("Win32_LogonSession", LogonId=str(1000 + number))
-            yield of_type("Win32_LoggedOnUser", Antecedent=who, Dependent=session)
+            who = windows_object("Win32_Account", Domain=domain, Name=name)
+            session = windows_object("Win32_LogonSession", LogonId=str(1000 + number))
+            yield windows_object("Win32_LoggedOnUser", Antecedent=who, Dependent=session)
 
     # ---- accounts
 
@@ -365,7 +367,7 @@ class LocalAccounts(Part):
     def named(self, name: str) -> Account:
         """The account of this name. Raises CmdletError where there is none."""
         if (account := self.find(name)) is None:
-            raise not_found(f"There is no account {name}.")
+            raise not_found_error(f"There is no account {name}.")
         return account
 
     def set_right(self, right: str, holders: Sequence[str]) -> None:
@@ -381,4 +383,4 @@ def new_secret() -> str:
 
 def no_local_accounts() -> CmdletError:
     """The error of a domain controller for local accounts."""
-    return own_error("NoLocalAccounts", "InvalidOperation", "A domain controller has no accounts of its own.")
+    return agent_error("NoLocalAccounts", "InvalidOperation", "A domain controller has no accounts of its own.")

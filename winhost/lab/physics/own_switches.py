@@ -11,7 +11,7 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.parts import Host, SetCall
-from winhost.lab.physics.virtual_machine import known_or
+from winhost.lab.physics.virtual_machine import get_known
 from winhost.lab.physics.windows_errors import CmdletError, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
@@ -103,7 +103,7 @@ class Switch:
 
 def adapter_of(record: Record, index: int) -> Adapter:
     """Make an adapter from its record."""
-    state = {name: known_or(record.state, name, blank) for name, blank in BLANK.items()}
+    state = {name: get_known(record.state, name, blank) for name, blank in BLANK.items()}
     state["addresses"] = [dict(each) for each in state["addresses"]]
     return Adapter(record.key["adapter"], index, state)
 
@@ -153,8 +153,8 @@ class SwitchRecords:
     def save(self, record: Mapping[str, Any]) -> None:
         """Replace the record of this name. A switch that is gone for good is forgotten."""
         others = [each for each in self.all() if each["name"] != record["name"]]
-        kept = record["phase"] != "settled" or record["make"]
-        content = {"records": [*others, *([dict(record)] if kept else [])]}
+        is_needed = record["phase"] != "settled" or record["make"]
+        content = {"records": [*others, *([dict(record)] if is_needed else [])]}
         self.files.write(SWITCHES, json.dumps(content).encode())
 
     def flying(self) -> SwitchRecord | None:

@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 
 from winhost.core.answers import Json, Record
 from winhost.images.seed import filled
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall
+from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, SetCall, StoredRecord
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import LINUX_TEMPLATE, TEMPLATES
-from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
+from winhost.lab.physics.windows_errors import not_owned_error, refusal, refuse
 from winhost.model.units import GiB
 from winhost.resources.windows.vms import ATTACHED, NO_DISK, NO_SEED, NO_VM, NONE, RETIRED
 
@@ -43,9 +43,13 @@ class OwnVms(Part):
         return {"VmDisk": self._disks, "OwnVm": self._vms, "VmSeed": self._seeds}
 
     def changes(self) -> Mapping[str, Change]:
-        disks = Made("disk", self._make_disk, self._remove_disk, self._change_disk)
-        vms = Made("vm", self._make_vm, self._remove_vm, self._change_vm)
-        return {"VmDisk": partial(self.set_made, disks), "OwnVm": partial(self.set_made, vms), "VmSeed": self.set_seed}
+        disks = ManagedKind("disk", self._make_disk, self._remove_disk, self._change_disk)
+        vms = ManagedKind("vm", self._make_vm, self._remove_vm, self._change_vm)
+        return {
+            "VmDisk": partial(self.set_managed, disks),
+            "OwnVm": partial(self.set_managed, vms),
+            "VmSeed": self.set_seed,
+        }
 
     # ---- disks
 
@@ -60,7 +64,7 @@ class OwnVms(Part):
         return next(users, None)
 
     def _disks(self) -> Iterator[Record]:
-        for name, record in self.all_kept("disk"):
+        for name, record in self.stored_records("disk"):
             state: dict[str, Json] = {**NO_DISK, "made": None, "path": record["path"]}
             path = record["path"]
             if record["complete"] and self.host.files.read(path) is not None:
@@ -68,33 +72,33 @@ class OwnVms(Part):
                 state |= {"vm": self.user(path), "file_size": self.host.files.length(path)}
             yield Record(state, {"name": name})
 
-    def _change_disk(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+    def _change_disk(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         if record is not None and desired["size"] is not None:
             self.host.resize_vhd(record["path"], desired["size"])
 
-    def _make_disk(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+    def _make_disk(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         image, size, files = desired["image"], desired["size"], self.host.files
         staged, folder = self.host.software.staged_path(image), f"{self.store}\\{name}"
         path = f"{folder}\\disk.vhdx"
         if record is None and files.is_full(folder):
-            raise not_ours(f"There is something in {folder} that winhost did not make.")
+            raise not_owned_error(f"There is something in {folder} that winhost did not make.")
         files.make_folders(self.store, folder)
         found, free = ", ".join(self.host.attributes(folder)), self.host.lab.new_vms.free
         refuse(found, "DiskAttributes", folder=folder, found=found)
         refuse(free < size + _LEFT, "NoRoom", folder=folder, free=free, size=size)
-        self.keep("disk", name, {"image": image, "path": path, "complete": False})
+        self.store_record("disk", name, {"image": image, "path": path, "complete": False})
         self.host.software.copy_source(staged, path)
         self.host.test_vhd(path)
         self.host.resize_vhd(path, size)
-        self.keep("disk", name, {"image": image, "path": path, "complete": True})
+        self.store_record("disk", name, {"image": image, "path": path, "complete": True})
 
-    def _remove_disk(self, name: str, record: Kept) -> None:
+    def _remove_disk(self, name: str, record: StoredRecord) -> None:
         self.host.files.remove(record["path"])
 
     # ---- VMs
 
-    def _make_vm(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        disk: Kept = self.kept("disk", name) or {}
+    def _make_vm(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
+        disk: StoredRecord = self.stored_record("disk", name) or {}
         vm = self.made(name, record) and self.of_ours(name, record)
         others = [each for each in self.host.vms.values() if each is not vm]
         refuse(any(each.name.casefold() == name for each in others), "NameTaken", what="VM", name=name)
@@ -102,19 +106,19 @@ class OwnVms(Part):
             raise refusal("AddressTaken", why=f"Another network adapter has the MAC address {desired['mac']}.")
         if vm is None or record is None:
             record = {"token": str(uuid4()), "id": None, "marked": False, "complete": False}
-            self.keep("vm", name, record)
+            self.store_record("vm", name, record)
             vm = self.host.new_vm(name, desired["memory"], self.store)
         mine = {**record, "id": vm.guid, "marked": True, "complete": False}
         notes = f"Made by winhost, which knows it by {mine['token']}."
         self.host.set_vm(vm.guid, notes=notes, com1=f"\\\\.\\pipe\\{vm.guid}", **_FIXED)
-        self.keep("vm", name, mine)
+        self.store_record("vm", name, mine)
         self._change_vm(name, mine, desired)
         if not vm.disks:
             self.host.add_vm_hard_disk_drive(vm.guid, disk["path"])
         self.host.set_vm(vm.guid, boots_from=vm.disks[0])
-        self.keep("vm", name, {**mine, "complete": True})
+        self.store_record("vm", name, {**mine, "complete": True})
 
-    def _change_vm(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+    def _change_vm(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         """Write the given settings. Null leaves a setting as it is, but takes the VLAN away."""
         vm = self.of_ours(name, record)
         given = {n: value for n, value in desired.items() if n == "vlan" or value is not None}
@@ -124,26 +128,26 @@ class OwnVms(Part):
             refuse(on and not boots_linux(vm), "TemplateRefused")
         self.host.set_vm(vm.guid, **({"dynamic_memory": False} if "startup" in fields else {}), **fields)
 
-    def _remove_vm(self, name: str, record: Kept) -> None:
+    def _remove_vm(self, name: str, record: StoredRecord) -> None:
         if self.made(name, record) is not None:
             self.host.remove_vm(self.of_ours(name, record).guid)
 
-    def made(self, name: str, record: Kept | None) -> VirtualMachine | None:
+    def made(self, name: str, record: StoredRecord | None) -> VirtualMachine | None:
         """Return the VM with the record's id; until that is noted, the one in winhost's folder."""
         if record is None or record["id"] is not None:
             found: VirtualMachine | None = self.host.vms.get(record and record["id"])
             return found
         return next((vm for vm in self.host.vms.values() if vm.path == f"{self.store}\\{name}"), None)
 
-    def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
+    def of_ours(self, name: str, record: StoredRecord | None) -> VirtualMachine:
         """Return winhost's VM of this name. Raises CmdletError where there is none, or it has lost its mark."""
         vm = self.made(name, record)
         if vm is None or record is None or not is_marked(vm, record):
-            raise not_ours(f"There is no VM {name} that has the mark of winhost in its notes.")
+            raise not_owned_error(f"There is no VM {name} that has the mark of winhost in its notes.")
         return vm
 
     def _vms(self) -> Iterator[Record]:
-        for name, record in self.all_kept("vm"):
+        for name, record in self.stored_records("vm"):
             state: dict[str, Json] = {**NO_VM, "made": None}
             if vm := self.made(name, record):
                 state |= {"id": vm.guid, "ours": is_marked(vm, record)}
@@ -157,26 +161,28 @@ class OwnVms(Part):
     def set_seed(self, asked: SetCall) -> None:
         """Put a seed into its VM, change the keys that it is known by, take it out, or forget it."""
         name, desired = asked.key["name"], asked.desired
-        record, stage = self.kept("seed", name), desired.get("stage")
+        record, stage = self.stored_record("seed", name), desired.get("stage")
         if stage == ATTACHED:
             self._put_in(name, record, desired)
         elif record is not None and (stage == NONE or (record["complete"] and not set(_MADE_WITH) & set(desired))):
             if stage is not None:  # take it out
-                if (vm := self.made(name, self.kept("vm", name))) and record["path"] in vm.dvds:
+                if (vm := self.made(name, self.stored_record("vm", name))) and record["path"] in vm.dvds:
                     self.host.set_vm_dvd_drive(vm.guid, record["path"], None)
                 self.host.files.remove(record["path"])
             known = {**record, "host_keys": list(desired.get("host_keys", record["host_keys"]))}
-            self.keep("seed", name, None if stage == NONE else {**known, "retired": record["retired"] or bool(stage)})
+            self.store_record(
+                "seed", name, None if stage == NONE else {**known, "retired": record["retired"] or bool(stage)}
+            )
 
-    def _put_in(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        vm, files = self.of_ours(name, self.kept("vm", name)), self.host.files
+    def _put_in(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
+        vm, files = self.of_ours(name, self.stored_record("vm", name)), self.host.files
         address = str(desired.get("address")).partition("/")[0]
         macs = [mac.replace("-", "") for known, mac in self.host.neighbours() if known == address]
         if desired.get("address") and (self.host.answers_ping(address) or any(mac != vm.mac for mac in macs)):
             raise refusal("AddressTaken", why=f"Somebody in the network has the address {address} already.")
         path = f"{self.store}\\{name}\\seed.iso"
         mine = {"path": path, **{part: desired.get(part) for part in _MADE_WITH}, "retired": False}
-        self.keep("seed", name, {**mine, "host_keys": [], "complete": False})
+        self.store_record("seed", name, {**mine, "host_keys": [], "complete": False})
         key = f"{self.store}\\{name}\\seed.key"
         refuse(self.host.run_ssh_keygen(["-f", key]) is None, "NoSshKeygen")
         private, public = (files.take(each).decode("ascii").removesuffix(" winhost\n") for each in (key, f"{key}.pub"))
@@ -186,12 +192,12 @@ class OwnVms(Part):
         files.write(path, filled(disc, vm.guid, private, public))
         if path not in vm.dvds:
             self.host.add_vm_dvd_drive(vm.guid, path)
-        self.keep("seed", name, {**mine, "host_keys": [public], "complete": True})
+        self.store_record("seed", name, {**mine, "host_keys": [public], "complete": True})
 
     def _seeds(self) -> Iterator[Record]:
-        for name, record in self.all_kept("seed"):
+        for name, record in self.stored_records("seed"):
             state: dict[str, Json] = {**NO_SEED, **{part: record[part] for part in (*_MADE_WITH, "host_keys")}}
-            vm = self.made(name, self.kept("vm", name))
+            vm = self.made(name, self.stored_record("vm", name))
             inserted = vm is not None and record["path"] in vm.dvds
             whole = record["complete"] and inserted and self.host.files.read(record["path"]) is not None
             state["stage"] = RETIRED if record["retired"] else ATTACHED if whole else None
@@ -201,7 +207,7 @@ class OwnVms(Part):
             yield Record(state, {"name": name})
 
 
-def is_marked(vm: VirtualMachine, record: Kept) -> bool:
+def is_marked(vm: VirtualMachine, record: StoredRecord) -> bool:
     """Tell whether the VM is winhost's: its notes say so, as soon as they have been written."""
     return not record["marked"] or record["token"] in vm.notes
 

@@ -93,19 +93,19 @@ class SetCall:
 
 Change = Callable[[SetCall], bool | None]
 """Changes the host; tells whether that takes a restart. Raises CmdletError and NotYet."""
-Kept = dict[str, Any]  # what winhost notes of a thing that it made
+StoredRecord = dict[str, Any]  # what winhost notes of a thing that it made
 
 
 @dataclass(frozen=True)
-class Made:
+class ManagedKind:
     """A kind of thing that winhost makes, notes in the registry by `kind`, and takes away again. change: sets what else
     can be set of one, if anything can.
     """
 
     kind: str
-    make: Callable[[str, Kept | None, Mapping[str, Any]], None]
-    remove: Callable[[str, Kept], None]
-    change: Callable[[str, Kept | None, Mapping[str, Any]], None] | None = None
+    make: Callable[[str, StoredRecord | None, Mapping[str, Any]], None]
+    remove: Callable[[str, StoredRecord], None]
+    change: Callable[[str, StoredRecord | None, Mapping[str, Any]], None] | None = None
 
 
 class Part:
@@ -113,8 +113,8 @@ class Part:
     refuse others before they look at what is wanted.
     """
 
-    for_administrators: ClassVar[tuple[str, ...]] = ()
-    administrators_set: ClassVar[tuple[str, ...]] = ()
+    administrator_resources: ClassVar[tuple[str, ...]] = ()
+    administrator_settable: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -125,24 +125,24 @@ class Part:
 
     # ---- what winhost notes in the registry, of each kind by name
 
-    def kept(self, kind: str, name: str) -> Kept | None:
+    def stored_record(self, kind: str, name: str) -> StoredRecord | None:
         text = self.host.software.record.get(f"{kind} {name}")
         return None if text is None else json.loads(text)
 
-    def keep(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
+    def store_record(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
         """Write a record; None removes it."""
         self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
 
-    def all_kept(self, kind: str) -> Iterator[tuple[str, Kept]]:
+    def stored_records(self, kind: str) -> Iterator[tuple[str, StoredRecord]]:
         """Yield the records in the order of their names."""
         for entry in sorted(self.host.software.record):
             if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
-                yield match[1], self.kept(kind, match[1]) or {}
+                yield match[1], self.stored_record(kind, match[1]) or {}
 
-    def set_made(self, how: Made, asked: SetCall) -> None:
+    def set_managed(self, how: ManagedKind, asked: SetCall) -> None:
         """Make, change or remove the thing of this name. Raises CmdletError."""
         name, desired = asked.key["name"], asked.desired
-        record = self.kept(how.kind, name)
+        record = self.stored_record(how.kind, name)
         if how.change is not None and "made" not in desired:
             how.change(name, record, desired)
             return
@@ -151,7 +151,7 @@ class Part:
             how.make(name, record, desired)
         elif record is not None:
             how.remove(name, record)
-            self.keep(how.kind, name, None)
+            self.store_record(how.kind, name, None)
 
     # ---- what it has
 
@@ -163,6 +163,6 @@ class Part:
         """The resources that can be set: a call for each applies a set, after the checks of its declared values."""
         return {}
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """React to a restart of the host. Return True if Windows has changes to finish."""
         return False

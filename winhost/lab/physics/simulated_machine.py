@@ -110,11 +110,11 @@ class Machine(VmMaking, FeatureCmdlets):
         """The one part of this kind."""
         return next(each for each in self.parts if isinstance(each, kind))
 
-    def settled_state(self) -> dict[str, Json]:
+    def comparable_state(self) -> dict[str, Json]:
         """The state with the files of EFI system partitions, which no resource tells."""
-        return {**super().settled_state(), "files of EFI partitions": self.part(Disks).every_efi_file()}
+        return {**super().comparable_state(), "files of EFI partitions": self.part(Disks).every_efi_file()}
 
-    def settle(self, seconds: float = 60.0) -> None:
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
         """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""
         if not self._ready.wait(seconds):
             raise TimeoutError(f"{self.name} is still restarting")
@@ -124,7 +124,7 @@ class Machine(VmMaking, FeatureCmdlets):
         """Tell whether it is up and its services have started."""
         return self._up and self._logon_ready
 
-    def when_down(self, call: Callable[[], None]) -> None:
+    def on_shutdown(self, call: Callable[[], None]) -> None:
         """Call this once when the host goes down."""
         self._ends_with_boot.append(call)
 
@@ -197,7 +197,7 @@ class Machine(VmMaking, FeatureCmdlets):
 
     def _come_up(self) -> bool:
         """Start Windows, and tell whether it has changes to finish."""
-        changed = any([self.role in PENDING, *(part.restarted() for part in self.parts)])
+        changed = any([self.role in PENDING, *(part.on_restart() for part in self.parts)])
         self.role = PENDING.get(self.role, self.role)
         if changed:
             self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)

@@ -7,7 +7,7 @@ from typing import Any
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.lab_section import DevicePhysics
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.units import GiB, MiB
 from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
 
@@ -19,7 +19,7 @@ _FRAME_BUFFER = 0x800_0000  # the most that the synthetic video of a generation 
 _CONFIG = 0x2000  # per device, in the low window
 
 
-def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+def get_known(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
     """Return a property, or `otherwise` where even the recorded host could not tell it."""
     value = state.get(name, otherwise)
     return otherwise if isinstance(value, Mapping) else value
@@ -84,20 +84,20 @@ class Device:
     """`healthy` is its PciDevice state as it shows while enabled; `numbered` counts its renumberings."""
 
     key: Key
-    healthy: Mapping[str, Json]
+    enabled_state: Mapping[str, Json]
     physics: DevicePhysics
     enabled: bool = True
     dismounted: bool = False
     forced: bool = False
-    numbered: int = 0
-    surveyed: list[Mapping[str, int]] = field(default_factory=list)
+    renumberings: int = 0
+    recorded_ranges: list[Mapping[str, int]] = field(default_factory=list)
 
     @property
     def location(self) -> str:
         return self.key["location"]
 
     @property
-    def rung(self) -> str:
+    def host_assignment(self) -> str:
         """The state of the device on the host; the VMs know which of them has it."""
         if self.dismounted:
             return DISMOUNTED
@@ -106,31 +106,31 @@ class Device:
     @property
     def instance(self) -> str:
         """PCI\\… changes to PCIP\\… on dismounting, and the last part with each renumbering."""
-        whole = str(self.healthy["instance"])
+        whole = str(self.enabled_state["instance"])
         if whole.count("\\") < 2:  # as no Windows names it
             return whole
         _, ids, last = whole.split("\\", 2)
         bus = "PCIP" if self.dismounted else "PCI"
-        return f"{bus}\\{ids}\\{self.numbered}&{last}" if self.numbered else f"{bus}\\{ids}\\{last}"
+        return f"{bus}\\{ids}\\{self.renumberings}&{last}" if self.renumberings else f"{bus}\\{ids}\\{last}"
 
     @property
     def bars(self) -> GuestBars:
         """The BARs for which a guest has to find room."""
-        lengths = [(r["start"] >= _FOUR_GIB or r["length"] >= _APERTURE, r["length"]) for r in self.surveyed]
+        lengths = [(r["start"] >= _FOUR_GIB or r["length"] >= _APERTURE, r["length"]) for r in self.recorded_ranges]
         wide, narrow = self.physics.bars64, self.physics.bars32
         return GuestBars(
             wide=tuple(n for is_wide, n in lengths if is_wide) if wide is None else wide,
             narrow=tuple(n for is_wide, n in lengths if not is_wide) if narrow is None else narrow,
         )
 
-    def known_or(self, name: str, otherwise: Json) -> Json:
-        return known_or(self.healthy, name, otherwise)
+    def get_known(self, name: str, otherwise: Json) -> Json:
+        return get_known(self.enabled_state, name, otherwise)
 
     def state(self) -> dict[str, Json]:
         """Its PciDevice state now."""
-        state = {"numa": None, **self.healthy, "instance": self.instance}
+        state = {"numa": None, **self.enabled_state, "instance": self.instance}
         if self.dismounted:
-            name = _DISMOUNTED_NAMES.get(str(self.healthy["kind"]), "PCI Express Device - Dismounted")
+            name = _DISMOUNTED_NAMES.get(str(self.enabled_state["kind"]), "PCI Express Device - Dismounted")
             lost = {"problem": 0, "driver": _DISMOUNTED_DRIVER, "driver_version": None, "vram": None}
             hidden = {"base_class": not_exposed(), "kind": not_exposed()} if self.physics.hides_class else {}
             return {**state, **_UNREAD_WHILE_OFF, **lost, "name": name, "device_class": "System", **hidden}
@@ -150,20 +150,20 @@ _UNREAD_WHILE_OFF: Mapping[str, Json] = {
 
 def not_exposed() -> Json:
     """A property that this Windows does not have."""
-    return {"unknown": own_error("NotExposed", "NotImplemented", "This Windows does not tell it.").as_json()}
+    return {"unknown": agent_error("NotExposed", "NotImplemented", "This Windows does not tell it.").as_json()}
 
 
 def device(record: Record, assignment: str | None, physics: DevicePhysics) -> Device:
     """Make a device from its PciDevice instance and, where that was read, its assignment."""
-    healthy = dict(record.state)
-    if isinstance(healthy.get("ranges"), list | tuple):
-        healthy["ranges"] = sorted(healthy["ranges"], key=lambda each: int(each["start"]))
-    dismounted = str(healthy["instance"]).upper().startswith("PCIP\\")
-    problem = healthy.get("problem")
-    made = Device(record.key, healthy, physics, enabled=problem != PROBLEM_DISABLED, dismounted=dismounted)
-    made.surveyed = list(made.known_or("ranges", []))
+    enabled_state = dict(record.state)
+    if isinstance(enabled_state.get("ranges"), list | tuple):
+        enabled_state["ranges"] = sorted(enabled_state["ranges"], key=lambda each: int(each["start"]))
+    dismounted = str(enabled_state["instance"]).upper().startswith("PCIP\\")
+    problem = enabled_state.get("problem")
+    made = Device(record.key, enabled_state, physics, enabled=problem != PROBLEM_DISABLED, dismounted=dismounted)
+    made.recorded_ranges = list(made.get_known("ranges", []))
     if problem == PROBLEM_DISABLED:
-        made.healthy = {**healthy, "problem": 0}
+        made.enabled_state = {**enabled_state, "problem": 0}
     if assignment is not None:
         made.dismounted = assignment not in (ENABLED, DISABLED)
         # Whoever dismounts disables first; that shows again when it is mounted.
@@ -273,8 +273,8 @@ class VirtualMachine:
     def name(self) -> str:
         return str(self.traits["name"])
 
-    def known_or(self, name: str, otherwise: Json) -> Json:
-        return known_or(self.traits, name, otherwise)
+    def get_known(self, name: str, otherwise: Json) -> Json:
+        return get_known(self.traits, name, otherwise)
 
     @property
     def occupies_memory(self) -> bool:
@@ -291,7 +291,7 @@ class VirtualMachine:
             return {**self.traits, "state": self.power, "devices": locations}
         if resource == "VmPower":
             return {"state": self.power}
-        return {name: getattr(self, kept) for name, kept in FIELDS[resource].items()}
+        return {name: getattr(self, field_name) for name, field_name in FIELDS[resource].items()}
 
 
 def virtual_machine(
@@ -304,7 +304,7 @@ def virtual_machine(
     at a location. Values that a recorded host could not tell are those of a new VM.
     """
     seen = state_of("Vm")
-    kept: dict[str, Any] = {
+    fields: dict[str, Any] = {
         field_name: value
         for resource, names in FIELDS.items()
         for name, field_name in names.items()
@@ -319,5 +319,5 @@ def virtual_machine(
         power=power,
         was_running=power == "running",
         assignments=[Assignment(location, instance(location)) for location in (*devices, *mine)],
-        **kept,
+        **fields,
     )

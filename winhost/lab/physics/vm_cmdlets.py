@@ -18,10 +18,10 @@ from winhost.lab.physics.virtual_machine import (
     Assignment,
     Device,
     VirtualMachine,
-    known_or,
+    get_known,
     window_end,
 )
-from winhost.lab.physics.windows_errors import CmdletError, not_found, refuse
+from winhost.lab.physics.windows_errors import CmdletError, not_found_error, refuse
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.resources.windows.read_only import OsFamily
 from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
@@ -169,12 +169,12 @@ class VmCmdlets(HostState):
         found = self._host_device(location, cmdlet, dismounted=False)
         if found.enabled or self._partitioned(found):
             raise self.fail("device-in-use", cmdlet, location=location)
-        if not found.known_or("pcie_control", True):
+        if not found.get_known("pcie_control", True):
             raise self.fail("no-pcie-control", cmdlet)
-        known_type = found.known_or("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
-        if found.known_or("rmrr", False) or found.known_or("line_interrupts_only", False) or not known_type:
+        known_type = found.get_known("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
+        if found.get_known("rmrr", False) or found.get_known("line_interrupts_only", False) or not known_type:
             raise self.fail("not-assignable", cmdlet, location=location)
-        if not force and not found.known_or("acs", None):
+        if not force and not found.get_known("acs", None):
             raise self.fail("no-acs", cmdlet)
         if not force and not found.physics.mitigation_driver:
             raise self.fail("no-mitigation", cmdlet)
@@ -188,7 +188,7 @@ class VmCmdlets(HostState):
         if any(vm.has(location) and vm.power != "off" for vm in self.vms.values()):
             raise self.fail("device-in-use", cmdlet, location=location)
         found.dismounted, found.forced = False, False
-        found.numbered += 1
+        found.renumberings += 1
 
     def _host_device(self, location: str, cmdlet: str, *, dismounted: bool) -> Device:
         if not self.manages_vms:
@@ -264,7 +264,7 @@ class VmCmdlets(HostState):
         """Start a VM. Raises CmdletError where something keeps it from starting."""
         if not self._hypervisor:
             raise self.fail("no-hypervisor", "Start-VM", vm=vm.name)
-        width = self.lab.address_width or known_or(self._first("Firmware"), "address_width", _COMMON_WIDTH)
+        width = self.lab.address_width or get_known(self._first("Firmware"), "address_width", _COMMON_WIDTH)
         end, limit = window_end(vm.high), 1 << int(width)
         if end > limit:
             raise self.fail("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
@@ -278,9 +278,9 @@ class VmCmdlets(HostState):
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
         if vm.dynamic_memory:
             raise self.fail("dynamic-memory", "Start-VM", vm=vm.name)
-        if vm.known_or("partitions", 0):
+        if vm.get_known("partitions", 0):
             raise self.fail("partition-and-device", "Start-VM", vm=vm.name)
-        claims = [claim for claim in vm.assignments if claim.location not in self.other_devices]
+        claims = [claim for claim in vm.assignments if claim.location not in self.non_gpu_devices]
         present = [self._present(claim) for claim in claims]
         if None in present:
             raise self.fail("element-not-found", "Start-VM", vm=vm.name, port=port)
@@ -288,7 +288,7 @@ class VmCmdlets(HostState):
         # Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts.
         gated = self._system is not None and self._system.family in _GATED
         policy = self._first("DeviceAssignmentPolicy")
-        forbidden = any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
+        forbidden = any(get_known(policy, name, 0) for name in ("require_secure", "require_supported"))
         if gated or not self._remaps_dma() or (forced and forbidden):
             raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
 
@@ -367,9 +367,9 @@ class VmCmdlets(HostState):
         cmdlet, build = "Add-VMAssignableDevice", self._system.build if self._system else SERVER_2025
         vm = self._vm_in(("off",), guid, cmdlet)
         for error, hinders in (
-            ("has-checkpoints", vm.known_or("checkpoints", 0)),
+            ("has-checkpoints", vm.get_known("checkpoints", 0)),
             ("action-save", vm.stop_action == "save"),
-            ("clustered-too-early", vm.known_or("clustered", False) and build < SERVER_2025),
+            ("clustered-too-early", vm.get_known("clustered", False) and build < SERVER_2025),
         ):
             if hinders:
                 raise self.fail(error, cmdlet, vm=vm.name)
@@ -394,7 +394,7 @@ class VmCmdlets(HostState):
         assignment, location = str(asked.desired["assignment"]), asked.key["location"]
         vm = owner(assignment)
         if vm is not None and vm not in self.vms:
-            raise not_found(f"There is no VM {vm}.")
+            raise not_found_error(f"There is no VM {vm}.")
         others = [each.guid for each in self.vms.values() if each.has(location) and each.guid != vm]
         for guid in others:
             self.remove_vm_assignable_device(guid, location)
@@ -402,7 +402,7 @@ class VmCmdlets(HostState):
         if found is None and assignment == DISMOUNTED and all(each.location != location for each in self.devices):
             return
         if found is None:
-            raise not_found(f"There is no {asked.key['device']} at {location}.")
+            raise not_found_error(f"There is no {asked.key['device']} at {location}.")
         self._bring(found, assignment, asked)
         if vm is not None and not self.vms[vm].has(location):
             self._move_to_vm(asked, vm, others)

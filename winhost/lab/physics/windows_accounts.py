@@ -39,7 +39,7 @@ from winhost.lab.physics.local_accounts import (
     script_path,
 )
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error, refusal, refuse
+from winhost.lab.physics.windows_errors import CmdletError, MissingDependency, agent_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
@@ -57,7 +57,7 @@ _PROBLEMS = {
 class Accounts(LocalAccounts):
     """A part of the machine. Its methods are cmdlets in snake case."""
 
-    for_administrators = ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig")
+    administrator_resources = ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -65,7 +65,7 @@ class Accounts(LocalAccounts):
         host.files.taken |= {path.casefold() for path in host.lab.accounts.taken}
         self._register_tasks()
         self._write_configs()
-        host.known_as["AccountRight"] = self._by_name
+        host.key_resolvers["AccountRight"] = self._by_name
         host.refusals |= {name: no_local_accounts for name in ("LocalAccount", "WslConfig") if self.is_controller}
         host.refusals["AccountTasks"] = self._try_passwords
 
@@ -250,7 +250,7 @@ class Accounts(LocalAccounts):
         desired, name, distros = asked.desired, asked.key["account"], self.host.distros
         account = self.find(name)
         if account is None or account.profile is None:
-            raise NotYet("AccountTasks")
+            raise MissingDependency("AccountTasks")
         goal: dict[str, Json] = {**self.read_config(account), **desired}
         if distros.vm_is_current(account.name):
             distros.note_vm(account.name, distros.vm_mode(account.name))
@@ -359,7 +359,7 @@ class Accounts(LocalAccounts):
         task = self.jobs_task(account)
         missing = "AccountTasks" if task is None else self.resource_to_set_first(task)
         if missing is not None:
-            raise NotYet(missing)
+            raise MissingDependency(missing)
 
     def resource_to_set_first(self, task: Task) -> str | None:
         """Log the account of a task on, and return the resource to set before that works. Raises CmdletError."""
@@ -371,9 +371,9 @@ class Accounts(LocalAccounts):
         task = self.tasks[f"jobs-{account}".casefold()]
         if self.resource_to_set_first(task) is not None:
             _, code, category, why = _PROBLEMS[task.result]
-            raise own_error(code, category, f"{task.account} {why}: its tasks cannot log on.")
+            raise agent_error(code, category, f"{task.account} {why}: its tasks cannot log on.")
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """End all sessions, and run the tasks that start with Windows."""
         for account in self.accounts.values():
             account.sessions = account.sessions and 0
@@ -404,7 +404,7 @@ _WATCHERS = f"{FOLDER}\\watchers"
 class YieldWatchers(Part):
     """The yield watchers of all accounts."""
 
-    for_administrators = ("YieldWatcher",)
+    administrator_resources = ("YieldWatcher",)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

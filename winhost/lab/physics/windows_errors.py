@@ -30,7 +30,7 @@ class FileTime:
     ticks: int
 
 
-def of_type(type_name: str, **properties: Any) -> WindowsObject:
+def windows_object(type_name: str, **properties: Any) -> WindowsObject:
     """Make an object without the properties that are None, which Windows would leave null."""
     return WindowsObject(type_name, {name: value for name, value in properties.items() if value is not None})
 
@@ -79,7 +79,7 @@ class CmdletError(Exception):
         }
 
 
-class NotYet(Exception):
+class MissingDependency(Exception):
     """The named resource has to be there first."""
 
     def __init__(self, resource: str) -> None:
@@ -87,7 +87,7 @@ class NotYet(Exception):
         self.resource = resource
 
 
-def own_error(code: str, category: str, message: str) -> CmdletError:
+def agent_error(code: str, category: str, message: str) -> CmdletError:
     """An error of the agent itself."""
     return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
 
@@ -95,7 +95,7 @@ def own_error(code: str, category: str, message: str) -> CmdletError:
 def refusal(code: str, /, **words: object) -> CmdletError:
     """The refusal of winhost's own scripts with this code, in the catalogue's words."""
     category, text = _catalogue()["refusals"][code]
-    return own_error(code, category, text.format(**words))
+    return agent_error(code, category, text.format(**words))
 
 
 def refuse(when: object, code: str, /, **words: object) -> None:
@@ -104,13 +104,13 @@ def refuse(when: object, code: str, /, **words: object) -> None:
         raise refusal(code, **words)
 
 
-bad_request = partial(own_error, "BadRequest", "InvalidArgument")
-not_ours = partial(own_error, "NotOurs", "InvalidOperation")  # winhost did not make it, and so leaves it alone
-not_found = partial(own_error, "NotFound", "ObjectNotFound")
+bad_request = partial(agent_error, "BadRequest", "InvalidArgument")
+not_owned_error = partial(agent_error, "NotOurs", "InvalidOperation")  # winhost did not make it, and so leaves it alone
+not_found_error = partial(agent_error, "NotFound", "ObjectNotFound")
 
 
-def not_administrator(message: str = "Only an administrator can see or change this.") -> CmdletError:
-    return own_error("NotAdministrator", "PermissionDenied", message)
+def administrator_required(message: str = "Only an administrator can see or change this.") -> CmdletError:
+    return agent_error("NotAdministrator", "PermissionDenied", message)
 
 
 def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal
+from winhost.lab.physics.windows_errors import bad_request, not_owned_error, refusal
 
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
@@ -71,7 +71,7 @@ class Files:
                     f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "
                     "Look into it, and remove it."
                 )
-                raise not_ours(message)
+                raise not_owned_error(message)
 
     def is_link(self, path: str) -> bool:
         return _same(path) in self.links

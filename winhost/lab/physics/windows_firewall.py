@@ -18,7 +18,7 @@ _PROXIES = "SYSTEM\\CurrentControlSet\\Services\\PortProxy\\v4tov4\\tcp"
 class Firewalls(Part):
     """Its methods are cmdlets in snake case, and netsh.exe."""
 
-    administrators_set = ("PortForward",)
+    administrator_settable = ("PortForward",)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

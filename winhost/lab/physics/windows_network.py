@@ -24,8 +24,8 @@ from winhost.lab.physics.own_switches import (
     switch_task,
 )
 from winhost.lab.physics.parts import Change, Host, as_cmdlet
-from winhost.lab.physics.virtual_machine import known_or, not_exposed
-from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.physics.virtual_machine import get_known, not_exposed
+from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.resources.windows.read_only import VIRTUAL
 
@@ -55,7 +55,7 @@ class Network(Firewalls):
             if record.state["phase"] != "none":
                 self._take_over_switch(record)
         self.controllers = [
-            str(peer) for record in host.instances("Session") for peer in known_or(record.state, "peers", ())
+            str(peer) for record in host.instances("Session") for peer in get_known(record.state, "peers", ())
         ]
         host.session["peers"] = self.peers
         host.registry_keys.append(self._registry_keys)
@@ -64,10 +64,15 @@ class Network(Firewalls):
     def _take_over_switch(self, record: Record) -> None:
         """Keep the record of a switch that was read as winhost's own, but end a task that nobody can go on with."""
         guid = next((each.guid for each in self.external() if each.state["name"] == record.key["name"]), "")
-        kept = {"name": record.key["name"], "adapter": record.state["adapter"] or "", "make": True, "switch": guid}
+        settings = {
+            "name": record.key["name"],
+            "adapter": record.state["adapter"] or "",
+            "make": True,
+            "switch": guid,
+        }
         phase = "undone" if record.state["phase"] in ("pending", "awaiting") else record.state["phase"]
         state = {"seconds": 300, "begun": True, "told": True, "phase": phase, "detail": record.state["detail"]}
-        self.ours.save({**kept, **state})
+        self.ours.save({**settings, **state})
 
     def _make_switch(self, record: Record) -> Switch:
         bound = [a.guid for a in self.adapters.values() if a.state["description"] == record.state["adapter"]]
@@ -161,7 +166,7 @@ class Network(Firewalls):
         given: int = self.host.lab.switch_vms.get(str(switch.state["name"]), 0)
         return given
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """Start a task again that the restart cut off, which then finds that it was."""
         self._task = None
         if self.ours.flying():
@@ -170,7 +175,7 @@ class Network(Firewalls):
 
     def _configurations(self) -> Iterator[WindowsObject]:
         for each in self.visible_adapters():
-            yield of_type(
+            yield windows_object(
                 "Win32_NetworkAdapterConfiguration",
                 InterfaceIndex=each.index,
                 DNSServerSearchOrder=each.state["dns"] or None,

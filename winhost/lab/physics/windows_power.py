@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from pydantic import Field
+
 from winhost.core.answers import Json
+from winhost.lab.physics.lab_section import part_physics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
-from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
+from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, agent_error, windows_object
+from winhost.model.written import Closed
 
 _SETTINGS = {
     "29f6c1db-86da-48c5-9fdb-f2b67b1f44da": "standby",
@@ -18,18 +22,32 @@ _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
 
+@part_physics("power_plans")
+class PowerPlanPhysics(Closed):
+    """The physics of power plans."""
+
+    refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
+
+
+@part_physics("sleep_states")
+class SleepPhysics(Closed):
+    """The physics of sleep states."""
+
+    refuses: bool = Field(default=False, description="its firmware cannot hibernate")
+
+
 class Power(Part):
     """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
     are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
     sleeps, as on a host that serves.
     """
 
-    administrators_set = ("PowerPlan", "FastStartup")
+    administrator_settable = ("PowerPlan", "FastStartup")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._fixed = host.lab.found.power_plans.refuses
-        self._cannot_hibernate = host.lab.found.sleep_states.refuses
+        self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
+        self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
         if "FastStartup" not in host.initial:
             host.put("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
         if "PowerPlan" not in host.initial:
@@ -115,8 +133,8 @@ class Power(Part):
     def _batteries(self) -> Iterator[WindowsObject]:
         power = self.host.instances("PowerSource")[0].state
         for _ in range(int(power["batteries"])):
-            yield of_type("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)
+            yield windows_object("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)
 
 
 def _refused(why: str) -> CmdletError:
-    return own_error("PowerPlanRefused", "InvalidResult", f"powercfg.exe: {why}")
+    return agent_error("PowerPlanRefused", "InvalidResult", f"powercfg.exe: {why}")

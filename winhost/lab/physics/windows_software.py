@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PureWindowsPath
 
+from pydantic import Field
+
 from winhost.core.answers import Json, Key, Record
-from winhost.lab.physics.lab_section import SourcePhysics
+from winhost.lab.physics.lab_section import SourcePhysics, part_physics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import Device
-from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
+from winhost.lab.physics.windows_errors import not_owned_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
+from winhost.model.written import Closed
 
 RECORD = "SOFTWARE\\winhost"
 PRODUCT = "{5C9D4D3B-7A3E-4C52-9B1F-2E6A0D84F7C1}"
@@ -34,8 +37,8 @@ _NOT_FOUND = 6  # of nvidia-smi
 class Software(Part):
     """The installed software, and the conditions that an installation may meet."""
 
-    for_administrators = ("StagedFile",)
-    administrators_set = ("Wsl", "GpuDriverModel")
+    administrator_resources = ("StagedFile",)
+    administrator_settable = ("Wsl", "GpuDriverModel")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -85,13 +88,13 @@ class Software(Part):
             "GpuDriverModel": lambda: (Record(self._models(d), d.key) for d in self.host.devices if drives(d)),
         }
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """Finish a feature that waited for the restart."""
         waited = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
         for device in self.host.devices:
             if (model := self._pending.get(device.location)) is not None:
-                device.healthy = {**device.healthy, "driver_model": model}
+                device.enabled_state = {**device.enabled_state, "driver_model": model}
         return waited
 
     @property
@@ -273,7 +276,7 @@ class Software(Part):
         version, package = desired.get("version"), desired.get("package")
         if version is None and package is None:
             if "version" in desired and self.package is None:
-                raise not_ours("This WSL was not installed by winhost, which does not remove it.")
+                raise not_owned_error("This WSL was not installed by winhost, which does not remove it.")
             restart = "version" in desired and self._msiexec("/x", PRODUCT)
             for name in ("wsl version", "wsl package"):
                 self.write_registry(name, None)
@@ -352,7 +355,7 @@ class Software(Part):
             return _NOT_FOUND, "No devices were found"
         models = device.physics.driver_models
         if models is None:  # GPUs for games know nothing else; of the others some are seen in each model
-            models = MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
+            models = MODELS[:1] if "GeForce" in str(device.enabled_state["name"]) else MODELS
         if MODELS[number] not in models:
             return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
         self._pending[location] = MODELS[number]
@@ -365,10 +368,19 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def drives(device: Device) -> bool:
     """Tell whether NVIDIA's driver is for this device."""
-    return device.key["device"].startswith("VEN_10DE&") and device.healthy["kind"] == "display"
+    return device.key["device"].startswith("VEN_10DE&") and device.enabled_state["kind"] == "display"
 
 
 _NO_CONNECTION, _HTTP_ERROR, _TIMED_OUT = 7, 22, 28
+
+
+@part_physics("curl")
+class CurlPhysics(Closed):
+    """The physics of curl.exe."""
+
+    there: bool = Field(default=True, description="Windows has it, as from 1803 and Server 2019 on")
+    reaches: bool = Field(default=True, description="no firewall stands between it and the computer that runs winhost")
+    piece: int | None = Field(default=None, description="bytes that come before its time is over; left out, all")
 
 
 class Curl(Part):
@@ -376,7 +388,7 @@ class Curl(Part):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._physics = host.lab.found.curl
+        self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:
             host.programs["curl.exe"] = self.curl
 

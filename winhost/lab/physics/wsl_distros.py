@@ -9,7 +9,7 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, not_ours, refusal, refuse
+from winhost.lab.physics.windows_errors import MissingDependency, not_owned_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
 from winhost.resources.windows.distros import NO_ACCESS, NO_CONF, NO_DISTRO
@@ -22,7 +22,7 @@ DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 class Distros(WslExe):
     """A part of the machine."""
 
-    for_administrators = DISTRO_RESOURCES
+    administrator_resources = DISTRO_RESOURCES
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -35,7 +35,7 @@ class Distros(WslExe):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
         for resource in DISTRO_RESOURCES:
-            host.awaits[resource] = self._awaited
+            host.prerequisites[resource] = self._awaited
 
     # ---- made from facts
 
@@ -238,7 +238,7 @@ class Distros(WslExe):
         """Return a distro of ours with its record. Raises CmdletError, NotYet."""
         distro, record = self._find(account, name), self.ours(account, name)
         if distro is None or record is None:
-            raise not_ours(f"winhost did not make the distro {name} of {account}, and leaves it alone.")
+            raise not_owned_error(f"winhost did not make the distro {name} of {account}, and leaves it alone.")
         return distro, record
 
     def set_distro(self, asked: SetCall) -> None:
@@ -264,7 +264,7 @@ class Distros(WslExe):
         files, folder = self.host.files, folder_of(account, name)
         there, staged = self._find(account, name), self.host.software.staged_path(image)
         if there is not None or files.is_full(folder):
-            raise not_ours(f"There is a distro {name} that winhost did not make, or something in {folder}.")
+            raise not_owned_error(f"There is a distro {name} that winhost did not make, or something in {folder}.")
         with self.as_script():
             files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}", folder)
             try:
@@ -314,7 +314,7 @@ class Distros(WslExe):
 
     def _installed(self, account: str, name: str) -> tuple[Distro, dict[str, Any]]:
         if self._find(account, name) is None:
-            raise NotYet("WslDistro")
+            raise MissingDependency("WslDistro")
         return self._our_distro(account, name)
 
     def set_conf(self, asked: SetCall) -> None:
@@ -341,7 +341,7 @@ class Distros(WslExe):
         access = None if goal["port"] is None else {**goal, "user": "root", "host_key": distro.host_key}
         self.write_record(account, distro.name, {**record, "access": access})
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """End every VM. The tasks that start with Windows start distros again."""
         self.stop_everything()
         return False

@@ -18,7 +18,7 @@ from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.parts import Host, Part
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.units import MiB
 from winhost.resources.windows.distros import NO_CONF
 from winhost.resources.windows.windows_scripts import inside_script
@@ -340,8 +340,8 @@ class WslExe(Part):
         session = self.session(account)
         for distro in session.running:
             keeper = self._keeper(account, distro.name)
-            kept = (session.vm is not None and session.vm.keeps_distros) or (keeper is not None and keeper.running)
-            distro.running = kept
+            is_held = (session.vm is not None and session.vm.keeps_distros) or (keeper is not None and keeper.running)
+            distro.running = is_held
         if session.vm is not None and not session.running and not session.vm.keeps_itself:
             session.vm = None
 
@@ -354,7 +354,7 @@ class WslExe(Part):
             yield
         except WslFailure as failure:
             message = f"wsl.exe ended with {_FAILED}: {failure.message}\nError code: Wsl/{failure.code}"
-            raise own_error(f"WslFailed,Wsl/{failure.code}", "InvalidResult", message) from None
+            raise agent_error(f"WslFailed,Wsl/{failure.code}", "InvalidResult", message) from None
 
     @contextmanager
     def inside(self, account: str, distro: Distro) -> Iterator[None]:

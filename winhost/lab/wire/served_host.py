@@ -53,7 +53,7 @@ class SimulatedHost(Protocol):
     def boot(self) -> int:
         """Another number after each reboot. Shells and connections of another boot are gone."""
 
-    def accepting(self) -> bool:
+    def accepts_connections(self) -> bool:
         """False while the machine reboots: connections are closed without an answer."""
 
     @property

@@ -100,7 +100,7 @@ class Service:
 
     def alive(self, boot: int) -> bool:
         """Tell whether the machine is up, and has been since that boot."""
-        return not self._stopped and self._host.accepting() and self._host.boot == boot
+        return not self._stopped and self._host.accepts_connections() and self._host.boot == boot
 
     def stop(self) -> None:
         self._stopped = True
@@ -347,7 +347,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
             self.unencrypted_bodies += 1
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.host.accepting() and self.host.wire is not None
+        return self.host.accepts_connections() and self.host.wire is not None
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()

@@ -11,7 +11,7 @@ from typing import Any
 from winhost.lab.physics.own_switches import TASK
 from winhost.lab.physics.parts import STANDINS
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.physics.windows_files import on_wire
 from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.standins import cmdlets, quoted, script_text
@@ -164,7 +164,7 @@ def _names(bound: BoundParameters) -> list[str]:
 
 
 def _feature_result(restart: bool) -> WindowsObject:
-    return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+    return windows_object("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
 
 
 def _write_registry(machine: Machine, bound: BoundParameters) -> None:
@@ -207,10 +207,10 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
     "Install-WindowsFeature Name": lambda m, g: _feature_result(m.install_windows_feature(*_names(g))),
     "Uninstall-WindowsFeature Name": lambda m, g: _feature_result(m.uninstall_windows_feature(*_names(g))),
-    "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: of_type(
+    "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: windows_object(
         "ImageObject", RestartNeeded=m.enable_windows_optional_feature(*g["FeatureName"])
     ),
-    "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: of_type(
+    "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: windows_object(
         "ImageObject", RestartNeeded=m.disable_windows_optional_feature(*g["FeatureName"])
     ),
     "Read-WinhostBytes=bytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
