@@ -48,7 +48,7 @@ class AnsweringHost:
     answers: AgentAnswers
     request: str
     boot: int = 1
-    wire: int | None = 1
+    network_epoch: int | None = 1
 
     def accepts_connections(self) -> bool:
         return True

@@ -344,7 +344,7 @@ def test_each_restart_ends_winhost_on_its_own_windows_and_the_same_command_goes_
     def typed(*words: str) -> tuple[int, str]:
         program = [sys.executable, "-m", "winhost", *words]
         with started(program, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            machine._ends_with_boot.append(process.kill)
+            machine._shutdown_callbacks.append(process.kill)
             _, told = process.communicate(timeout=PATIENCE_S)
         machine.wait_until_ready()
         return process.returncode, told

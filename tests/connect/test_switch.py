@@ -65,17 +65,17 @@ class Later:
 
 def test_the_controller_loses_the_wire_comes_back_and_the_switch_stays(serve: Callable[..., Served]) -> None:
     served = serve(HOST)
-    before, wire = adapters(served)[MANAGED]["addresses"], network(served).wire
+    before, wire = adapters(served)[MANAGED]["addresses"], network(served).epoch
     hands = served.hands()
     answer = hands.set(step(None, MANAGED), frozenset({"network"}))
     hands.close()
     assert (answer.after["adapter"], answer.after["phase"]) == (MANAGED, "settled")
-    assert network(served).wire == wire + 1
+    assert network(served).epoch == wire + 1
     assert len(served.host.sessions) == 2
     assert [call["desired"] for call in served.host.calls("set")] == [{"adapter": MANAGED}] * 2
     (port,) = (state for state in adapters(served).values() if state["name"] == "vEthernet (bridge)")
     assert (port["addresses"], port["management"], port["profile"]) == (before, True, "private")
-    assert network(served).adapters[network(served).carrier or ""].tag == 120
+    assert network(served).adapters[network(served).management_adapter or ""].vlan == 120
     assert [event.kind for event in served.events] == ["waiting"]
 
 
@@ -94,12 +94,12 @@ def test_on_an_adapter_that_carries_nobody_the_controller_shows_all_the_same_tha
     serve: Callable[..., Served],
 ) -> None:
     served = serve(HOST)
-    wire = network(served).wire
+    wire = network(served).epoch
     hands = served.hands()
     answer = hands.set(step(None, FREE), frozenset({"network"}))
     hands.close()
     assert answer.after["phase"] == "settled"
-    assert network(served).wire == wire
+    assert network(served).epoch == wire
     assert len(served.host.sessions) == 2
 
 

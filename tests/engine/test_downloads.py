@@ -28,7 +28,7 @@ def percents(here: World) -> list[int | None]:
 
 
 def held(here: World) -> int:
-    return here.machine.files.length(f"{here.machine.software.path_of(MSI, FILE['name'])}.part")
+    return here.machine.files.length(f"{here.machine.software.file_path(MSI, FILE['name'])}.part")
 
 
 def test_it_is_told_how_far_it_is(here: World) -> None:
@@ -39,7 +39,7 @@ def test_it_is_told_how_far_it_is(here: World) -> None:
     assert "fetched 0.0 of 0.0 MB" in next(event.text for event in here.events if event.kind == "sending")
     assert here.rollback().holds
     assert here.state() == found
-    assert here.machine.software.record == {}
+    assert here.machine.software.registry_values == {}
 
 
 def test_who_stops_it_goes_on_where_it_was(here: World) -> None:
@@ -65,7 +65,7 @@ def test_a_part_of_it_is_taken_back(here: World) -> None:
     here.stop = lambda: False
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found
-    assert here.machine.software.record == {}
+    assert here.machine.software.registry_values == {}
 
 
 def test_a_server_that_never_sends_the_rest_is_asked_for_all_of_it(here: World) -> None:

@@ -294,7 +294,7 @@ def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: 
     found = here.state()
     assert here.apply(plan(here, **TYPED), DATA).holds
     for part in here.machine.parts:
-        part.restarted()
+        part.on_restart()
     assert here.machine.part(Disks).volumes["C:"]["protection"] == "on"
     assert_gives_back(here, found, "restarted")
 
@@ -305,7 +305,7 @@ def test_what_an_installer_left_on_the_efi_partition_goes_with_a_rollback(tmp_pa
     assert here.apply(plan(here, **TYPED), DATA).holds
     disks = here.machine.part(Disks)
     disks.physics = disks.physics.model_copy(update={"installs": True})
-    disks.restarted()
+    disks.on_restart()
     (copied,) = here.machine.instances("EfiBackup")
     assert copied.state["changed"] == ["EFI\\Boot\\bootx64.efi"]
     assert copied.state["added"] == ["EFI\\BOOT\\fbx64.efi", "EFI\\ubuntu\\grubx64.efi"]

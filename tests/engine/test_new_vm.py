@@ -29,7 +29,7 @@ def gives_back(here: NewVmWorld, found: dict[str, Any], at: object = "") -> None
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept, outcome.missing) == ("rolled back", (), ()), at
     assert here.state() == found, at
-    assert not here.machine.software.record, at
+    assert not here.machine.software.registry_values, at
 
 
 def test_a_vm_is_made_gets_the_gpus_runs_and_goes_as_it_came(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_without_a_key_the_plan_ends_with_the_distro(tmp_path: Path) -> None:
         desired.resource for desired in (*plan.steps, *plan.deferred)
     }
     assert here.apply(plan).holds
-    assert (here.distro.running, here.distro.listens) == (True, False)
+    assert (here.distro.running, here.distro.is_listening) == (True, False)
     assert_gives_back(here, found, ("Wsl",))
 
 
@@ -221,7 +221,7 @@ def test_the_distro_is_exported_before_it_goes_unless_its_data_may(tmp_path: Pat
         here = wsl2_world(tmp_path / name)
         here.apply(here.plan())
         here.rollback(consents)
-        exports[name] = list(here.machine.files.below(f"{DATA}\\exports"))
+        exports[name] = list(here.machine.files.list_below(f"{DATA}\\exports"))
     assert exports == {"kept": [f"{DATA}\\exports\\winhost\\winhost-1.tar"], "gone": []}
 
 
@@ -301,7 +301,7 @@ def test_what_somebody_changed_in_the_distro_goes_with_it(tmp_path: Path) -> Non
     here = wsl2_world(tmp_path)
     found = here.state()
     here.apply(here.plan())
-    here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+    here.distro.conf_files["conf"] = "[boot]\nsystemd=false\n"
     assert_gives_back(here, found, ("Wsl",))
 
 

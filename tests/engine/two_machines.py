@@ -186,7 +186,7 @@ class TwoMachines(World):
         self.distro.port = self.distro.listen = None
         self.distro.keys, self.distro.enabled = [], False
         self.machine.distros.write_record(
-            ACCOUNT, DISTRO, {**(self.machine.distros.record(ACCOUNT, DISTRO) or {}), "access": None}
+            ACCOUNT, DISTRO, {**(self.machine.distros.read_record(ACCOUNT, DISTRO) or {}), "access": None}
         )
 
     def state(self) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class UbuntuWorld(World):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.linux = DualBootLinux(self.machine)
-        self.machine.linux.installer = partial(play_installer, self.machine)
+        self.machine.dual_boot.installer = partial(play_installer, self.machine)
         self.memory = RememberedWindows(self.store, self.host)
 
     @property
@@ -133,13 +133,18 @@ class UbuntuWorld(World):
         found: dict[str, Any] = plain(super().state())
         for each in found.get("UbuntuInstaller", ()):
             each["state"] |= dict.fromkeys(_OF_THE_MOMENT)
-        files = sorted(path for path in self.machine.files.below("C:") if "winhost" in path)
-        return {**found, "files": files, "records": sorted(self.machine.software.record), "linux": self.runs_linux}
+        files = sorted(path for path in self.machine.files.list_below("C:") if "winhost" in path)
+        return {
+            **found,
+            "files": files,
+            "records": sorted(self.machine.software.registry_values),
+            "linux": self.runs_linux,
+        }
 
     @property
     def runs_linux(self) -> bool:
         self.machine.wait_until_ready()
-        return self.machine.linux.runs
+        return self.machine.dual_boot.runs
 
 
 def ubuntu_world(

@@ -149,7 +149,7 @@ class World:
     @property
     def at_rest(self) -> bool:
         """No restart is under way, nor a task of its network."""
-        return not self.machine.network.busy and self.machine._restart is None
+        return not self.machine.network.is_busy and self.machine._restart is None
 
     def copy(self, folder: Path) -> Self:
         """The same host and journals, going their own way from here, as if whoever ran something had been killed."""

@@ -276,7 +276,7 @@ class Film:
     def note(self, given: BoundParameters) -> None:
         if given["when"] == "after" and given["kind"] != "begin":
             return  # nothing happens between this and the moment before the next line
-        if self.here.machine.network.busy:
+        if self.here.machine.network.is_busy:
             return  # a task that is at work cannot be copied
         name = f"{len(self.moments):02d}-{given['when']}-{given['kind']}"
         self.moments.append(Moment(self.here.copy(self.folder / name), name))

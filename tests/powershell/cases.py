@@ -10,7 +10,7 @@ from tests.cases import read_cases
 from tests.powershell.bundles import twin
 from tests.powershell.twins import machine
 from winhost import resources
-from winhost.lab.contract.agent_answers import BACK_TO
+from winhost.lab.contract.agent_answers import RESTORABLE_VALUES
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.resources.registry import WINDOWS
@@ -97,7 +97,7 @@ def fits(call: dict[str, Any]) -> bool:
     resource, desired = WINDOWS.get(call["resource"]), call.get("desired") or {}
     if resource is None or set(call.get("key") or {}) != set(resource.key) or set(desired) - set(resource.sets):
         return False
-    given = {name: value for name, value in desired.items() if value not in BACK_TO.get(resource.name, ())}
+    given = {name: value for name, value in desired.items() if value not in RESTORABLE_VALUES.get(resource.name, ())}
     return call["verb"] != "set" or (bool(desired) and resource.wrong_value(given) is None)
 
 

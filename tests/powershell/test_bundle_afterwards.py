@@ -68,7 +68,7 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(
     it.other.apply(it.plan)
     for host in (it.here.machine, it.other.machine):
         assert (host.vms[vm].low, host.vms[vm].cache) != (low, cache)
-        host.stop_vm(vm, within=300)
+        host.stop_vm(vm, timeout=300)
         host.set_vm(vm, high=256 << 30)
         host.start_vm(vm)
     undo, _ = preview(
@@ -126,7 +126,7 @@ def test_a_vm_that_has_a_gpu_now_is_called_by_its_name(case: Callable[..., Case]
     machine = it.other.machine
     (vm,) = (vm for vm in machine.vms.values() if vm.guid != it.other.vm())
     for each in machine.vms:
-        machine.stop_vm(each, within=300)
+        machine.stop_vm(each, timeout=300)
     gpu = {"location": GPU_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
     it.other.open().set(
         "AssignableDevice", gpu, {"assignment": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]}
@@ -209,7 +209,7 @@ def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(case: Callable[..., 
     assert it.here.state() == it.other.state()
     vm = it.other.vm()
     gpu = {"location": GPU_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
-    it.other.machine.stop_vm(vm, within=300)
+    it.other.machine.stop_vm(vm, timeout=300)
     it.other.open().set("AssignableDevice", gpu, {"assignment": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
     it.other.machine.start_vm(vm)
     it.here.machine = twin(it.other.machine)

@@ -45,11 +45,11 @@ def test_a_guest_is_set_up_by_hand_and_known_by_its_own_key(tmp_path: Path, monk
                 assert result.code == 0, result.document
                 assert inside.run(made[-1] / "linux", "verify").code == 0
         assert len(here.machine.devices_in_guest(there.made.guid)) == 3
-        kept = json.loads(here.machine.software.record[f"seed {NAME}"])
+        kept = json.loads(here.machine.software.registry_values[f"seed {NAME}"])
         assert (kept["retired"], kept["host_keys"]) == (True, [there.guest.distro.host_key])
         assert there.guests.own_key(there.made)
         back = partial(here.rollback, accept=CONSENTS)
         for each in reversed(on_windows):
             assert back(each).said.get("outcome") == "rolled back", each.name
         assert here.state() == found
-        assert not here.machine.software.record
+        assert not here.machine.software.registry_values

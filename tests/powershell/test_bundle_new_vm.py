@@ -37,4 +37,4 @@ def test_it_is_made_by_hand_and_taken_back_without_a_trace(tmp_path: Path) -> No
         ended = back(made).said
         assert (ended["outcome"], ended["kept"]) == ("rolled back", [])
         assert here.state() == found
-        assert not here.machine.software.record
+        assert not here.machine.software.registry_values

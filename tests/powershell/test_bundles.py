@@ -85,7 +85,7 @@ def test_a_vm_that_was_given_back_and_stopped_by_somebody_since_stays_off(person
         here.apply(made)
     (ended,) = (moment.here for moment in there if moment.name.endswith("before-stage"))
     (vm,) = (vm for vm in ended.machine.vms.values() if vm.name == "llm-01")
-    ended.machine.stop_vm(vm.guid, within=300)
+    ended.machine.stop_vm(vm.guid, timeout=300)
     assert ended.apply(made).said["changed"] == 0
     assert vm.power == "off"
 

@@ -12,7 +12,7 @@ from tests.rows import each_row
 from winhost.core.answers import Record, Unavailable
 from winhost.lab.physics.local_accounts import script_path
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.wsl_distros import folder_of, record_of
+from winhost.lab.physics.wsl_distros import distro_folder, new_record
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.windows_scripts import job_script
 
@@ -313,13 +313,13 @@ STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl
 @pytest.mark.parametrize("where", ["", "there", "elsewhere"])
 def test_an_import_that_was_cut_off_is_begun_anew_unless_somebody_took_its_name(engine: Scripts, where: str) -> None:
     """By the script alone: the simulator's import is not cut off."""
-    host, folder = machine("win11-wsl-served"), folder_of("winhost", "fresh")
+    host, folder = machine("win11-wsl-served"), distro_folder("winhost", "fresh")
     if where:
         to = folder if where == "there" else "D:\\mine"
         host.distros.wsl("winhost", ["--import", "fresh", to, STAGED, "--version", "2"], b"")
     else:
         host.files.write(f"{folder}\\ext4.vhdx", b"half")
-    host.distros.write_record("winhost", "fresh", {**record_of(IMAGE), "complete": False})
+    host.distros.write_record("winhost", "fresh", {**new_record(IMAGE), "complete": False})
     desired = {"installed": True, "image": IMAGE}
     (answer,) = engine.answers(host, {"resource": "WslDistro", "verb": "set", "key": FRESH, "desired": desired})
     assert verdict(answer) == ("Winhost.NotOurs" if where == "elsewhere" else "ok")

@@ -40,7 +40,7 @@ class HyperVOnQemu(Machine):
 
     def _power_on(self, vm: VirtualMachine) -> None:
         super()._power_on(vm)
-        self.qemu.start(Shape(vm.guid, vm.mac, vm.traits["secure_boot"] is True), vm.discs[-1])
+        self.qemu.start(Shape(vm.guid, vm.mac, vm.traits["secure_boot"] is True), vm.seeds_at_starts[-1])
 
     def turn_vm_off(self, guid: str) -> None:
         super().turn_vm_off(guid)

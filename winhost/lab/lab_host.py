@@ -78,7 +78,7 @@ class LabHost:
         self.machine = machine
         self.answers = AgentAnswers(machine)
         self.linux = HostLinuxes(machine)
-        machine.linux.installer = partial(play_installer, machine)
+        machine.dual_boot.installer = partial(play_installer, machine)
 
     @property
     def boot(self) -> int:
@@ -88,8 +88,8 @@ class LabHost:
         return self.machine.accepts_connections()
 
     @property
-    def wire(self) -> int | None:
-        return self.machine.network.wire if self.machine.network.reachable else None
+    def network_epoch(self) -> int | None:
+        return self.machine.network.epoch if self.machine.network.is_reachable else None
 
     def open_runspace(self, user: str) -> LabRunspace:
         return LabRunspace(self.answers)

@@ -311,7 +311,7 @@ def test_access_denied_is_an_answer() -> None:
 
 def test_a_fault_strikes_as_often_as_ordered_and_may_come_after_the_change(host: Host) -> None:
     lost = CmdletError("Set-VM", "ResourceUnavailable", "Lost", ("0x800706BA",), "The RPC server is unavailable.")
-    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, changed=True))
+    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, after_change=True))
     host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, times=2))
     answers = [host.set("VmCheckpoints", {"vm": VM}, {"automatic": flag}) for flag in (False, True, True, True)]
     assert [answer["ok"] for answer in answers] == [False, False, False, True]

@@ -284,7 +284,7 @@ def check_places(host: Machine) -> None:
     assert isinstance(records, tuple)
     assert len({r.key["location"] for r in records}) == len(records) == len(host.devices)
     for device in host.devices:
-        claims = [vm for vm in host.vms.values() if vm.has(device.location)]
+        claims = [vm for vm in host.vms.values() if vm.has_device(device.location)]
         assert len(claims) <= 1
         # A running VM holds its devices: none is pulled from under it.
         assert all(device.dismounted for vm in claims if vm.power == "running")

@@ -24,7 +24,7 @@ SEALED = {"Content-Type": 'multipart/encrypted;protocol="x";boundary="Encrypted 
 
 class Machine:
     boot = 1
-    wire = 0
+    network_epoch = 0
 
     def accepts_connections(self):
         return True

@@ -14,7 +14,7 @@ from typing import Any
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.agent_answers import InjectedFaults, not_simulated
+from winhost.lab.contract.agent_answers import InjectedFaults, simulator_error
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
@@ -23,7 +23,7 @@ from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, MissingDependency
-from winhost.lab.physics.windows_firewall import within
+from winhost.lab.physics.windows_firewall import is_within
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.resources.registry import LINUX
 
@@ -274,10 +274,10 @@ class LinuxAnswers:
 
         def changed(key: Key, desired: Mapping[str, Json], how: Mapping[str, Json]) -> None:
             with _as_agent(names):
-                self.faults.meet(resource, "set")
+                self.faults.trigger(resource, "set")
             declared.set(key, desired, how)
             with _as_agent(names):
-                self.faults.meet(resource, "set", changed=True)
+                self.faults.trigger(resource, "set", after_change=True)
 
         return declared._replace(set=changed)
 
@@ -310,7 +310,7 @@ def _as_agent(names: Names) -> Iterator[None]:
     except MissingDependency as waits:
         raise names["NotThereYet"](waits.resource) from None
     except (CmdletError, LookupError, StopIteration, ValueError, AssertionError) as error:
-        fault = error if isinstance(error, CmdletError) else not_simulated(error)
+        fault = error if isinstance(error, CmdletError) else simulator_error(error)
         told = (fault.code, fault.category, fault.message, fault.cmdlet, fault.hresults)
         raise names["AgentFault"](*told) from None
 
@@ -383,18 +383,18 @@ class HostDistros:
         found = next((each for each in self._known if each.linux.distro is distro), None)
         if found is None:
             found = LinuxAnswers(Linux(self._machine, distro))
-            distro.holds = found.linux.disk.size
+            distro.added_bytes = found.linux.disk.size
             self._known.append(found)
         return found
 
     def find_sshd(self) -> Sshd | None:
         """The distro that lets somebody in now, if there is one and the network leads there."""
         machine = self._machine
-        if not (machine.accepts_connections() and machine.network.reachable):
+        if not (machine.accepts_connections() and machine.network.is_reachable):
             return None
-        sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.linked(account)]
+        sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.has_network(account)]
         for distro in [distro for session in sessions for distro in session.running]:
-            if distro.listens and distro.port is not None and machine.network.lets_through(distro.port):
+            if distro.is_listening and distro.port is not None and machine.network.allows_peers(distro.port):
                 answers = self.answers(distro)
                 answers.look()
                 if answers.linux.cut_off():
@@ -405,6 +405,6 @@ class HostDistros:
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
         """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
         machine = self._machine
-        near = all(within(peer, distro.allowed) for peer in machine.network.peers())
+        near = all(is_within(peer, distro.allowed) for peer in machine.network.peers())
         run = lambda: (machine.accepts_connections(), machine.boot, distro.running, distro.starts)  # noqa: E731
         return Sshd.of(answers, "root", distro.keys if near else (), machine, run)

@@ -298,7 +298,7 @@ class Linux:
     def _shared(self) -> dict[str, str | None]:
         """The files that Windows puts there and looks at, as it knows them."""
         distro = self.distro
-        shared = {path: distro.put[name] for path, name in _BY_WINDOWS.items()}
+        shared = {path: distro.conf_files[name] for path, name in _BY_WINDOWS.items()}
         way_in = distro.port is not None and distro.listen is not None
         text = sshd_file(ip_address(str(distro.listen)), distro.port, distro.allowed) if way_in else None
         shared |= {SSHD_FILE: text, SSH_UNIT_FILE: SSH_UNIT if way_in else None}
@@ -355,13 +355,13 @@ class Linux:
         """Take over what was changed on the disk, where Windows looks at it."""
         distro = self.distro
         for path, name in _BY_WINDOWS.items():
-            distro.put[name] = self.disk.text(path)
+            distro.conf_files[name] = self.disk.text(path)
         keys = (re.search(r"(?:ssh-|ecdsa-|sk-).*", line) for line in (self.disk.text(_KEYS) or "").splitlines())
         if self.disk.text(_KEYS) != self._seen[_KEYS]:
             distro.keys = [found[0] for found in keys if found]
         private = (self.disk.text(_HOST_KEY) or "").removeprefix(PRIVATE).strip()
         if private and private != distro.seed.hex():
-            distro.own_seed = bytes.fromhex(private)
+            distro.host_key_seed = bytes.fromhex(private)
         self._seen = self._shared()
 
     def cut_off(self) -> bool:

@@ -17,7 +17,7 @@ from winhost.lab.physics.parts import Part
 from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
 from winhost.lab.physics.ssh_keys import seed_of
 from winhost.lab.physics.virtual_machine import Device, VirtualMachine
-from winhost.lab.physics.vm_making import GuestDisc, read_disc
+from winhost.lab.physics.vm_creation import GuestDisc, read_disc
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.facts import Facts
 
@@ -63,7 +63,7 @@ class LinuxHost:
 NO_MORE = "/etc/cloud/cloud-init.disabled"
 
 
-class SeenGpus(Part):
+class GuestGpus(Part):
     """NVIDIA's GPUs as a Linux on this host sees them. vm: it is a guest, which has them in PCI domains of their own,
     in the windows that its VM has for them.
     """
@@ -122,7 +122,7 @@ def _ubuntu(
     machine.parts.insert(0, gpus)
     distro = Distro(disc.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
     distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
-    distro.keys, distro.own_seed = list(disc.keys), seed_of(disc.private)
+    distro.keys, distro.host_key_seed = list(disc.keys), seed_of(disc.private_key)
     return Linux(machine, distro, own=True)
 
 
@@ -142,13 +142,13 @@ class GuestLinux:
 
     def look(self) -> None:
         """Catch up with each start that has happened since."""
-        for found in self.vm.discs[self.seen :]:
+        for found in self.vm.seeds_at_starts[self.seen :]:
             self.seen += 1
             self.answers.machine.boot += 1
             # Where cloud-init runs, a start without the same seed is that of another machine.
             runs = self.answers.linux.file(NO_MORE)["text"] is None
             if runs and (found is None or read_disc(found).instance != self.disc.instance):
-                self.distro.own_seed = sha256(b"made anew" + self.distro.seed).digest()
+                self.distro.host_key_seed = sha256(b"made anew" + self.distro.seed).digest()
         self.answers.look()
 
 
@@ -167,10 +167,10 @@ class HostGuests:
         if vm.guid not in self._known:
             traits = {"secure_boot": bool(vm.traits["secure_boot"]), "virtualization": "microsoft"}
             traits |= {"pci_hyperv": self._machine.lab.new_vms.takes_devices}
-            gpus = SeenGpus(self._machine, vm)
+            gpus = GuestGpus(self._machine, vm)
             linux = _ubuntu(self._machine, gpus, disc, UUID(vm.guid).hex, vm.startup, **traits)
             self._known[vm.guid] = GuestLinux(vm, disc, LinuxAnswers(linux))
-            vm.holds = self._known[vm.guid].answers.linux.disk.size
+            vm.guest_bytes = self._known[vm.guid].answers.linux.disk.size
         found = self._known[vm.guid]
         found.look()
         return found
@@ -178,7 +178,7 @@ class HostGuests:
     def own_key(self, vm: VirtualMachine) -> bool:
         """Tell whether the guest shows a host key that it made itself."""
         guest = self.guest(vm)
-        return guest is not None and guest.distro.host_key != guest.disc.public
+        return guest is not None and guest.distro.host_key != guest.disc.public_key
 
     def find_sshd(self) -> Sshd | None:
         """Return the SSH server of the first guest that runs."""
@@ -195,7 +195,13 @@ class HostGuests:
         machine, vm = self._machine, guest.vm
 
         def run() -> object:
-            return machine.accepts_connections(), machine.boot, machine.vms.get(vm.guid) is vm, vm.power, len(vm.discs)
+            return (
+                machine.accepts_connections(),
+                machine.boot,
+                machine.vms.get(vm.guid) is vm,
+                vm.power,
+                len(vm.seeds_at_starts),
+            )
 
         return Sshd.of(guest.answers, guest.disc.user, guest.disc.keys, machine, run)
 
@@ -206,14 +212,14 @@ class DualBootAnswers(LinuxAnswers):
     def __init__(self, host: Machine, installed: InstalledLinux) -> None:
         machine_id, memory = uuid5(NAMESPACE_OID, host.name).hex, host.instances("Memory")[0].state["total"]
         traits: dict[str, Json] = {"secure_boot": True, "virtualization": "none", "pci_hyperv": None}
-        super().__init__(_ubuntu(host, SeenGpus(host), installed, machine_id, memory, **traits))
+        super().__init__(_ubuntu(host, GuestGpus(host), installed, machine_id, memory, **traits))
         self._host = host
         self.linux.reboot = host.restart
         self._timer: int | None = None
 
     def look(self) -> None:
         """Catch up with the starts that the machine has counted."""
-        self.machine.boot = self._host.linux.starts
+        self.machine.boot = self._host.dual_boot.starts
         super().look()
 
     def told(self, program: str, json_text: str, connection: int) -> str:
@@ -243,12 +249,12 @@ class DualBootLinux:
 
     def find_sshd(self) -> Sshd | None:
         """The SSH server; None while Windows runs."""
-        installed = self._host.linux.installed
-        if not self._host.linux.runs or installed is None:
+        installed = self._host.dual_boot.installed
+        if not self._host.dual_boot.runs or installed is None:
             return None
         if self._known is None or self._known[0] is not installed:
             self._known = (installed, DualBootAnswers(self._host, installed))
         answers = self._known[1]
         answers.look()
-        turn = self._host.linux
+        turn = self._host.dual_boot
         return Sshd.of(answers, installed.user, installed.keys, self._host, lambda: (turn.runs, turn.starts))

@@ -80,7 +80,7 @@ class Systemd:
         unit = self.find(name)
         if name == SSH:
             enabled = "enabled" if self.distro.enabled else "disabled"
-            return {"loaded": True, "enabled": enabled, "active": self.distro.listens, "failed": False}
+            return {"loaded": True, "enabled": enabled, "active": self.distro.is_listening, "failed": False}
         masked = unit.enabled == "masked"
         return {"loaded": not masked, "enabled": unit.enabled, "active": unit.active, "failed": unit.failed}
 

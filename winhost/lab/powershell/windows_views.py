@@ -15,7 +15,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostState
 from winhost.lab.physics.virtual_machine import Device, get_known
 from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, windows_object
-from winhost.lab.physics.windows_software import PRODUCT, drives
+from winhost.lab.physics.windows_software import PRODUCT, is_nvidia_gpu
 from winhost.lab.powershell.standins import types
 from winhost.model.units import MiB
 from winhost.resources.registry import WINDOWS
@@ -361,7 +361,7 @@ def services(machine: HostState) -> dict[str, str]:
 
 def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> tuple[int, str] | None:
     """nvidia-smi's exit code and CSV, or None where no NVIDIA driver has brought the program."""
-    if not any(drives(device) for device in machine.devices):
+    if not any(is_nvidia_gpu(device) for device in machine.devices):
         return None
     lines = [
         f"{address}, {', '.join(models[device.location])}"

@@ -57,7 +57,7 @@ class SimulatedHost(Protocol):
         """False while the machine reboots: connections are closed without an answer."""
 
     @property
-    def wire(self) -> int | None:
+    def network_epoch(self) -> int | None:
         """The network may go away: another number after each time that it did, nothing while it leads nowhere.
         Connections go with it, shells stay.
         """

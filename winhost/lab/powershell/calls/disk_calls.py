@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.core.answers import Record
-from winhost.lab.physics.disks import Disks, of_bytes
+from winhost.lab.physics.disks import Disks, describe_bytes
 from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
@@ -81,7 +81,7 @@ def _events(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for file in filter(None, held[:1]):
         properties = [windows_object("EventProperty", Value=each) for each in ("(C:)", file, 4)]
         return [windows_object("EventRecord", Id=259, Properties=properties)]
-    raise process.machine.fail("no-events", "Get-WinEvent")
+    raise process.machine.windows_error("no-events", "Get-WinEvent")
 
 
 @answers("Get-BitLockerVolume")
@@ -135,9 +135,9 @@ def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
     disks, files = _disks(process.machine), process.machine.files
     if target.startswith(_VOLUME):
-        disks.put_file(*_on_volume(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
+        disks.write_file(*_on_volume(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
     else:
-        files.write(target, disks.file(*_on_volume(source)) or b"")
+        files.write(target, disks.read_file(*_on_volume(source)) or b"")
     return ()
 
 
@@ -169,7 +169,7 @@ def _on_volume(whole: str) -> tuple[str, str]:
 def _files(machine: Machine, root: str) -> list[dict[str, Any]]:
     guid, _ = _on_volume(root)
     if guid == _IMAGE:
-        return [{"path": path, **of_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
+        return [{"path": path, **describe_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
     return _disks(machine).files_on(guid)
 
 
@@ -180,11 +180,11 @@ def _format(machine: Machine, bound: BoundParameters) -> WindowsObject:
 
 def _write_variable(machine: Machine, bound: BoundParameters) -> None:
     assert bound["Space"] == GLOBAL
-    machine.part(FirmwarePart).write(bound["Name"], base64.b64decode(bound["Bytes"]))
+    machine.part(FirmwarePart).write_variable(bound["Name"], base64.b64decode(bound["Bytes"]))
 
 
 def _variable(machine: Machine, bound: BoundParameters) -> str | None:
-    found = machine.part(FirmwarePart).variable(bound["Name"], bound["Space"])
+    found = machine.part(FirmwarePart).read_variable(bound["Name"], bound["Space"])
     return base64.b64encode(found).decode() if found else None
 
 
@@ -200,17 +200,17 @@ calls(
         "Format-Volume Partition FileSystem NewFileSystemLabel Confirm": _format,
         "Write-WinhostFirmwareVariable Name Space Bytes:byte[]": _write_variable,
         "Get-SecureBootUEFI Name": lambda m, g: windows_object(
-            "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).secure_variable(g["Name"]))
+            "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).read_secure_variable(g["Name"]))
         ),
         "Read-WinhostFirmwareVariable=bytes Name Space": _variable,
-        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_on_volume(g["Path"]), None),
+        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).write_file(*_on_volume(g["Path"]), None),
         "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
         "Read-WinhostVolumeFiles Root": lambda m, g: [WindowsObject(None, each) for each in _files(m, g["Root"])],
         "Read-WinhostVolumeNames Root": lambda m, g: [each["path"] for each in _files(m, g["Root"])],
         "Add-WinhostVolumeFolder Path": lambda _, g: None,
         "Get-DiskImage ImagePath StorageType": lambda m, g: [_image(m, path) for path in g["ImagePath"]],
         "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted(m).difference_update(g["ImagePath"]),
-        "Reset-WinhostVolume Root": lambda m, g: _disks(m).mount_anew(_on_volume(g["Root"])[0]),
+        "Reset-WinhostVolume Root": lambda m, g: _disks(m).remount(_on_volume(g["Root"])[0]),
         "Test-WinhostReadOnlyVolume Root": lambda m, g: not _disks(m).is_writable(_on_volume(g["Root"])[0]),
         "Backup-BitLockerKeyProtector MountPoint KeyProtectorId Confirm": lambda m, _: _disks(m).backup_key(
             "active-directory"

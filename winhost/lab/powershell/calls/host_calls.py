@@ -42,7 +42,7 @@ def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     known = services(process.machine)
     for name in bound["Name"]:
         if name not in known:
-            raise process.machine.fail("no-service", "Get-Service", service=name)
+            raise process.machine.windows_error("no-service", "Get-Service", service=name)
         yield windows_object("ServiceController", Name=name, Status=windows_word(known[name]))
 
 
@@ -50,7 +50,7 @@ def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 def _commands(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     for name in bound["Name"]:
         if name not in cmdlets() or not _has_command(process, name):
-            raise process.machine.fail("no-command", "Get-Command", asked=name)
+            raise process.machine.windows_error("no-command", "Get-Command", asked=name)
         yield windows_object("ShownCommand", Name=name)
 
 
@@ -65,10 +65,10 @@ def _has_command(process: CmdletProcess, name: str) -> bool:
 def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     found = cim(process.machine, bound["ClassName"])
     if found is None:
-        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
+        raise process.machine.windows_error("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
     name = re.fullmatch(r"Name = '(.*)'", bound.get("Filter") or "Name = ''")
     if name is None:
-        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["Filter"])
+        raise process.machine.windows_error("not-stood-in", "Get-CimInstance", what=bound["Filter"])
     return [each for each in found if name[1] in ("", each.properties.get("Name"))]
 
 
@@ -117,11 +117,11 @@ def _tasks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     tasks = _all_tasks(process)
     if not bound.get("TaskPath"):
         # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
-        raise process.machine.fail("task-unreadable", "Get-ScheduledTask")
+        raise process.machine.windows_error("task-unreadable", "Get-ScheduledTask")
     for path in bound["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
         if not tasks:
-            raise process.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
+            raise process.machine.windows_error("no-task-there", "Get-ScheduledTask", path=path)
     return tasks
 
 
@@ -152,7 +152,7 @@ def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
         code, errors = machine.run_shutdown()
         return WindowsObject(None, {"code": code, "output": "", "errors": errors})
     if bound["Program"] not in known:
-        raise machine.fail("not-stood-in", "Invoke-WinhostNative", what=bound["Program"])
+        raise machine.windows_error("not-stood-in", "Invoke-WinhostNative", what=bound["Program"])
     ended = known[bound["Program"]](bound["Arguments"])
     if ended is None or ended[0] is None:
         return None
@@ -195,7 +195,7 @@ _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePasswo
 def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     missing = [flag for flag in _FLAGS if not bound.get(flag)]
     if missing:
-        raise process.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
+        raise process.machine.windows_error("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
     account = process.machine.accounts.new_local_user(bound["Name"], bound["Password"], bound["Description"])
     return [_user(process.machine, account.name.casefold())]
 

@@ -7,7 +7,7 @@ from typing import Any
 from winhost.lab.physics.own_switches import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import WindowsObject, windows_object
-from winhost.lab.physics.windows_firewall import ANY, VM_RULE
+from winhost.lab.physics.windows_firewall import ANY_ADDRESS, VM_RULE
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import braced, shown, windows_word
@@ -94,7 +94,7 @@ def _connections(process: CmdletProcess, _bound: BoundParameters) -> Iterable[An
         for found in each.addresses[:1]:
             address = str(found["address"])
             yield _connection(address, 445, "Established")
-            for peer in network.peers() if network.carries(each) else ():
+            for peer in network.peers() if network.is_management_adapter(each) else ():
                 yield _connection(address, _WINRM, "Established", peer)
 
 
@@ -111,12 +111,14 @@ def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> W
 def _switches(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     if network.now < network.ready_at:
-        raise process.machine.fail("no-module", "Get-VMSwitch")
+        raise process.machine.windows_error("no-module", "Get-VMSwitch")
     return [_switch(each) for each in network.switches]
 
 
 def _switch(each: Switch) -> WindowsObject:
-    return shown("VMSwitch", each.state, each, NetAdapterInterfaceGuid=[each.bound] if each.bound else None)
+    return shown(
+        "VMSwitch", each.state, each, NetAdapterInterfaceGuid=[each.adapter_guid] if each.adapter_guid else None
+    )
 
 
 @answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS", "SwitchType")
@@ -124,7 +126,7 @@ def _new_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
     if bound.get("SwitchType") == "Internal":
         return [_switch(process.machine.network.new_internal_vm_switch(bound["Name"]))]
     if bound["AllowManagementOS"] is not True:
-        raise process.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
+        raise process.machine.windows_error("not-stood-in", "New-VMSwitch", what="a switch without the host")
     return [_switch(process.machine.network.new_vm_switch(bound["Name"], bound["NetAdapterName"][0]))]
 
 
@@ -143,7 +145,7 @@ def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     others = [
         windows_object("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
         for each in network.switches
-        for _ in range(network.found_users(each))
+        for _ in range(network.initial_users(each))
     ]
     return [*ports, *others, *(_of_vm(vm) for vm in vms.values() if vm.path)]
 
@@ -168,7 +170,7 @@ def _as_windows_shows(network: str) -> str:
 def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     rules = process.machine.network.rules if bound["Group"] == ["winhost"] else {}
     if not rules:
-        raise process.machine.fail("rule-unknown", "Get-NetFirewallRule", group=bound["Group"][0])
+        raise process.machine.windows_error("rule-unknown", "Get-NetFirewallRule", group=bound["Group"][0])
     for name, remote in rules.items():
         yield windows_object("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled="True" if remote else "False")
 
@@ -187,8 +189,8 @@ def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
     ours = {f"{VM_RULE}{port}": remote for port, remote in process.machine.network.vm_rules.items()}
-    for name, remote in {"Mdns-In": [ANY], **ours}.items():
-        addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
+    for name, remote in {"Mdns-In": [ANY_ADDRESS], **ours}.items():
+        addresses = [each if each == ANY_ADDRESS else _as_windows_shows(each) for each in remote]
         yield windows_object(
             "MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses
         )
@@ -217,7 +219,7 @@ calls(
                 "MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256
             )
             for each in m.network.visible_adapters()
-            for to, by in (("ff00::/8", "::"), *each.all_routes())
+            for to, by in (("ff00::/8", "::"), *each.routes_with_default())
         ],
         "Get-NetIPInterface AddressFamily": lambda m, _: [_interface(each) for each in m.network.visible_adapters()],
         "Get-NetConnectionProfile": lambda m, _: [

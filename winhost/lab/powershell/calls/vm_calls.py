@@ -5,7 +5,7 @@ from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
-from winhost.lab.physics.vm_making import TEMPLATES
+from winhost.lab.physics.vm_creation import TEMPLATES
 from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import our_word, shown
@@ -15,7 +15,7 @@ from winhost.lab.powershell.windows_views import our_word, shown
 def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     desired = bound.get("Id")
     if desired is not None and desired not in process.machine.vms:
-        raise process.machine.fail("vm-unknown", "Get-VM", vm=desired)
+        raise process.machine.windows_error("vm-unknown", "Get-VM", vm=desired)
     return [virtual_machine(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
 
 
@@ -33,7 +33,7 @@ def _each_vm(
 
 def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     if vm.get_known("generation", 2) < 2:
-        raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
+        raise machine.windows_error("generation-1", "Get-VMFirmware", vm=vm.name)
     secure = "On" if vm.get_known("secure_boot", False) else "Off"
     template = vm.get_known("secure_boot_template", None)
     id_ = next((guid for guid, name in TEMPLATES.items() if name == template), None)
@@ -68,7 +68,7 @@ def _field(name: str, value: Any) -> Any:
     """Return the value for a field; an object is named by one of its keys."""
     if isinstance(value, dict):
         return value.get("Path") or value["Id"]
-    return our_word(value) if SETTINGS[name].word else value
+    return our_word(value) if SETTINGS[name].is_enum else value
 
 
 _setting("Set-VM", "VM")
@@ -86,7 +86,7 @@ def _stop_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
             process.machine.turn_vm_off(guid)
         return ()
     if not bound.get("AsJob"):
-        raise process.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
+        raise process.machine.windows_error("not-stood-in", "Stop-VM", what="waiting without -AsJob")
     for guid in process.each_vm(bound):
         process.stopping[guid] = process.slept + process.machine.ask_guest_to_stop(guid)
     process.jobs += 1
@@ -96,7 +96,9 @@ def _stop_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Remove-Job", "Job", "Force")
 def _remove_job(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if not bound.get("Force"):
-        raise process.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
+        raise process.machine.windows_error(
+            "not-stood-in", "Remove-Job", what="a job that may still run, without -Force"
+        )
     process.jobs -= 1
     return ()
 
@@ -125,7 +127,7 @@ _NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
 @answers("New-VM", *_NEW)
 def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if bound["Generation"] != 2 or not bound.get("NoVHD"):
-        raise process.machine.fail("not-stood-in", "New-VM", what="another generation, or one with a disk")
+        raise process.machine.windows_error("not-stood-in", "New-VM", what="another generation, or one with a disk")
     return [virtual_machine(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
 
 
@@ -166,7 +168,7 @@ calls(
             lambda _, vm: [windows_object("HardDiskDrive", VMId=vm.guid, Path=path) for path in vm.disks]
         ),
         "Get-VMDvdDrive VM": _each_vm(
-            lambda _, vm: [windows_object("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvds]
+            lambda _, vm: [windows_object("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvd_files]
         ),
         "Get-VMAssignableDevice VM": _each_vm(
             lambda _, vm: [shown("VMAssignedDevice", at, VMId=vm.guid, VMName=vm.name) for at in vm.assignments]
