@@ -83,7 +83,10 @@ def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab
     (run,) = [each["run"] for each in line("runs", "--json").results]
     back = line("rollback", run, "--accept", "network", "--yes")
     assert back.code == 0, back.err
-    assert (cluster.there, {kind for kind, _, _ in cluster.objects} <= {"namespace", "persistentvolumeclaim"}) == (
+    assert (
+        cluster.is_installed,
+        {kind for kind, _, _ in cluster.objects} <= {"namespace", "persistentvolumeclaim"},
+    ) == (
         False,
         True,
     )

@@ -254,7 +254,7 @@ def test_whoever_else_answers_at_its_address_is_told_nothing(tmp_path: Path) -> 
     with pytest.raises(EndOfRun) as caught:
         here.apply(here.plan())
     assert isinstance(caught.value.__cause__, HostKeyRefused)
-    assert here.guest.answers.linux.file("/etc/cloud/cloud-init.disabled")["text"] is None
+    assert here.guest.answers.linux.read_file("/etc/cloud/cloud-init.disabled")["text"] is None
     gives_back(here, found)
 
 

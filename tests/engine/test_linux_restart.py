@@ -110,7 +110,7 @@ def test_a_driver_that_does_not_load_stops_the_run_with_the_way_back(tmp_path: P
 
 def test_a_gpu_that_fell_off_the_bus_stops_it_too(tmp_path: Path) -> None:
     here = without_driver(tmp_path)
-    here.own.linux.gpu_driver.lost.add("0000:21:00.0")
+    here.own.linux.gpu_driver.lost_gpus.add("0000:21:00.0")
     with raises("Refused") as caught:
         here.apply(here.plan())
     assert "not listed: 0000:21:00.0" in str(caught.value.meaning)

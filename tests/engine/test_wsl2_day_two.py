@@ -92,7 +92,7 @@ def update_driver(here: Wsl2World) -> None:
         if device.key["device"].startswith("VEN_10DE&"):
             device.enabled_state = {**device.enabled_state, "driver_version": "32.0.15.9999"}
     restart(here)
-    here.inside.linux.look()
+    here.inside.linux.catch_up()
     here.inside.linux.spec = "32.0.15.8157"
 
 

@@ -197,7 +197,7 @@ class TwoMachines(World):
         inside = self.inside.linux
         paths = (UNIT_FILE, "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
         return {
-            "files": {path: inside.file(path) for path in paths},
+            "files": {path: inside.read_file(path) for path in paths},
             "packages": {name: (found.version, found.held) for name, found in inside.apt.installed.items()},
             "units": {name: inside.systemd.state(name) for name in (*inside.systemd.units, UNIT)},
         }

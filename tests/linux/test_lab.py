@@ -176,7 +176,7 @@ def test_a_fault_of_a_stand_in_is_told_as_the_simulators(here: TwoMachines, monk
     here.distro.systemd = True
     monkeypatch.setattr(SimulatedServing, "table", lambda _: {"versions": lambda: {}["nothing"]})
     (answer,) = json.loads(
-        here.inside.told("serving", json.dumps({"do": "state", "units": [], "sockets": [], "gpus": True}), 0)
+        here.inside.answer("serving", json.dumps({"do": "state", "units": [], "sockets": [], "gpus": True}), 0)
     )["answers"]
     assert answer["error"]["code"] == "Lab.NotStoodIn"
 
@@ -216,7 +216,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
         here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
     inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
     served = {"engines": [], "gateway": {"listen": "127.0.0.1:8000", "tls": False}}
-    here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
+    here.inside.linux.write_file("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
     here.inside.linux.disk.write(PROGRAM, "", 0o755)
     for state in LINUX_STATES:
         for record in answered(here.inside.invoke, get(state.resource_type.name))["instances"]:
@@ -226,7 +226,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
 def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen: str) -> None:
     here.distro.listen, here.distro.port = listen, 2222
-    shown = [here.inside.linux.file(path)["text"] for path in (SSHD_FILE, SSH_UNIT_FILE)]
+    shown = [here.inside.linux.read_file(path)["text"] for path in (SSHD_FILE, SSH_UNIT_FILE)]
     assert shown == [sshd_file(ip_address(listen), 2222), SSH_UNIT]
 
 
@@ -237,9 +237,9 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
     found = inside(here, "ContainerImage", key, {"present": True, "bytes": 9})["after"]
     assert (found["present"], found["bytes"], found["used_by"]) == (True, 9, [])
     assert answered(here.inside.invoke, get("ContainerImage"))["instances"] == [{"key": key, "state": found}]
-    store.used["llm-01"] = ("podman", found["id"])
+    store.used_images["llm-01"] = ("podman", found["id"])
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.InUse"
-    store.used.clear()
+    store.used_images.clear()
     assert inside(here, "ContainerImage", key, {"present": False})["after"]["id"] is None
     store.images["podman", key["image"]] = found["id"]  # somebody else pulled it
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.NotOurs"
@@ -276,7 +276,7 @@ def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served
     calls = [put("FirewallPort", key, {"allowed": wanted}) for wanted in (["10.0.0.0/8", "10.1.0.0/16"], [])]
     assert answered(lab.invoke, calls[0])["error"]["code"] == "Winhost.BadRequest"
     assert answered(lab.invoke, calls[1])["error"]["code"] == "Winhost.ComeBack"
-    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.newest + 1)
+    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.connections + 1)
     assert json.loads(text)["answers"][0]["after"] == {"allowed": [], "by": "nftables", "others": []}
     served.distro.port = 2222
     call = put("FirewallPort", {"port": "2222"}, {"allowed": []})
@@ -299,7 +299,7 @@ def test_an_own_linux_keeps_what_is_asked_for_over_a_new_connection_alone() -> N
 
 def test_a_session_of_an_earlier_boot_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     own = LinuxHost(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
-    sshd, told = own.find_sshd(), own.answers.told
+    sshd, told = own.find_sshd(), own.answers.answer
     assert sshd is not None
 
     def restarted_meanwhile(*asked: Any) -> str:
@@ -307,7 +307,7 @@ def test_a_session_of_an_earlier_boot_restarts_nothing(monkeypatch: pytest.Monke
         own.machine.wait_until_ready()
         return told(*asked)
 
-    monkeypatch.setattr(own.answers, "told", restarted_meanwhile)
+    monkeypatch.setattr(own.answers, "answer", restarted_meanwhile)
     with pytest.raises(HostDown):
         sshd.invoke(json.dumps({"calls": [{"resource": "LinuxBoot", "verb": "restart"}]}))
     own.machine.wait_until_ready()
@@ -523,7 +523,7 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
     assert "99.9" in linux.driver != old
-    linux.write("/etc/systemd/system/" + CDI, {**NONE, "text": "[Install]\n"})
+    linux.write_file("/etc/systemd/system/" + CDI, {**NONE, "text": "[Install]\n"})
     inside(served, "SystemdUnit", {"unit": CDI}, {"enabled": "enabled"})
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"] is True

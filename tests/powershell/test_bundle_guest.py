@@ -47,7 +47,7 @@ def test_a_guest_is_set_up_by_hand_and_known_by_its_own_key(tmp_path: Path, monk
         assert len(here.machine.devices_in_guest(there.made.guid)) == 3
         kept = json.loads(here.machine.software.registry_values[f"seed {NAME}"])
         assert (kept["retired"], kept["host_keys"]) == (True, [there.guest.distro.host_key])
-        assert there.guests.own_key(there.made)
+        assert there.guests.has_new_host_key(there.made)
         back = partial(here.rollback, accept=CONSENTS)
         for each in reversed(on_windows):
             assert back(each).said.get("outcome") == "rolled back", each.name

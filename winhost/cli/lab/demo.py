@@ -178,7 +178,7 @@ class DdaDemo(Demo):
         seen = machine.devices_in_guest(made.guid)
         say(f"{NEW_VM} is made, was set up over SSH and runs, and its guest sees {len(seen)} GPUs.")
         require(len(seen) == 3, "the guest of the new VM does not see its three GPUs")
-        require(lab.hosts[OTHER].linux.guests.own_key(made), "the guest still shows the key that was on a CD")
+        require(lab.hosts[OTHER].linux.guests.has_new_host_key(made), "the guest still shows the key that was on a CD")
         say("Its first host key was known before it answered, and gave way to one that never left it.")
         served.ask(OTHER)
         run("rollback", self.run_of(OTHER), "--accept", f"{SERVER_CONSENTS},vm-turn-off,data", "--yes")

@@ -30,7 +30,7 @@ class LinuxHost:
     def __init__(self, facts: Facts, section: LabSection, clock: LabClock) -> None:
         self._distro = Distro(facts.host, "", running=True, systemd=True, sshd=True, enabled=True)
         self.machine = Machine(facts, section, clock)
-        self.linux = Linux(self.machine, self._distro, own=True)
+        self.linux = Linux(self.machine, self._distro, is_standalone=True)
         self.answers = LinuxAnswers(self.linux)
 
     @property
@@ -54,13 +54,13 @@ class LinuxHost:
         machine = self.machine
         if not machine.accepts_connections():
             return None
-        self.answers.look()
-        return Sshd.of(
+        self.answers.catch_up()
+        return Sshd.open(
             self.answers, self.user, self.authorized, machine, lambda: (machine.accepts_connections(), machine.boot)
         )
 
 
-NO_MORE = "/etc/cloud/cloud-init.disabled"
+CLOUD_INIT_DISABLED = "/etc/cloud/cloud-init.disabled"
 
 
 class GuestGpus(Part):
@@ -74,40 +74,40 @@ class GuestGpus(Part):
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
         """The calls that list the instances."""
-        return {"LinuxGpu": self._gpus} | ({} if self._vm is None else {"MmioNeed": self._lacks})
+        return {"LinuxGpu": self._list_gpus} | ({} if self._vm is None else {"MmioNeed": self._list_mmio_needs})
 
-    def _lacks(self) -> Iterator[Record]:
+    def _list_mmio_needs(self) -> Iterator[Record]:
         """Yield the kernel's report of devices for which there was no room."""
         guest = "" if self._vm is None else self._vm.guid
-        lacks = self.host.missing_window_sizes(guest) if guest in self.host.vms else {}
-        if lacks:
-            yield Record({"high": lacks.get("high"), "low": lacks.get("low")})
+        missing = self.host.missing_window_sizes(guest) if guest in self.host.vms else {}
+        if missing:
+            yield Record({"high": missing.get("high"), "low": missing.get("low")})
 
-    def _gpus(self) -> Iterator[Record]:
+    def _list_gpus(self) -> Iterator[Record]:
         states: list[Mapping[str, Json] | None] = []
         if self._vm is None:
-            states += filter(None, map(linux_gpu, self.host.devices))
+            states += filter(None, map(linux_gpu_state, self.host.devices))
         elif self._vm.guid in self.host.vms:
-            seen = self.host.devices_in_guest(self._vm.guid)
-            states += (linux_gpu(each) for each in self.host.devices if each.location in seen)
+            visible = self.host.devices_in_guest(self._vm.guid)
+            states += (linux_gpu_state(each) for each in self.host.devices if each.location in visible)
         address = "0000:{:02x}:00.0" if self._vm is None else "{:04x}:00:00.0"
         for number, state in enumerate(states, start=1):
             if state is not None:
                 yield Record(state, {"address": address.format(number)})
 
 
-def linux_gpu(device: Device) -> Mapping[str, Json] | None:
+def linux_gpu_state(device: Device) -> Mapping[str, Json] | None:
     """An NVIDIA GPU as a Linux without a driver sees it."""
     ids = str(device.key["device"]).split("&")
     if ids[0] != "VEN_10DE" or not device.bars.wide:
         return None
-    told = {"vram": device.get_known("vram", None)}  # the driver of Linux will say what that of Windows said
+    vram = {"vram": device.get_known("vram", None)}  # the driver of Linux will say what that of Windows said
     sizes = [*((size, False) for size in device.bars.narrow), *((size, True) for size in device.bars.wide)]
     bars = [
-        {"index": index, "start": 1 << 40, "size": size, "prefetchable": wide}
-        for index, (size, wide) in enumerate(sizes)
+        {"index": index, "start": 1 << 40, "size": size, "prefetchable": is_wide}
+        for index, (size, is_wide) in enumerate(sizes)
     ]
-    return {**_NO_DRIVER, **told, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": bars}
+    return {**_NO_DRIVER, **vram, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": bars}
 
 
 _NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid": None, "vram": None}
@@ -123,7 +123,7 @@ def _ubuntu(
     distro = Distro(disc.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
     distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
     distro.keys, distro.host_key_seed = list(disc.keys), seed_of(disc.private_key)
-    return Linux(machine, distro, own=True)
+    return Linux(machine, distro, is_standalone=True)
 
 
 @dataclass
@@ -133,23 +133,23 @@ class GuestLinux:
     vm: VirtualMachine
     disc: GuestDisc
     answers: LinuxAnswers
-    seen: int = 1
+    seen_starts: int = 1
     """Starts of the VM so far."""
 
     @property
     def distro(self) -> Distro:
         return self.answers.linux.distro
 
-    def look(self) -> None:
+    def catch_up(self) -> None:
         """Catch up with each start that has happened since."""
-        for found in self.vm.seeds_at_starts[self.seen :]:
-            self.seen += 1
+        for seed in self.vm.seeds_at_starts[self.seen_starts :]:
+            self.seen_starts += 1
             self.answers.machine.boot += 1
             # Where cloud-init runs, a start without the same seed is that of another machine.
-            runs = self.answers.linux.file(NO_MORE)["text"] is None
-            if runs and (found is None or read_disc(found).instance != self.disc.instance):
+            cloud_init_runs = self.answers.linux.read_file(CLOUD_INIT_DISABLED)["text"] is None
+            if cloud_init_runs and (seed is None or read_disc(seed).instance != self.disc.instance):
                 self.distro.host_key_seed = sha256(b"made anew" + self.distro.seed).digest()
-        self.answers.look()
+        self.answers.catch_up()
 
 
 class HostGuests:
@@ -157,25 +157,25 @@ class HostGuests:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._known: dict[str, GuestLinux] = {}
+        self._known_guests: dict[str, GuestLinux] = {}
 
     def guest(self, vm: VirtualMachine) -> GuestLinux | None:
         """Return the guest of a VM; None where nothing on its disk would ever answer."""
         disc = self._machine.disc_of(vm)
         if disc is None:
             return None
-        if vm.guid not in self._known:
+        if vm.guid not in self._known_guests:
             traits = {"secure_boot": bool(vm.traits["secure_boot"]), "virtualization": "microsoft"}
             traits |= {"pci_hyperv": self._machine.lab.new_vms.takes_devices}
             gpus = GuestGpus(self._machine, vm)
             linux = _ubuntu(self._machine, gpus, disc, UUID(vm.guid).hex, vm.startup, **traits)
-            self._known[vm.guid] = GuestLinux(vm, disc, LinuxAnswers(linux))
-            vm.guest_bytes = self._known[vm.guid].answers.linux.disk.size
-        found = self._known[vm.guid]
-        found.look()
-        return found
+            self._known_guests[vm.guid] = GuestLinux(vm, disc, LinuxAnswers(linux))
+            vm.guest_bytes = self._known_guests[vm.guid].answers.linux.disk.size
+        guest = self._known_guests[vm.guid]
+        guest.catch_up()
+        return guest
 
-    def own_key(self, vm: VirtualMachine) -> bool:
+    def has_new_host_key(self, vm: VirtualMachine) -> bool:
         """Tell whether the guest shows a host key that it made itself."""
         guest = self.guest(vm)
         return guest is not None and guest.distro.host_key != guest.disc.public_key
@@ -194,7 +194,7 @@ class HostGuests:
     def _sshd(self, guest: GuestLinux) -> Sshd:
         machine, vm = self._machine, guest.vm
 
-        def run() -> object:
+        def current_run() -> object:
             return (
                 machine.accepts_connections(),
                 machine.boot,
@@ -203,7 +203,7 @@ class HostGuests:
                 len(vm.seeds_at_starts),
             )
 
-        return Sshd.of(guest.answers, guest.disc.user, guest.disc.keys, machine, run)
+        return Sshd.open(guest.answers, guest.disc.user, guest.disc.keys, machine, current_run)
 
 
 class DualBootAnswers(LinuxAnswers):
@@ -217,27 +217,27 @@ class DualBootAnswers(LinuxAnswers):
         self.linux.reboot = host.restart
         self._timer: int | None = None
 
-    def look(self) -> None:
+    def catch_up(self) -> None:
         """Catch up with the starts that the machine has counted."""
         self.machine.boot = self._host.dual_boot.starts
-        super().look()
+        super().catch_up()
 
-    def told(self, program: str, json_text: str, connection: int) -> str:
+    def answer(self, program: str, json_text: str, connection: int) -> str:
         """Answer like any Linux, and answer the program of `winhost boot` too."""
         if program != "boot":
-            return super().told(program, json_text, connection)
+            return super().answer(program, json_text, connection)
         boot, request = self._host.part(FirmwarePart).boot, json.loads(json_text)
         self._timer = request.get("timer", self._timer)
         if request.get("to") == "linux":
             boot["next"] = boot["current"]
         if request.get("to") == "windows":
             boot["next"] = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
-        self.look()
-        told = {name: boot[name] for name in ("current", "next", "order", "entries")}
+        self.catch_up()
+        state = {name: boot[name] for name in ("current", "next", "order", "entries")}
         if request.get("restart"):
             self._host.restart()
-        answer = {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
-        return json.dumps({"answers": [answer]})
+        state = {"ok": True, "boot_id": self.linux.boot_id, **state, "timer": self._timer}
+        return json.dumps({"answers": [state]})
 
 
 class DualBootLinux:
@@ -245,16 +245,16 @@ class DualBootLinux:
 
     def __init__(self, host: Machine) -> None:
         self._host = host
-        self._known: tuple[InstalledLinux, DualBootAnswers] | None = None
+        self._known_guests: tuple[InstalledLinux, DualBootAnswers] | None = None
 
     def find_sshd(self) -> Sshd | None:
         """The SSH server; None while Windows runs."""
         installed = self._host.dual_boot.installed
         if not self._host.dual_boot.runs or installed is None:
             return None
-        if self._known is None or self._known[0] is not installed:
-            self._known = (installed, DualBootAnswers(self._host, installed))
-        answers = self._known[1]
-        answers.look()
+        if self._known_guests is None or self._known_guests[0] is not installed:
+            self._known_guests = (installed, DualBootAnswers(self._host, installed))
+        answers = self._known_guests[1]
+        answers.catch_up()
         turn = self._host.dual_boot
-        return Sshd.of(answers, installed.user, installed.keys, self._host, lambda: (turn.runs, turn.starts))
+        return Sshd.open(answers, installed.user, installed.keys, self._host, lambda: (turn.runs, turn.starts))
