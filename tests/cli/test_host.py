@@ -27,7 +27,7 @@ from winhost.cli.named_hosts import host_at
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import ALL, USER, Lab
+from winhost.lab.running_lab import ALL_HOSTS, USER, Lab
 from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
 from winhost.web.served import served
@@ -160,7 +160,7 @@ def test_a_linux_without_a_running_ssh_server_is_told_how_to_start_it(line: Line
 
 
 def test_a_certificate_is_checked_against_the_ca_that_is_named(line: Line, tmp_path: Path) -> None:
-    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL) as lab:
+    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL_HOSTS) as lab:
         (host,) = load_fleet(lab.fleet_file).hosts
         assert isinstance(host, Host)
         assert host.transport.password

@@ -50,7 +50,7 @@ def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
 
 def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated distro listens at another port than it says."""
-    real, port = named_hosts.this_machine, found.lab.linuxes[found.name].port
+    real, port = named_hosts.this_machine, found.lab.ssh_endpoints[found.name].port
 
     def reached() -> Host:
         host = real()

@@ -28,7 +28,7 @@ from winhost.connect.wire_errors import (
 from winhost.core.answers import RemoteFault
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
-from winhost.lab.wire.served_host import When, drop, refuse
+from winhost.lab.wire.served_host import Phase, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.errors import Exit
 
@@ -84,7 +84,7 @@ def test_a_host_that_restarted_already_is_not_restarted_again(served: Served) ->
 def test_a_wire_that_goes_down_with_the_host_is_success(served: Served) -> None:
     old = served.boot_id()
     agent = served.open()
-    served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
+    served.endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
     reboot.ask(agent)
     agent.close()
     agent, new = reboot.wait(served.connector(), old, QUICK)

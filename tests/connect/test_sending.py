@@ -14,7 +14,7 @@ from winhost.connect.file_copy import NotWritten, _write_all, copied, sent_by_sm
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
-from winhost.lab.wire.served_host import When, drop
+from winhost.lab.wire.served_host import Phase, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import Host, Transport
 from winhost.model.units import MiB
@@ -58,16 +58,16 @@ def test_all_of_it_comes_in_pieces_that_the_wire_carries(host: Served, folder: P
 
 
 CUTS = {
-    "before a piece": (Action.COMMAND, When.ARRIVED),
-    "in the middle of a piece": (Action.SEND, When.ARRIVED),
-    "with its answer": (Action.RECEIVE, When.FINISHED),
+    "before a piece": (Action.COMMAND, Phase.ARRIVED),
+    "in the middle of a piece": (Action.SEND, Phase.ARRIVED),
+    "with its answer": (Action.RECEIVE, Phase.FINISHED),
 }
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize(("action", "when"), CUTS.values(), ids=CUTS)
 def test_a_wire_that_breaks_costs_no_more_than_a_piece(
-    served: Served, folder: Path, action: Action, when: When
+    served: Served, folder: Path, action: Action, when: Phase
 ) -> None:
     def tell(event: ProgressEvent) -> None:
         served.events.append(event)

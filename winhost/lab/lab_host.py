@@ -23,7 +23,7 @@ class LabRunspace:
 
     def __init__(self, answers: AgentAnswers) -> None:
         self._answers = answers
-        self._there: set[str] = set()  # the parts that were sent
+        self._sent_parts: set[str] = set()  # the parts that were sent
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         """Take parts of the agent's own text with a request, and then calls of what they define."""
@@ -32,10 +32,10 @@ class LabRunspace:
             parts = recognized(command.text)
             if not parts:
                 raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
-            self._prepare(parts)
-            self._there |= {*parts}
+            self._load_parts(parts)
+            self._sent_parts |= {*parts}
             return [self._answer(str(request), stop) for request in command.arguments]
-        if command.text.casefold() != INVOKE.casefold() or not self._there:
+        if command.text.casefold() != INVOKE.casefold() or not self._sent_parts:
             message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
             raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
         return [self._answer(str(command.parameters["Json"]), stop)]
@@ -43,11 +43,11 @@ class LabRunspace:
     def close(self) -> None:
         """There is nothing to close: a runspace has nothing outside this process."""
 
-    def _prepare(self, parts: Sequence[str]) -> None:
+    def _load_parts(self, parts: Sequence[str]) -> None:
         """There is nothing to prepare: the answers are known without the text."""
 
     def _answer(self, request: str, stop: threading.Event) -> str:
-        if unsent := [part for part in WindowsScripts().needed(request) if part not in self._there]:
+        if unsent := [part for part in WindowsScripts().needed(request) if part not in self._sent_parts]:
             message = f"These parts of the agent were not sent: {', '.join(unsent)}."
             raise PipelineError(message, "LabNotSent", "ObjectNotFound")
         try:
@@ -62,13 +62,13 @@ class HostLinuxes:
     """Answers SSH on one simulated host: its distros, its guests, or the Linux that runs while Windows does not."""
 
     def __init__(self, machine: Machine) -> None:
-        self.beside = DualBootLinux(machine)
+        self.dual_boot = DualBootLinux(machine)
         self.distros = HostDistros(machine)
         self.guests = HostGuests(machine)
 
     def find_sshd(self) -> SshServer | None:
         """The SSH server of the Linux that runs; None while there is none."""
-        return self.beside.find_sshd() or self.distros.find_sshd() or self.guests.find_sshd()
+        return self.dual_boot.find_sshd() or self.distros.find_sshd() or self.guests.find_sshd()
 
 
 class LabHost:

@@ -34,24 +34,24 @@ class EngineRunspace(LabRunspace):
         """True while its process runs."""
         return self.engine.running
 
-    def _prepare(self, parts: Sequence[str]) -> None:
+    def _load_parts(self, parts: Sequence[str]) -> None:
         for text in (definitions(parts), seams()):
-            self._ask({"script": text}, threading.Event())
+            self._run({"script": text}, threading.Event())
 
     def _answer(self, request: str, stop: threading.Event) -> str:
-        (answer,) = self._ask({"command": INVOKE, "parameters": {"Json": request}}, stop)
+        (answer,) = self._run({"command": INVOKE, "parameters": {"Json": request}}, stop)
         return answer
 
-    def _ask(self, message: Mapping[str, Any], stop: threading.Event) -> list[str]:
+    def _run(self, message: Mapping[str, Any], stop: threading.Event) -> list[str]:
         try:
-            return self.engine.ask(message, lambda: self._up() and not stop.is_set())
+            return self.engine.ask(message, lambda: self._is_up() and not stop.is_set())
         except EngineStopped:
             self.close()
-            if not self._up():
+            if not self._is_up():
                 raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
             raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
 
-    def _up(self) -> bool:
+    def _is_up(self) -> bool:
         return self._machine.accepts_connections() and self._machine.boot == self._boot
 
 

@@ -20,7 +20,7 @@ from winhost.cli.lab.demo_steps import (
     served_demo,
 )
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import KEY, Lab
+from winhost.lab.running_lab import SSH_KEY_FILE, Lab
 from winhost.model.units import MiB
 
 DESK, SERVER, VM = "desk-01", "gpu-01", "llm-01"
@@ -159,7 +159,7 @@ class DdaDemo(Demo):
         """Plan a new VM. Its image is an empty disk, because a simulated host does not look into it."""
         chapter("8. No VM for the GPUs? winhost makes one, serves a model from it, and takes all of it back")
         if self.real:
-            lab.linuxes[OTHER].real = self.real.address
+            lab.ssh_endpoints[OTHER].gateway_address = self.real.address
         with served_demo(self.folder, self.real) as served:
             self._make_a_vm(lab, served)
 
@@ -169,7 +169,7 @@ class DdaDemo(Demo):
         image.write_bytes((bytes(510) + b"\x55\xaa").ljust(64 * MiB, b"\0"))
         say("Without --image it would be Ubuntu's newest, downloaded by the SHA-256 that Canonical signed.")
         sizes = ("--cpus", "16", "--memory", "64GiB", "--disk", "200GiB")
-        guest = ("--ssh-key", str(lab.folder / f"{KEY}.pub"), "--user", "admin")
+        guest = ("--ssh-key", str(lab.folder / f"{SSH_KEY_FILE}.pub"), "--user", "admin")
         with chdir(self.folder):
             disk = ("--image", f"./{IMAGE}", "--upload", "http")
             run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *disk, *guest, *served.words, "-o", plan)
@@ -204,7 +204,7 @@ class Wsl2Demo(Demo):
         ):
             found = lab.hosts[DESK].machine.comparable_state()
             if self.real:
-                lab.linuxes[DESK].real = self.real.address
+                lab.ssh_endpoints[DESK].gateway_address = self.real.address
             with served_demo(self.folder, self.real) as served:
                 self.look(lab, served)
                 self.change(lab, served)

@@ -30,7 +30,7 @@ class ListedLabHost:
 
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
-    from winhost.lab.running_lab import ALL, Lab  # loads all servers, which a list of hosts must not
+    from winhost.lab.running_lab import ALL_HOSTS, Lab  # loads all servers, which a list of hosts must not
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
@@ -41,7 +41,10 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     # A service manager sends SIGTERM; the temporary folder is removed then as well.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
-    with made as state, Lab(files, Path(state), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
+    with (
+        made as state,
+        Lab(files, Path(state), scale=1 / speed, tls=ALL_HOSTS if tls else (), engine=engine) as running,
+    ):
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.linux_hosts))
         # The path is absolute, because the other terminal may be in another folder.

@@ -15,12 +15,19 @@ from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 _FOLDER = files(__package__)
-_ENGINES_OWN = "Microsoft.PowerShell."
-_WINDOWS_OWN = "Microsoft.PowerShell.LocalAccounts"
+_ENGINE_MODULES = "Microsoft.PowerShell."
+_ACCOUNTS_MODULE = "Microsoft.PowerShell.LocalAccounts"
 # The engine has them, but of another machine.
-_ALSO = {"Get-AuthenticodeSignature", "Get-Command", "Get-Module", "Get-Service", "Remove-Job", "Start-Sleep"}
-_ALSO |= {"Get-WinEvent", "Receive-Job", "Test-Connection"}
-_PLAIN = {
+_REPLACED_CMDLETS = {
+    "Get-AuthenticodeSignature",
+    "Get-Command",
+    "Get-Module",
+    "Get-Service",
+    "Remove-Job",
+    "Start-Sleep",
+}
+_REPLACED_CMDLETS |= {"Get-WinEvent", "Receive-Job", "Test-Connection"}
+_TYPE_NAMES = {
     "Boolean": "bool",
     "Guid": "guid",
     "Int32": "int",
@@ -38,10 +45,10 @@ _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, w
 @once
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
     """The cmdlets with a stand-in, by name: module, parameters, sets and the rest of the table."""
-    every: Mapping[str, Mapping[str, Any]] = json.loads(script_text("cmdlets.json"))["cmdlets"]
-    modules = {c["module"] for c in every.values()}
-    engines = {each for each in modules if each.startswith(_ENGINES_OWN) and each != _WINDOWS_OWN}
-    return {n: c for n, c in every.items() if n in _ALSO or c["module"] not in engines}
+    all_cmdlets: Mapping[str, Mapping[str, Any]] = json.loads(script_text("cmdlets.json"))["cmdlets"]
+    modules = {c["module"] for c in all_cmdlets.values()}
+    engine_modules = {each for each in modules if each.startswith(_ENGINE_MODULES) and each != _ACCOUNTS_MODULE}
+    return {n: c for n, c in all_cmdlets.items() if n in _REPLACED_CMDLETS or c["module"] not in engine_modules}
 
 
 @once
@@ -69,8 +76,8 @@ class Types:
 @once
 def types() -> Types:
     table: dict[str, Any] = yaml.safe_load(script_text("types.yaml"))
-    words = {name: {prop: kind.split() for prop, kind in each.items()} for name, each in table["classes"].items()}
-    return Types(table["enumerations"], words, table["keys"])
+    classes = {name: {prop: kind.split() for prop, kind in each.items()} for name, each in table["classes"].items()}
+    return Types(table["enumerations"], classes, table["keys"])
 
 
 def _types() -> Iterator[str]:
@@ -84,7 +91,7 @@ def _types() -> Iterator[str]:
             lines += ["    Feature() {\n    }", "    Feature([string]$Name) {\n        $this.Name = $Name\n    }"]
         yield f"class {name}{base} {{\n" + "\n".join(lines) + "\n}"
     yield "$script:LabTypes = @{\n" + "\n".join(f"    {name} = [{name}]" for name in types().classes) + "\n}"
-    keys = [f"    {name} = {_list(parts)}" for name, parts in types().keys.items()]
+    keys = [f"    {name} = {_array(parts)}" for name, parts in types().keys.items()]
     yield "$script:LabKeys = @{\n" + "\n".join(keys) + "\n}"
 
 
@@ -98,21 +105,21 @@ def _function(name: str, entry: Mapping[str, Any]) -> str:
         binding.append("ConfirmImpact = 'High'")
     names = [parameter for parameter in entry["parameters"] if parameter not in _READ_ONLY]
     parameters = ",\n".join(_parameter(entry, parameter) for parameter in names)
-    allowed = [f"    if (-not $PSCmdlet.ShouldProcess({quoted(name)})) {{\n        return\n    }}"]
+    confirmation = [f"    if (-not $PSCmdlet.ShouldProcess({quoted(name)})) {{\n        return\n    }}"]
     return "\n".join(
         [
             f"function {name} {{",
             f"    [CmdletBinding({', '.join(binding)})]",
             f"    param(\n{parameters}\n    )",
-            *(allowed if entry.get("confirms") else []),
-            f"    Invoke-LabCmdlet {quoted(name)} $PSCmdlet $PSBoundParameters {_list(names)}",
+            *(confirmation if entry.get("confirms") else []),
+            f"    Invoke-LabCmdlet {quoted(name)} $PSCmdlet $PSBoundParameters {_array(names)}",
             "}",
         ]
     )
 
 
 def _parameter(entry: Mapping[str, Any], name: str) -> str:
-    lines = [f"        [Parameter({', '.join(words)})]" for words in _memberships(entry, name)]
+    lines = [f"        [Parameter({', '.join(attributes)})]" for attributes in _memberships(entry, name)]
     if name in entry.get("aliases", {}):
         lines.append(f"        [Alias({', '.join(map(quoted, entry['aliases'][name]))})]")
     return "\n".join([*lines, f"        [{_type(entry['parameters'][name])}]${name}"])
@@ -125,20 +132,20 @@ def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
     for parameter_set, members in sets.items():
         mandatory = f"{name}!" in members
         if mandatory or name in members:
-            mine = [] if parameter_set == "*" else [f"ParameterSetName = {quoted(parameter_set)}"]
-            yield [*mine, *position, *(["Mandatory = $true"] if mandatory else [])]
+            set_name = [] if parameter_set == "*" else [f"ParameterSetName = {quoted(parameter_set)}"]
+            yield [*set_name, *position, *(["Mandatory = $true"] if mandatory else [])]
 
 
 def _type(documented: str) -> str:
     name, brackets = documented.removesuffix("[]"), "[]" * documented.endswith("[]")
     name = _RENAMED.get(name, name)
-    known = name in types().classes or name in types().enumerations
-    return (name if known else _PLAIN.get(name, "object")) + brackets
+    is_generated = name in types().classes or name in types().enumerations
+    return (name if is_generated else _TYPE_NAMES.get(name, "object")) + brackets
 
 
 def quoted(text: str) -> str:
     return f"'{text}'"
 
 
-def _list(names: Any) -> str:
+def _array(names: Any) -> str:
     return f"@({', '.join(map(quoted, names))})"

@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import NoReturn, Protocol
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.wire.wsman import Action, over_quota
+from winhost.lab.wire.wsman import Action, quota_fault
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class HttpRefusal(Exception):
         self.status = status
 
 
-class When(enum.Enum):
+class Phase(enum.Enum):
     ARRIVED = "arrived"  # nothing has been done yet
     WORKED = "worked"  # all is done, the answer is about to leave
     FINISHED = "finished"  # as WORKED, of the Receive whose answer carries the end of a pipeline
@@ -92,7 +92,7 @@ class Moment:
     """WSMan faults, such as the timeout of a Receive, are answered without a WORKED or FINISHED."""
 
     action: Action
-    when: When
+    phase: Phase
 
 
 class WireTroubles:
@@ -102,18 +102,18 @@ class WireTroubles:
         self._planned: list[tuple[Moment, Trouble]] = []
         self._lock = threading.Lock()
 
-    def plan(self, trouble: Trouble, action: Action, when: When = When.ARRIVED, *, times: int = 1) -> None:
+    def plan(self, trouble: Trouble, action: Action, phase: Phase = Phase.ARRIVED, *, times: int = 1) -> None:
         with self._lock:
-            self._planned += [(Moment(action, when), trouble)] * times
+            self._planned += [(Moment(action, phase), trouble)] * times
 
     def strike(self, moment: Moment) -> None:
         """Raises or waits, where trouble was planned for this moment."""
         with self._lock:
-            found = next((each for each in self._planned if each[0] == moment), None)
-            if found is not None:
-                self._planned.remove(found)
-        if found is not None:
-            found[1]()
+            planned = next((each for each in self._planned if each[0] == moment), None)
+            if planned is not None:
+                self._planned.remove(planned)
+        if planned is not None:
+            planned[1]()
 
 
 def drop() -> NoReturn:
@@ -132,4 +132,4 @@ def refuse(status: int) -> Trouble:
 
 def exceed_quota() -> NoReturn:
     """Answer the WSMan fault of a user who has too many shells."""
-    raise over_quota()
+    raise quota_fault()

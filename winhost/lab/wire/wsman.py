@@ -38,13 +38,13 @@ class WSManFault(Exception):
         self.reason = reason
 
 
-def timed_out() -> WSManFault:
+def timeout_fault() -> WSManFault:
     """ERROR_WSMAN_OPERATION_TIMEDOUT: no output within OperationTimeout; clients ask again."""
     reason = "The WS-Management service cannot complete the operation within the time specified in OperationTimeout."
     return WSManFault(2150858793, "TimedOut", reason)
 
 
-def shell_not_found(shell_id: str) -> WSManFault:
+def shell_not_found_fault(shell_id: str) -> WSManFault:
     """ERROR_WSMAN_UNEXPECTED_SELECTORS, in the words of a shell."""
     reason = (
         f"The request for the Windows Remote Shell with ShellId {shell_id} failed because the shell was not found on "
@@ -54,7 +54,7 @@ def shell_not_found(shell_id: str) -> WSManFault:
     return WSManFault(2150858843, "InvalidSelectors", reason)
 
 
-def command_not_found() -> WSManFault:
+def command_not_found_fault() -> WSManFault:
     """WinRM uses the code of a missing shell for a missing command, too."""
     reason = (
         "The Windows Remote Shell received a request to perform an operation on a command identifier that does not "
@@ -63,7 +63,7 @@ def command_not_found() -> WSManFault:
     return WSManFault(2150858843, "InvalidSelectors", reason)
 
 
-def over_quota() -> WSManFault:
+def quota_fault() -> WSManFault:
     """ERROR_WSMAN_QUOTA_MAX_SHELLS."""
     reason = (
         "The WS-Management service cannot process the request. The maximum number of concurrent shells for this user "
@@ -72,7 +72,7 @@ def over_quota() -> WSManFault:
     return WSManFault(2150859173, "QuotaLimit", reason)
 
 
-def internal(error: BaseException) -> WSManFault:
+def internal_fault(error: BaseException) -> WSManFault:
     """The fault of an endpoint that failed, or was sent what no client of ours sends."""
     return WSManFault(1359, "InternalError", f"The lab's endpoint failed: {error!r}")
 
@@ -95,9 +95,9 @@ class Request:
 
     def content(self, path: str) -> Element:
         """The element of the body at `path` (with the prefixes of pypsrp)."""
-        found = self.body.find(path, NAMESPACES)
-        assert found is not None, f"no {path}"
-        return found
+        match = self.body.find(path, NAMESPACES)
+        assert match is not None, f"no {path}"
+        return match
 
     def data(self, path: str) -> bytes:
         """The bytes in the element at `path`."""
@@ -174,23 +174,26 @@ def output_received(
     command_id: str, chunks: Sequence[tuple[str, bytes]], done: bool, exit_code: int | None = None
 ) -> list[Element]:
     """`command_id` is '' for what belongs to the shell itself. A chunk: its stream's name, and what came out of it."""
-    of = {"CommandId": command_id} if command_id else {}
-    parts = [element("rsp:Stream", base64.b64encode(chunk).decode("ascii"), Name=name, **of) for name, chunk in chunks]
+    attributes = {"CommandId": command_id} if command_id else {}
+    parts = [
+        element("rsp:Stream", base64.b64encode(chunk).decode("ascii"), Name=name, **attributes)
+        for name, chunk in chunks
+    ]
     if command_id:
         code = [element("rsp:ExitCode", str(exit_code))] if exit_code is not None else []
         state = CommandState.DONE if done else CommandState.RUNNING
-        parts.append(element("rsp:CommandState", code, **of, State=state))
+        parts.append(element("rsp:CommandState", code, **attributes, State=state))
     return [element("rsp:ReceiveResponse", parts)]
 
 
 def element(name: str, content: str | Sequence[Element] = (), **attributes: str) -> Element:
     """Make an element with its text, or with those in it. name: with a prefix of pypsrp."""
-    made = Element(tag(name), attributes)
+    created = Element(tag(name), attributes)
     if isinstance(content, str):
-        made.text = content
+        created.text = content
     else:
-        made.extend(content)
-    return made
+        created.extend(content)
+    return created
 
 
 def tag(name: str) -> str:

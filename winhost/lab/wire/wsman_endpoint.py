@@ -37,8 +37,8 @@ from winhost.lab.wire.served_host import (
     ConnectionDropped,
     HttpRefusal,
     Moment,
+    Phase,
     SimulatedHost,
-    When,
     WireTroubles,
 )
 from winhost.lab.wire.shells import URI as REMOTE_SHELL
@@ -114,9 +114,9 @@ class Service:
         try:
             request = wsman.read_request(message)
             message_id = request.message_id
-            self._faults.strike(Moment(request.action, When.ARRIVED))
+            self._faults.strike(Moment(request.action, Phase.ARRIVED))
             body, done = self._serve(user, request)
-            self._faults.strike(Moment(request.action, When.FINISHED if done else When.WORKED))
+            self._faults.strike(Moment(request.action, Phase.FINISHED if done else Phase.WORKED))
             return 200, wsman.write_answer(request, body)
         except (ConnectionDropped, HttpRefusal):
             raise
@@ -124,7 +124,7 @@ class Service:
             return 500, wsman.write_fault(fault, message_id)
         except Exception as error:  # the client gets an answer, the log has the rest
             log.exception("a message could not be served")
-            return 500, wsman.write_fault(wsman.internal(error), message_id)
+            return 500, wsman.write_fault(wsman.internal_fault(error), message_id)
 
     def _serve(self, user: str, request: Request) -> tuple[list[Element], bool]:
         """The body of the answer, and whether it carries the end of a pipeline."""
@@ -167,12 +167,12 @@ class Service:
 
     def _find(self, user: str, shell_id: str) -> Shell:
         with self._lock:
-            for dead in [each for each in self._shells.values() if not each.alive()]:
-                dead.close()
-                del self._shells[dead.shell_id]
+            for expired in [each for each in self._shells.values() if not each.alive()]:
+                expired.close()
+                del self._shells[expired.shell_id]
             shell = self._shells.get(shell_id)
         if shell is None or shell.owner != user:
-            raise wsman.shell_not_found(shell_id)
+            raise wsman.shell_not_found_fault(shell_id)
         return shell
 
 
@@ -227,16 +227,16 @@ class Connection(BaseHTTPRequestHandler):
         authorization = self.headers.get("Authorization", "")
         # WinRM refuses a readable body with AllowUnencrypted=false. Basic cannot seal; the client chose it knowingly.
         basic = authorization.lower().startswith("basic ")
-        crossed_readable = bool(body) and not (self.server.tls or basic or self._is_sealed())
-        if crossed_readable:
+        is_readable = bool(body) and not (self.server.tls or basic or self._is_sealed())
+        if is_readable:
             self.server.count_unencrypted()
         logon = self._session.logon(authorization)
         if logon.user is None:
             return Reply(401, challenges=tuple(self._session.challenges(logon.token)))
-        if crossed_readable:
+        if is_readable:
             return Reply(400, closes=True)
         if authorization:
-            self.server.faults.strike(Moment(Action.LOGON, When.ARRIVED))
+            self.server.faults.strike(Moment(Action.LOGON, Phase.ARRIVED))
         challenges = tuple(self._session.challenges(logon.token)) if logon.token else ()
         return self._serve(logon.user, body, challenges)
 
@@ -332,11 +332,11 @@ class Endpoint(socketserver.ThreadingTCPServer):
         self.stop()
 
     def _prepare_tls(self, folder: Path) -> ssl.SSLContext:
-        made = make_certificate()
+        certificate = make_certificate()
         self.certificate_path = folder / "certificate.pem"
-        self.certificate_path.write_bytes(made.certificate)
+        self.certificate_path.write_bytes(certificate.certificate)
         key = folder / "key.pem"
-        key.write_bytes(made.key)
+        key.write_bytes(certificate.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate_path, key)
         key.unlink()
