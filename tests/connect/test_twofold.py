@@ -402,7 +402,7 @@ def test_whoever_is_refused_and_goes_keeps_no_thread_of_the_lab(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a file waited half a minute for each of them."""
-    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._PATIENCE_S", 100_000)
+    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._TIMEOUT_S", 100_000)
     served.distro.keys = [public_line(bytes(32))]
     before = set(threading.enumerate())
     with closing(connector_for(served.target).open()) as agent, pytest.raises(AuthenticationFailed):
