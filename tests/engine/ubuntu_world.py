@@ -30,7 +30,7 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.played_installer import play_installer
+from winhost.lab.ubuntu_installer import run_installer
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
@@ -87,7 +87,7 @@ class UbuntuWorld(World):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.linux = DualBootLinux(self.machine)
-        self.machine.dual_boot.installer = partial(play_installer, self.machine)
+        self.machine.dual_boot.installer = partial(run_installer, self.machine)
         self.memory = RememberedWindows(self.store, self.host)
 
     @property

@@ -1,13 +1,13 @@
-"""Host files: complete machines, and small deltas on them. A recorded facts file is a host file, too.
+"""Host files: complete machines, and deltas on them. A recorded facts file is a host file, too.
 
-A base has `resources`, a delta has `base` and `change`; both may have `lab`. `change` names resources: it gives the
-properties of one without a key, and a list for one with a key. Each entry has `match` (key parts or properties, which
-must all agree and fit at least one instance) with `set` or `remove: true`, or it has `add` (an instance). What is
-removed goes from all resources with the same key. `{unknown: …}` stands for a resource that cannot be read. Sizes and
-addresses may be written as text: `32 GiB`, `0x6000000000`.
+A base has `resources`, a delta has `base` and `change`; both may have `lab`. `change` maps resources to changes: to a
+mapping of properties for a resource without a key, to a list for one with a key. An entry of the list has `match` (key
+parts and properties, which at least one instance must have) with `set` or `remove: true`, or it has `add` (an
+instance). `remove` removes the instances with that key from all resources. `{unknown: …}` means that a resource cannot
+be read. Sizes and addresses may be written as text: `32 GiB`, `0x6000000000`.
 
-A host file says what is there. The machine knows what a session sees of it: no VMs before the role, no ranges of a
-dismounted GPU.
+A host file describes what exists. The machine decides which of it a session can read: for example no VMs before the
+role, and no ranges of a dismounted GPU.
 """
 
 import re
@@ -45,17 +45,17 @@ from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.vms import DISABLED, ENABLED
 
 SCHEMA = "winhost.host/2"
-READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable
+READ_AT = "2026-01-01T00:00:00Z"  # of synthetic hosts; a fixed time keeps outputs comparable
 
 _STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 
 ResourceStates = dict[str, Any]
-"""Resource to its instances as JSON, or to `{unknown: …}`."""
+"""Resources, each with its instances as JSON, or with `{unknown: …}`."""
 
 
 class HostFileInstance(Closed):
-    """An instance in the shape of a facts file."""
+    """An instance, as in a facts file."""
 
     key: dict[str, str] = Field(default_factory=dict)
     state: dict[str, JsonValue]
@@ -85,7 +85,7 @@ PartsPhysics = create_model(
 
 
 class WrittenLabSection(LabSection):
-    """`lab:` as files have it: unknown names of parts, and of their properties, are refused."""
+    """`lab:` of a host file. Unknown names of parts and of their properties are refused."""
 
     found: PartsPhysics = Field(default_factory=PartsPhysics)  # type: ignore[valid-type]  # made above
 
@@ -116,11 +116,11 @@ class HostFile(Closed):
 
 
 class RecordedFacts(BaseModel):
-    """A facts file, as far as a lab needs to know it."""
+    """The origin of a facts file; its other fields are checked later."""
 
     model_config = ConfigDict(extra="allow")
 
-    origin: str = ""  # that it is missing is said with all else that is
+    origin: str = ""  # a missing origin is reported with the other missing fields
 
     @field_validator("origin")
     @classmethod
@@ -131,12 +131,12 @@ class RecordedFacts(BaseModel):
 
 
 def host_files() -> list[Path]:
-    """The shipped host files, by name."""
+    """Return the paths of the shipped host files, in the order of their names."""
     return list(example_hosts().values())
 
 
 def find(name: str) -> Path:
-    """The shipped host file of this name, or the path that `name` is. Raises UsageError: UnknownHostFile."""
+    """Return the path of a shipped host file, or `name` itself if it is a path. Raises UsageError: UnknownHostFile."""
     path = Path(name)
     if path.suffix and path.is_file():
         return path
@@ -152,12 +152,12 @@ def find(name: str) -> Path:
 
 
 def expand_all() -> dict[str, tuple[Facts, LabSection]]:
-    """All shipped host files, by name. Raises UsageError (FileFaults)."""
+    """Expand all shipped host files; return them by name. Raises UsageError (FileFaults)."""
     return {path.stem: expand(path) for path in host_files()}
 
 
 def expand(path: Path) -> tuple[Facts, LabSection]:
-    """The facts that a session sees of this host, and what they do not show. Raises UsageError (FileFaults)."""
+    """Return the facts that a session reads from this host, and its lab section. Raises UsageError (FileFaults)."""
     if path not in example_hosts().values():
         return _expand(path)
     facts, lab = _expand_shipped(path)
@@ -179,12 +179,12 @@ def _expand(path: Path) -> tuple[Facts, LabSection]:
     return facts, lab.model_copy(update={"hidden": hidden})
 
 
-# Nobody writes to the shipped ones while we run; a file of the user's may be another one the next time.
+# Only shipped files are cached: a user may change their own file between two calls.
 _expand_shipped = once(_expand)
 
 
 def _is_visible(shown: Answer, answer: Answer) -> bool:
-    """Tell whether a session sees what the file says; properties that the file leaves out do not count."""
+    """Tell whether a session reads the same instances and properties as in the file."""
     if not isinstance(shown, tuple) or not isinstance(answer, tuple):
         return shown == answer
     states = [{name: each.state.get(name) for name in other.state} for each, other in zip(shown, answer, strict=False)]
@@ -192,7 +192,7 @@ def _is_visible(shown: Answer, answer: Answer) -> bool:
 
 
 class _ExpandedFile:
-    """A host file with all that it is based on. Raises UsageError (FileFaults)."""
+    """A host file applied to its bases. Raises UsageError (FileFaults)."""
 
     def __init__(self, path: Path, dependents: tuple[Path, ...] = ()) -> None:
         self.path = path
@@ -234,19 +234,17 @@ class _ExpandedFile:
                 yield from _find_state_mistakes((resource, name), name, self.resources[name])
 
 
-_shipped_base = once(_ExpandedFile)  # most of the shipped hosts are deltas on a few: none of these is read twice
+_shipped_base = once(_ExpandedFile)  # most shipped hosts are deltas on a few bases, each of which is read once
 
 
 def _find_base(path: Path, name: str) -> Path:
-    """Look beside the file first, so that a delta may lie anywhere, then among the shipped hosts. Where neither has it,
-    return the path beside.
-    """
+    """Return the path of a base: next to the file, or else among the shipped hosts."""
     sibling = path.with_name(f"{name}.yaml")
     return sibling if sibling.is_file() else example_hosts().get(name, sibling)
 
 
 def _find_mistakes(file: HostFile, path: Path, dependents: tuple[Path, ...]) -> Iterator[Mistake]:
-    """Check what the model alone cannot express."""
+    """Report mistakes that the model cannot express."""
     if file.base:
         yield from _find_base_mistakes(_find_base(path, file.base), (*dependents, path))
     if file.resources:
@@ -261,7 +259,7 @@ def _find_mistakes(file: HostFile, path: Path, dependents: tuple[Path, ...]) -> 
 
 @once
 def _required_resources() -> list[str]:
-    """The resources without a key whose usual state no machine knows."""
+    """Return the resources without a key that have no usual state, so that each complete host must state them."""
     empty_machine = Machine(Facts("", "synthetic", READ_AT, __version__, {}))
     return sorted(name for name, type_ in WINDOWS.items() if not type_.key and not empty_machine.instances(name))
 
@@ -329,7 +327,7 @@ def _apply_edits(resources: ResourceStates, resource: str, edits: list[Edit]) ->
 
 
 def _remove(resources: ResourceStates, key: Mapping[str, str]) -> None:
-    """Remove the instance from all resources with the same key: they tell of the same thing."""
+    """Remove the instances with this key from all resources: they describe the same thing."""
     for instances in resources.values():
         if isinstance(instances, list):
             instances[:] = [each for each in instances if each["key"] != key]
@@ -368,7 +366,7 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _parse_sizes(resource: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with numbers for sizes and addresses that were written as text. Properties that hold text stay."""
+    """Convert sizes and addresses that were written as text to numbers, except in properties that are texts."""
     return {name: value if name in _text_properties(resource) else _parse_size(value) for name, value in state.items()}
 
 

@@ -1,4 +1,4 @@
-"""Simulated hosts that run the real scripts: each runspace is a PowerShell process with stand-ins for Windows."""
+"""Simulated hosts that run the real scripts. Each runspace is a PowerShell process with stand-ins for cmdlets."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineRunspace(LabRunspace):
-    """Runs the agent's real text in a real PowerShell; like its sibling, it takes no other script."""
+    """Runs the agent's text in a PowerShell process. Any other script is refused."""
 
     def __init__(self, host: "EngineHost") -> None:
         super().__init__(host.answers)
@@ -56,7 +56,7 @@ class EngineRunspace(LabRunspace):
 
 
 class EngineHost(LabHost):
-    """A host whose runspaces are PowerShell processes, while it is open. Raises UsageError (NoEngine) at once."""
+    """A host whose runspaces are PowerShell processes. Raises UsageError (NoEngine) when it is made."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
@@ -64,7 +64,7 @@ class EngineHost(LabHost):
         self.loopback = Loopback(machine)
 
     def open_runspace(self, user: str) -> EngineRunspace:
-        """Raises ConnectionDropped where there is none to be had: the client sees a host that went away."""
+        """Start a PowerShell process. Raises ConnectionDropped if it ends at once."""
         try:
             return EngineRunspace(self)
         except EngineStopped:

@@ -1,4 +1,4 @@
-"""Simulated hosts, served: endpoints on loopback and the fleet file that leads to them."""
+"""A running lab: simulated hosts, their endpoints on loopback, and the fleet file with which winhost reaches them."""
 
 import json
 import os
@@ -29,10 +29,10 @@ CONTRACT, PWSH = ("contract", "pwsh")
 class Lab:
     """Hosts from host files or facts files, each behind its own endpoint until the lab is closed.
 
-    `folder` gets fleet.yaml, the certificates, the password's file and an SSH key (both the owner's alone; the public
-    half lies beside it). `scale`: real seconds per lab second. Hosts in `tls` (or ALL) answer on HTTPS, the others on
-    HTTP, where NTLM encrypts the messages. `engine`: CONTRACT answers as the scripts would, PWSH runs them in a
-    PowerShell of this computer (raises UsageError: NoEngine).
+    folder: gets fleet.yaml, the certificates, a password file and an SSH key that only their owner can read, and the
+    public key. scale: real seconds per lab second. tls: hosts (or ALL_HOSTS) that use HTTPS; the others use HTTP with
+    messages encrypted by NTLM. engine: CONTRACT answers as the scripts would, PWSH runs the scripts in a PowerShell of
+    this computer (raises UsageError: NoEngine).
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Lab:
         clock = LabClock(scale)
         for file in files:
             facts, section = expand(file)
-            # Situations are often of one machine: then the file's name tells them apart.
+            # Several files may be about the same host: its later copies are named by their files.
             names = (facts.host, file.stem, *(f"{file.stem}-{number}" for number in range(2, len(files) + 2)))
             name = next(name for name in names if name not in {**self.hosts, **self.linux_hosts})
             if is_linux(facts):
@@ -66,7 +66,7 @@ class Lab:
 
     @property
     def public_key(self) -> str:
-        """The public part of the key that fleet.yaml names for the Linuxes: a way into one lets it in."""
+        """The public half of the SSH key in fleet.yaml, which the Linuxes accept."""
         return f"{public_line(self._seed)} lab"
 
     @property
@@ -105,10 +105,10 @@ class Lab:
             file.write(text)
 
     def fleet(self) -> str:
-        """The fleet file that leads to these hosts."""
-        lines = ["# Simulated hosts: they are there as long as the lab runs.", "schema: winhost.fleet/1", "hosts:"]
+        """Return the text of the fleet file."""
+        lines = ["# Simulated hosts: they exist while the lab runs.", "schema: winhost.fleet/1", "hosts:"]
         for name, endpoint in self.endpoints.items():
-            # Where the host says that its Linux listens, there is none: it is simulated.
+            # The address of a simulated Linux does not exist: its SSH server is this endpoint.
             ssh = {**self._ssh(self.ssh_endpoints[name]), "address": "127.0.0.1"}
             lines += _render_fleet_host(name, {"transport": self._transport(endpoint), "ssh": ssh})
         for name, linux in self.linux_hosts.items():
@@ -132,7 +132,7 @@ class Lab:
 
 
 def _render_fleet_host(name: str, sections: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
-    """A host of the fleet file."""
+    """Yield the lines of a host in the fleet file."""
     yield from (f"  {json.dumps(name)}:", "    address: 127.0.0.1", "    groups: [lab]")
     for section, options in sections.items():
         yield f"    {section}:"
