@@ -243,7 +243,6 @@ class LocalAccounts(Part):
                     "Win32_UserProfile",
                     DeviceID=account.sid,
                     SID=account.sid,
-                    LocalPath=account.profile,
                     Loaded=self.is_profile_loaded(account),
                 )
 

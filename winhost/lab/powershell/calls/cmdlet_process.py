@@ -168,7 +168,7 @@ def _names(bound: BoundParameters) -> list[str]:
 
 
 def _feature_result(restart: bool) -> WindowsObject:
-    return windows_object("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+    return windows_object("FeatureOperationResult", RestartNeeded="Yes" if restart else "No")
 
 
 def _write_registry(machine: Machine, bound: BoundParameters) -> None:

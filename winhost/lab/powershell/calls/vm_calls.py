@@ -171,7 +171,7 @@ register_calls(
             lambda _, vm: [windows_object("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvd_files]
         ),
         "Get-VMAssignableDevice VM": _list_by_vm(
-            lambda _, vm: [make_object("VMAssignedDevice", at, VMId=vm.guid, VMName=vm.name) for at in vm.assignments]
+            lambda _, vm: [make_object("VMAssignedDevice", claim, VMId=vm.guid) for claim in vm.assignments]
         ),
         "Get-VMGpuPartitionAdapter VM": _list_by_vm(_partitions),
         "Get-VMHost": lambda m, _: [
