@@ -28,8 +28,9 @@ _IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu image; assumptions
 
 @dataclass
 class Distro:
-    """A distro. image: the hash of its image, None if unknown; conf_files: files that winhost wrote; added_bytes: returns
-    the bytes that were added since the import.
+    """A distro. image: the hash of its image, None if unknown; conf_files: files that winhost wrote.
+
+    added_bytes: returns how many bytes were added since the import.
     """
 
     name: str
