@@ -204,8 +204,8 @@ def test_the_gateway_knows_the_proxies_of_the_workload() -> None:
 def test_the_gateway_starts_those_that_take_turns() -> None:
     found = made(by_turns("chat", "coder", "third"))
     settings = parse_settings(json.dumps(gateway_settings(found)))
-    assert [*settings.taking_turns] == ["chat", "coder", "third"]
-    turns = settings.taking_turns["coder"]
+    assert [*settings.turn_models] == ["chat", "coder", "third"]
+    turns = settings.turn_models["coder"]
     assert (turns.gpus, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
     assert settings.turns.start == 3600
     assert turns.awake_mib is not None
@@ -237,7 +237,7 @@ def test_the_gateway_gives_gpus_back_where_the_workload_says_when() -> None:
     assert parse_settings(json.dumps(gateway_settings(made(plain)))).turns.idle is None
     idle = replace(plain, workload=replace(plain.workload, availability=Availability(idle=600)))
     settings = parse_settings(json.dumps(gateway_settings(made(idle))))
-    assert (settings.turns.idle, [*settings.taking_turns]) == (600, ["chat"])
+    assert (settings.turns.idle, [*settings.turn_models]) == (600, ["chat"])
 
 
 def with_standby(**more: Any) -> StackRequest:
@@ -310,7 +310,7 @@ def test_requests_are_told_where_a_start_takes_longer_than_they_wait() -> None:
 def test_a_resident_that_starts_anew_leaves_its_gpu_to_no_model_that_takes_turns() -> None:
     plain = by_turns("chat", "code", resident=("chat",), parallel=Parallel(tensor=2), sleep_level=1)
     found = made(replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",)))))
-    turns = parse_settings(json.dumps(gateway_settings(found))).taking_turns
+    turns = parse_settings(json.dumps(gateway_settings(found))).turn_models
     assert {name: each.resident for name, each in turns.items()} == {"chat": True, "code": False}
 
 

@@ -22,7 +22,7 @@ from winhost.cli.serve.target import WatchedTarget, no_such_model, reached
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.gateway.api_keys import LONGEST, SHORTEST
+from winhost.gateway.api_keys import MAX_KEY_LENGTH, MIN_KEY_LENGTH
 from winhost.gateway.key_lines import KEY_LIMITS, KEY_NAME
 from winhost.model.durations import parse_age
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
@@ -179,8 +179,9 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
         raise click.UsageError("--api-key names a key that you have, and --save a file for a new one: choose one")
     with usage_errors("'--api-key'"):
         found = SecretRef.parse(reference).resolve()
-    if not re.fullmatch(rf"[!-~]{{{SHORTEST},{LONGEST}}}", found.reveal()):
-        why = f"the key has to have {SHORTEST} to {LONGEST} characters of ASCII without blanks: openssl rand -hex 32"
+    if not re.fullmatch(rf"[!-~]{{{MIN_KEY_LENGTH},{MAX_KEY_LENGTH}}}", found.reveal()):
+        span = f"{MIN_KEY_LENGTH} to {MAX_KEY_LENGTH}"
+        why = f"the key has to have {span} characters of ASCII without blanks: openssl rand -hex 32"
         raise click.BadParameter(why, param_hint="'--api-key'")
     return found, False
 

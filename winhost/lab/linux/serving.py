@@ -22,7 +22,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.gateway.key_lines import counting, parse_keys
+from winhost.gateway.key_lines import effective_keys, parse_keys
 from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.software import program_failed
@@ -335,7 +335,7 @@ class SimulatedServing:
         now = datetime.now(UTC).timestamp()
         return any(
             hmac.compare_digest(hashed, each.sha256) and each.metrics is metrics and each.state(now) == "active"
-            for each in counting(planned, parse_keys(texts.get(KEY_CHANGES, "")))
+            for each in effective_keys(planned, parse_keys(texts.get(KEY_CHANGES, "")))
         )
 
     def read_keys(self) -> None:
