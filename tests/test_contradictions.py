@@ -25,7 +25,7 @@ from winhost.hardware.mmio import windows
 from winhost.hardware.processors import address_width
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
-from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end
+from winhost.lab.physics.virtual_machine import GuestBars, allocate_bars, window_end
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of
 from winhost.model.reason import Finding, Verdict
@@ -150,7 +150,7 @@ def test_a_simulated_guest_fits_its_gpus_into_the_windows_that_we_choose(name: s
     known = [bars_of(gpu) for gpu in gpus]
     seen = [GuestBars(each.bars64, each.bars32) for each in known]
     for order in list(permutations(seen))[:720]:
-        assert all(fitting(order, chosen.low.size, chosen.high.size))
+        assert all(allocate_bars(order, chosen.low.size, chosen.high.size))
     if width is not None:
         assert window_end(chosen.high.size) <= 2**width
 

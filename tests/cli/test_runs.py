@@ -186,7 +186,7 @@ def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_
     line: Line, lab: Lab
 ) -> None:
     machine = lab.hosts["gpu-03"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     for gpu in ("PCIROOT(49)#PCI(0100)#PCI(0000)", "PCIROOT(16)#PCI(0100)#PCI(0000)"):
         assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "-o", "plan.json", "--force").code == 0
         assert line("apply", "plan.json", *ACCEPT).code == 0
@@ -207,7 +207,7 @@ def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_
     assert f"can be undone now: winhost rollback {first}" in " ".join(done.out.split())
     done = line("rollback", first, *ACCEPT)
     assert (done.code, "kept" in done.out) == (0, False)
-    assert machine.settled_state() == found
+    assert machine.comparable_state() == found
 
 
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(

@@ -168,7 +168,7 @@ def test_a_cluster_starts_serves_and_is_taken_back(tmp_path: Path, example: str)
     before = here.state()
     assert here.apply(here.plan(), ACCEPTED).holds
     assert cluster(here).node == "llm-01"
-    assert "winhost.json" in here.own.linux.disk.names(OBJECTS)
+    assert "winhost.json" in here.own.linux.disk.list_names(OBJECTS)
     assert here.apply(here.plan(), ACCEPTED).changed == 0
     assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
@@ -236,4 +236,4 @@ def test_without_a_network_nothing_starts(tmp_path: Path) -> None:
     with pytest.raises(EndOfRun):
         here.apply(plan, ACCEPTED)
     assert here.rollback(ACCEPTED).outcome == "rolled back"
-    assert here.own.linux.file(CONFIG)["text"] is None
+    assert here.own.linux.read_file(CONFIG)["text"] is None

@@ -118,7 +118,9 @@ def test_two_ctrl_c_while_a_step_is_refused_leave_the_end_of_the_run_as_it_is(tm
     """The run has changed nothing, so its marks go: that asks the host once more, which the second Ctrl-C refuses."""
     here = world(tmp_path, "server2025-role-installed")
     found, plan = here.state(), here.plan()
-    refused = InjectedFault(next(plan.steps).resource, "set", windows_errors.own_error("No", "InvalidOperation", "no"))
+    refused = InjectedFault(
+        next(plan.steps).resource, "set", windows_errors.agent_error("No", "InvalidOperation", "no")
+    )
     here.answers.faults.add(refused)
 
     def interrupted(when: str, entry: Any) -> None:
@@ -242,7 +244,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def test_signals_at_any_time_to_a_process(lab: Lab, seed: int) -> None:
     chance = random.Random(seed)
     machine = lab.hosts["gpu-03"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     words = [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
     with started(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as controller:
         begin = chance.randint(0, 25)
@@ -257,8 +259,8 @@ def test_signals_at_any_time_to_a_process(lab: Lab, seed: int) -> None:
         assert record.stopped is not None or record.outcome is not None
         assert run(["runs", path.stem]) == 0
         assert record.unchanged or run(["rollback", path.stem, *ACCEPT]) == 0
-    machine.settle()
-    assert machine.settled_state() == found
+    machine.wait_until_ready()
+    assert machine.comparable_state() == found
 
 
 def lines_in(path: Path | None) -> int:

@@ -16,7 +16,7 @@ from winhost.core.steps import DesiredResource
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Sshd
+from winhost.lab.linux.linux_answers import HostDistros, LinuxAnswers, Sshd
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
@@ -149,7 +149,7 @@ class TwoMachines(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.linux = DistrosOfHost(self.machine)
+        self.linux = HostDistros(self.machine)
 
     @property
     def connector(self) -> WindowsWithLinux:
@@ -161,7 +161,7 @@ class TwoMachines(World):
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
         self.targets.append(target)
-        listening = self.linux.listening()
+        listening = self.linux.find_sshd()
         if listening is None:
             raise not_there(target.name, "Connection refused")
         if public_line(self.shows or listening.seed) != target.host_key:
@@ -186,7 +186,7 @@ class TwoMachines(World):
         self.distro.port = self.distro.listen = None
         self.distro.keys, self.distro.enabled = [], False
         self.machine.distros.write_record(
-            ACCOUNT, DISTRO, {**(self.machine.distros.record(ACCOUNT, DISTRO) or {}), "access": None}
+            ACCOUNT, DISTRO, {**(self.machine.distros.read_record(ACCOUNT, DISTRO) or {}), "access": None}
         )
 
     def state(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class TwoMachines(World):
         inside = self.inside.linux
         paths = (UNIT_FILE, "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
         return {
-            "files": {path: inside.file(path) for path in paths},
+            "files": {path: inside.read_file(path) for path in paths},
             "packages": {name: (found.version, found.held) for name, found in inside.apt.installed.items()},
             "units": {name: inside.systemd.state(name) for name in (*inside.systemd.units, UNIT)},
         }

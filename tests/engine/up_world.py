@@ -50,7 +50,7 @@ class UpWorld(Wsl2World):
         return super().connector
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
-        listening = self.linux.listening()
+        listening = self.linux.find_sshd()
         if listening is None:
             raise not_there(target.name, "Connection refused")
         assert target.key

@@ -421,7 +421,9 @@ def test_models_that_take_turns_are_applied_verified_and_taken_back(tmp_path: Pa
     units = here.own.linux.part(ServedEngines).units
     assert {each["active"] for each in units.values()} == {False}, "the gateway starts them"
     assert here.own.linux.part(ServedEngines).serves()
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=True)  # its turn came: no drift
+    here.own.linux.part(ServedEngines).update_unit(
+        "winhost-engine-chat.service", active=True
+    )  # its turn came: no drift
     assert not [*here.plan().steps]
     assert here.rollback().outcome == "rolled back"
     assert here.state() == before
@@ -558,7 +560,7 @@ def test_a_unit_that_runs_is_restarted_once_all_that_it_names_is_there(tmp_path:
 def test_an_engine_that_ended_is_drift(tmp_path: Path) -> None:
     here = served_world(tmp_path)
     assert here.apply(here.plan()).holds
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=False)
+    here.own.linux.part(ServedEngines).update_unit("winhost-engine-chat.service", active=False)
     titles = [step.title for step in here.plan().steps]
     assert titles == ["Engine of chat", "A completion of each model"]
 

@@ -23,13 +23,14 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
 
 from winhost import __version__
 from winhost.core.answers import Json, Record, Unknown
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.lab_section import PART_PHYSICS, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.errors import UsageError, did_you_mean
 from winhost.model.facts import Answer, Facts
@@ -76,6 +77,19 @@ class Edit(Closed):
         return self
 
 
+PartsPhysics = create_model(
+    "PartsPhysics",
+    __base__=Closed,
+    **{name: (model, Field(default_factory=model)) for name, model in PART_PHYSICS.items()},  # type: ignore[call-overload]
+)
+
+
+class WrittenLabSection(LabSection):
+    """`lab:` as files have it: unknown names of parts, and of their properties, are refused."""
+
+    found: PartsPhysics = Field(default_factory=PartsPhysics)  # type: ignore[valid-type]  # made above
+
+
 class HostFile(Closed):
     """One host, complete or as a delta."""
 
@@ -90,7 +104,7 @@ class HostFile(Closed):
     )
     resources: dict[str, list[HostFileInstance] | dict[str, JsonValue]] = Field(default_factory=dict)
     change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
-    lab: LabSection = Field(default_factory=LabSection)
+    lab: WrittenLabSection = Field(default_factory=WrittenLabSection)
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> "HostFile":

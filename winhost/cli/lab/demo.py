@@ -54,30 +54,30 @@ class StoryDemo(Demo):
     def desktop(self, lab: Lab) -> None:
         chapter("1. A Windows 11 desktop: from nothing to a model that answers, and back")
         machine = lab.hosts[DESK].machine
-        found = machine.settled_state()
+        found = machine.comparable_state()
         brief("up", MODEL, "--on", DESK, "--yes", "--accept", DESK_CONSENTS)
         brief("chat", DESK, "Say hello")
         brief("down", DESK, "--yes", "--accept", DESK_CONSENTS)
-        now = machine.settled_state()
+        now = machine.comparable_state()
         _only_wsl_differs(found, now)
         say(f"Compared with before, resource by resource: {len(found)} resources, no difference but WSL's version.")
 
     def server(self, lab: Lab) -> None:
         chapter("2. A Windows Server: its GPUs go to a VM, and winhost is killed halfway")
         machine = lab.hosts[SERVER].machine
-        found = machine.settled_state()
+        found = machine.comparable_state()
         brief("plan", SERVER, "--vm", VM, "-o", str(self.plan))
         self.apply_and_kill(SERVER, SERVER_CONSENTS, shortly=True)
         name = self.run_of(SERVER)
         brief("resume", name, "--yes")
         _all_seen(machine)
         brief("rollback", name, "--accept", SERVER_CONSENTS, "--yes")
-        require(machine.settled_state() == found, f"{SERVER} is not in its original state")
+        require(machine.comparable_state() == found, f"{SERVER} is not in its original state")
         say(f"Compared with before, resource by resource: {len(found)} resources, no difference.")
 
 
 def _all_seen(machine: Any) -> None:
-    seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
+    seen = machine.devices_in_guest(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
     say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
     require(len(seen) == 3, "the guest does not see its three GPUs")
 
@@ -117,7 +117,7 @@ class DdaDemo(Demo):
                 WINHOST_CACHE=str(self.folder / "cache"),
             ),
         ):
-            found = lab.hosts[SERVER].machine.settled_state()
+            found = lab.hosts[SERVER].machine.comparable_state()
             self.look()
             self.change(lab)
             self.give_back(lab, found)
@@ -149,7 +149,7 @@ class DdaDemo(Demo):
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         chapter("7. Roll the host back")
         run("rollback", self.run_of(SERVER), "--accept", SERVER_CONSENTS, "--yes")
-        now = lab.hosts[SERVER].machine.settled_state()
+        now = lab.hosts[SERVER].machine.comparable_state()
         require(now == found, f"{SERVER} is not in its original state")
         say(f"Compared with its original state, resource by resource: {len(found)} resources, no difference.")
         bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
@@ -165,7 +165,7 @@ class DdaDemo(Demo):
 
     def _make_a_vm(self, lab: Lab, served: ServedDemo) -> None:
         machine = lab.hosts[OTHER].machine
-        found, plan, image = machine.settled_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
+        found, plan, image = machine.comparable_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
         image.write_bytes((bytes(510) + b"\x55\xaa").ljust(64 * MiB, b"\0"))
         say("Without --image it would be Ubuntu's newest, downloaded by the SHA-256 that Canonical signed.")
         sizes = ("--cpus", "16", "--memory", "64GiB", "--disk", "200GiB")
@@ -175,14 +175,14 @@ class DdaDemo(Demo):
             run("plan", OTHER, "--new-vm", NEW_VM, *sizes, *disk, *guest, *served.words, "-o", plan)
         run("apply", plan, "--accept", f"{SERVER_CONSENTS},network", "--yes")
         made = next(vm for vm in machine.vms.values() if vm.name == NEW_VM)
-        seen = machine.guest_sees(made.guid)
+        seen = machine.devices_in_guest(made.guid)
         say(f"{NEW_VM} is made, was set up over SSH and runs, and its guest sees {len(seen)} GPUs.")
         require(len(seen) == 3, "the guest of the new VM does not see its three GPUs")
-        require(lab.hosts[OTHER].linux.guests.own_key(made), "the guest still shows the key that was on a CD")
+        require(lab.hosts[OTHER].linux.guests.has_new_host_key(made), "the guest still shows the key that was on a CD")
         say("Its first host key was known before it answered, and gave way to one that never left it.")
         served.ask(OTHER)
         run("rollback", self.run_of(OTHER), "--accept", f"{SERVER_CONSENTS},vm-turn-off,data", "--yes")
-        require(machine.settled_state() == found, f"{OTHER} is not in its original state")
+        require(machine.comparable_state() == found, f"{OTHER} is not in its original state")
         say("The VM, its disk and the uploaded image are gone, and the GPUs are back on the host.")
 
 
@@ -202,7 +202,7 @@ class Wsl2Demo(Demo):
             Lab([find(WSL2_FILE)], self.folder, scale=SCALE, engine=self.engine) as lab,
             environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
         ):
-            found = lab.hosts[DESK].machine.settled_state()
+            found = lab.hosts[DESK].machine.comparable_state()
             if self.real:
                 lab.linuxes[DESK].real = self.real.address
             with served_demo(self.folder, self.real) as served:
@@ -226,7 +226,7 @@ class Wsl2Demo(Demo):
         chapter("4. The host restarts and nobody logs on. Is everything still as planned?")
         machine = lab.hosts[DESK].machine
         machine.restart_computer()
-        machine.settle()
+        machine.wait_until_ready()
         run("verify", str(self.plan))
         chapter("5. What serves there, and what it answers")
         run("serve", "status", DESK)
@@ -236,7 +236,7 @@ class Wsl2Demo(Demo):
         """Roll back to the state that was found, except for what the plan said would stay."""
         chapter("6. Roll the host back")
         run("rollback", self.run_of(DESK), "--accept", WSL2_CONSENTS, "--yes")
-        now = lab.hosts[DESK].machine.settled_state()
+        now = lab.hosts[DESK].machine.comparable_state()
         _only_wsl_differs(found, now)
         say(
             f"Compared with its original state: {len(found)} resources, no difference but WSL itself, which stays "
