@@ -32,7 +32,7 @@ FILES = {path.stem: path for path in (Path(__file__).parents[1] / "data" / "rule
 READ = {name: read_cases(path) for name, path in FILES.items()}
 DATA = READ.pop("host")
 BOUNDS: dict[str, Any] = DATA["bounds"]
-OF_WINDOWS = {code: row for code, row in catalogue.own_entries().items() if not code.startswith("linux.")}
+OF_WINDOWS = {code: row for code, row in catalogue.reason_entries().items() if not code.startswith("linux.")}
 CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in cases.items()}
 CASES |= {code: {"severity": row.severity, **row.case} for code, row in OF_WINDOWS.items() if row.case}
 OF_WORKLOADS = Path(catalogue.__file__).parent / "reasons" / "workload.yaml"
@@ -173,7 +173,9 @@ def test_every_code_of_the_catalogue_has_a_case() -> None:
     anyones = {f"{name}.{gap}" for name in CAPABILITIES for gap in (*GAPS, *DOUBTS)}
     anyones |= {f"{path}.{doubt}" for path in PATHS for doubt in DOUBTS}
     anyones |= set(read_cases(OF_WORKLOADS))  # tests/compat/test_needs.py has these
-    anyones |= {code for code in catalogue.own_entries() if code.startswith(("mmio.", "vm.", "wsl."))}  # of tests/paths
+    anyones |= {
+        code for code in catalogue.reason_entries() if code.startswith(("mmio.", "vm.", "wsl."))
+    }  # of tests/paths
     anyones |= {"disk.not-empty"}  # of tests/engine/test_full_disks.py
     anyones |= {"disk.unproven-key", "disk.too-large"}  # of tests/engine/test_dual_boot.py
     anyones |= {"disk.no-table", "disk.not-there", "disk.windows-unfit"}  # of the same

@@ -17,7 +17,7 @@ from tests.hostile.hosts import TAKEN, called, with_taken
 from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
-from winhost.findings.show import standing
+from winhost.findings.show import describe_evidence
 from winhost.hardware.processors import with_width
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
@@ -168,7 +168,7 @@ def test_all_evidence_has_its_kind_and_its_date() -> None:
     assert len(entries) > 20
     for entry in entries:
         known = catalogue.evidence()[entry.attributes["id"].removeprefix("e-")]
-        assert standing(known) in entry.text
+        assert describe_evidence(known) in entry.text
         assert " ".join(known.claim.split()) in entry.text
 
 

@@ -16,7 +16,7 @@ from packaging.version import Version
 from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found, rows_of
+from winhost.findings.finding import Observation, rows_of
 from winhost.model.catalogue_file import load_beside
 from winhost.model.errors import UsageError, near_or_end, visible
 from winhost.model.once import once
@@ -214,9 +214,9 @@ class AutoinstallContext:
     installer: Version | None = None
     disks: Sequence[KnownDisk] = field(default=())
 
-    def found(self, loc: Loc, code: str, **words: object) -> Found:
+    def found(self, loc: Loc, code: str, **words: object) -> Observation:
         """A finding at this position of the section."""
-        return Found(code, self.file.position(loc), words, where=dotted(loc) or "the file")
+        return Observation(code, self.file.position(loc), words, subject=dotted(loc) or "the file")
 
     def get(self, *keys: str) -> Any:
         """A value of the section; None where there is none."""

@@ -14,7 +14,7 @@ from winhost.autoinstall.autoinstall_file import (
     storage_bytes,
 )
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found
+from winhost.findings.finding import Observation
 from winhost.model.errors import near_or_end
 
 _KINDS: Mapping[str, tuple[str, Any]] = {
@@ -40,7 +40,7 @@ class _Fault:
     near: str = "."
 
 
-def shapes(context: AutoinstallContext) -> Iterator[Found]:
+def shapes(context: AutoinstallContext) -> Iterator[Observation]:
     """Find shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
@@ -58,7 +58,7 @@ def shapes(context: AutoinstallContext) -> Iterator[Found]:
             yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
 
 
-def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Found:
+def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Observation:
     return context.found(fault.loc, fault.code, key=last_key(fault.loc), word=fault.word, near=fault.near, at=at)
 
 
@@ -122,7 +122,7 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
             yield _Fault((*loc, str(other)), "key-refused", str(other), near_or_end(str(other), known))
 
 
-def ids(context: AutoinstallContext) -> Iterator[Found]:
+def ids(context: AutoinstallContext) -> Iterator[Observation]:
     """Check that each entry has an id of its own, and refers only to entries before it."""
     every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
     for each in context.actions:

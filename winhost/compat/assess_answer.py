@@ -5,8 +5,8 @@ from dataclasses import fields
 from typing import Literal, TypeVar
 
 from winhost.compat.evaluation import Evaluation, Requirements, Settling, Supposed
-from winhost.compat.needs import Fit, Nearest, fit_of
-from winhost.compat.remedy import Mended
+from winhost.compat.needs import Fit, NearestFit, fit_of
+from winhost.compat.remedy import Repair
 from winhost.core.dataclass import dataclass
 from winhost.model.path import is_meant, path_of, variant_name
 from winhost.model.reason import (
@@ -39,7 +39,7 @@ class Recommended:
 
 
 @dataclass(frozen=True)
-class NearestVariant:
+class NearestOption:
     """The smallest change of a workload with which an option fits it: see Nearest."""
 
     path: str
@@ -99,7 +99,7 @@ class Brief:
     recommended: Recommended | None
     options: tuple[BriefOption, ...]
     changes: tuple[str, ...] | None
-    nearest: NearestVariant | None
+    nearest: NearestOption | None
     settle: tuple[Settling, ...]
 
 
@@ -173,7 +173,7 @@ class Full:
     recommended: Recommended | None
     options: tuple[FullOption, ...]
     changes: FullChanges | None
-    nearest: NearestVariant | None
+    nearest: NearestOption | None
     settle: tuple[Settling, ...]
 
 
@@ -182,7 +182,7 @@ def brief(found: Evaluation, asked: Requirements) -> Brief:
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
     options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
     changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
-    recommended, near = _recommended(found, asked), _nearest_variant(found.nearest)
+    recommended, near = _recommended(found, asked), _nearest_option(found.nearest)
     origin = found.assessment.origin
     return Brief(found.host, origin, asked.supposed, recommended, options, changes, near, found.settle)
 
@@ -195,9 +195,9 @@ def _recommended(found: Evaluation, asked: Requirements) -> Recommended | None:
     return Recommended(path_of(best.variant), variant_name(best.variant), best.verdict)
 
 
-def _nearest_variant(found: Nearest | None) -> NearestVariant | None:
+def _nearest_option(found: NearestFit | None) -> NearestOption | None:
     return (
-        NearestVariant(path_of(found.variant), variant_name(found.variant), found.verdict, found.fix) if found else None
+        NearestOption(path_of(found.variant), variant_name(found.variant), found.verdict, found.fix) if found else None
     )
 
 
@@ -239,7 +239,7 @@ def full(found: Evaluation, asked: Requirements) -> Full:
         _recommended(found, asked),
         options,
         _full_changes(found.changes),
-        _nearest_variant(found.nearest),
+        _nearest_option(found.nearest),
         found.settle,
     )
 
@@ -259,14 +259,14 @@ def _full_option(variant: PathVerdict, fit: Fit) -> FullOption:
         fit.lacking,
         fit.missed,
         fit.denied,
-        _as(FullMemory, variant.available_memory),
-        _as(FullBudget, fit.budget),
+        _copy_fields(FullMemory, variant.available_memory),
+        _copy_fields(FullBudget, fit.budget),
         fit.short,
         variant.stated,
     )
 
 
-def _full_changes(changes: Mended | None) -> FullChanges | None:
+def _full_changes(changes: Repair | None) -> FullChanges | None:
     if changes is None:
         return None
     variant = changes.fit.variant
@@ -274,6 +274,6 @@ def _full_changes(changes: Mended | None) -> FullChanges | None:
     return FullChanges(tuple(remedies), path_of(variant), variant_name(variant), changes.fit.verdict)
 
 
-def _as(kind: type[T], value: object | None) -> T | None:
+def _copy_fields(kind: type[T], value: object | None) -> T | None:
     """A document of this class from the fields that the value has."""
     return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(kind)})  # type: ignore[arg-type]

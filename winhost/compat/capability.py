@@ -6,21 +6,21 @@ from functools import cached_property, lru_cache
 from operator import itemgetter
 
 from winhost.compat.rule import (
-    NEWER,
     TARGET,
+    UPGRADE_REMEDIES,
     Judge,
     Outcome,
     Rule,
-    about_subject,
     finding,
-    parsed,
+    limit_to_evidence,
+    parse_versions,
     rules_of,
-    within_reach,
+    with_subject,
 )
 from winhost.compat.target import Target, Versions
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
-from winhost.knowledge.versions import beyond, bounded
+from winhost.knowledge.versions import find_unchecked_version, subjects_with_lines
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement
 from winhost.model.once import once
@@ -29,10 +29,10 @@ from winhost.model.reason import CapabilityVerdict, Finding, Severity, Verdict
 
 Measure = Callable[[Target], str | None]
 _Pick = Callable[[Sequence[Outcome]], tuple[Outcome, ...]]
-Settle = Callable[[Measurement], Finding | None]
+MeasurementJudge = Callable[[Measurement], Finding | None]
 
 MEASURES: dict[str, Measure] = {}
-SETTLED: dict[str, "MeasuredRule"] = {}
+MEASURED_RULES: dict[str, "MeasuredRule"] = {}
 MEASURED_HERE = ("probe-measured",)  # evidence
 
 
@@ -56,11 +56,11 @@ class MeasuredRule:
     judge: Callable[[Measurement], Finding | None]
 
 
-def settles(name: str, *, over: tuple[str, ...]) -> Callable[[Settle], Settle]:
+def judges_measurement(name: str, *, over: tuple[str, ...]) -> Callable[[MeasurementJudge], MeasurementJudge]:
     """Declare what a measurement says of a capability, whichever way, and which findings it replaces."""
 
-    def declare(judge: Settle) -> Settle:
-        SETTLED[name] = MeasuredRule(frozenset(f"{name}.{code}" for code in over), judge)
+    def declare(judge: MeasurementJudge) -> MeasurementJudge:
+        MEASURED_RULES[name] = MeasuredRule(frozenset(f"{name}.{code}" for code in over), judge)
         return judge
 
     return declare
@@ -79,28 +79,28 @@ class CapabilityRules:
 
     @cached_property
     def _conditional(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self._rules if not _is_always_so(rule))
+        return tuple(rule for rule in self._rules if not _is_constant(rule))
 
     @cached_property
     def judges(self) -> tuple[Judge, ...]:
         """The judges of its rules that depend on the host, then the one that measures its amount."""
-        return (*(rule.judge for rule in self._conditional), MEASURES.get(self.capability, _nothing))
+        return (*(rule.judge for rule in self._conditional), MEASURES.get(self.capability, _no_amount))
 
     def found(self, outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
         """The findings that hold on the variant for every host, and those of the judges' outcomes."""
         names = {"variant": self.variant, "path": path_of(self.variant)}
-        constant = filter(_is_always_so, self._rules)
+        constant = filter(_is_constant, self._rules)
         always = [finding(rule.code, rule.row.observed.format_map(names)) for rule in constant]
         seen = zip(self._conditional, outcomes, strict=False)
         here = [each.found(outcome, self.capability) for each, outcome in seen if outcome is not None]
         return tuple(dict.fromkeys([*always, *filter(None, here)]))
 
 
-def _nothing(_: Target) -> None:
+def _no_amount(_: Target) -> None:
     """The amount of a capability that has none."""
 
 
-def _is_always_so(rule: Rule) -> bool:
+def _is_constant(rule: Rule) -> bool:
     row = rule.row
     named = row.observed.replace("{variant}", "").replace("{path}", "")
     return row.asks is None and not row.when and not row.which and "{" not in named
@@ -112,7 +112,7 @@ def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     outcomes = target.facts.outcomes_at(target.scopes, judges, target)
     verdict, measured_here = _verdicts(target.versions), target.facts.measured
     if measured_here:
-        return tuple([_settled(target, rules, its(outcomes)) for rules, its in capabilities])
+        return tuple([_verdict_with_measurement(target, rules, its(outcomes)) for rules, its in capabilities])
     return tuple([verdict(rules, its(outcomes)) for rules, its in capabilities])
 
 
@@ -144,19 +144,21 @@ def _verdict(
     versions: Versions, rules: CapabilityRules, findings: tuple[Finding, ...], amount: Outcome
 ) -> CapabilityVerdict:
     name, variant = rules.capability, rules.variant
-    found = tuple(about_subject(within_reach(each, versions), variant) for each in findings)
+    found = tuple(with_subject(limit_to_evidence(each, versions), variant) for each in findings)
     measured_here = any(each.measured_here for each in findings)
-    grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
+    grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].grounds_for(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
-        found += _doubt(name, variant, grounds, versions, shown=Verdict.of(found) is not Verdict.SUPPORTED)
+        found += _grounds_missing(name, variant, grounds, versions, shown=Verdict.of(found) is not Verdict.SUPPORTED)
     verdict = Verdict.of(found)
     measured = amount if isinstance(amount, str) else None
     return CapabilityVerdict(name, verdict, verdict.because(found), found, grounds, measured)
 
 
-def _settled(target: Target, rules: CapabilityRules, outcomes: tuple[Outcome, ...]) -> CapabilityVerdict:
+def _verdict_with_measurement(
+    target: Target, rules: CapabilityRules, outcomes: tuple[Outcome, ...]
+) -> CapabilityVerdict:
     """The verdict with what was measured in the place of what documents say."""
-    findings, rule, measurement = rules.found(outcomes), SETTLED.get(rules.capability), target.measurement
+    findings, rule, measurement = rules.found(outcomes), MEASURED_RULES.get(rules.capability), target.measurement
     shown = rule.judge(measurement) if rule and measurement else None
     if rule and shown:
         others = [each for each in findings if each.code not in rule.over]
@@ -164,7 +166,7 @@ def _settled(target: Target, rules: CapabilityRules, outcomes: tuple[Outcome, ..
     return _verdict(target.versions, rules, findings, outcomes[-1])
 
 
-def _doubt(
+def _grounds_missing(
     name: str, variant: str, grounds: tuple[str, ...], versions: Versions, *, shown: bool
 ) -> tuple[Finding, ...]:
     """The reason why a capability is unverified whose evidence is missing, inferred, or of other versions than the
@@ -174,8 +176,8 @@ def _doubt(
         return (finding(f"{name}.unshown", f"on {variant}", Severity.UNVERIFIED, variant),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (finding(f"{name}.inferred", ", ".join(grounds), Severity.UNVERIFIED, variant),)
-    older = bounded() if shown else ()
-    if short := beyond(catalogue.evidence_of(grounds), parsed(versions), older):
-        remedy = NEWER.get(short.subject) if short.older else None
-        return (finding(f"{name}.outdated", short.said, Severity.UNVERIFIED, variant, remedy=remedy),)
+    older = subjects_with_lines() if shown else ()
+    if short := find_unchecked_version(catalogue.evidence_of(grounds), parse_versions(versions), older):
+        remedy = UPGRADE_REMEDIES.get(short.subject) if short.older else None
+        return (finding(f"{name}.outdated", short.text, Severity.UNVERIFIED, variant, remedy=remedy),)
     return ()

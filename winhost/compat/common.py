@@ -11,7 +11,7 @@ from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader, version_of
 from winhost.hardware.host_gpus import gpu_label, listed, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.hardware.processors import known_processor
-from winhost.knowledge.versions import checked, revisions, windows_build, windows_builds
+from winhost.knowledge.versions import newer_than_checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
 from winhost.resources.base import State
@@ -41,13 +41,13 @@ HYPERVISORS = (
     *("parallels", "bhyve", "hyper-v", "amazon ec2", "apple virtualization", "google compute engine"),
 )
 MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
-METAL = ".metal"  # instances of Amazon EC2 that are whole machines
+EC2_METAL = ".metal"  # instances of Amazon EC2 that are whole machines
 Question = Callable[[HostFacts], str | None]  # what was observed; None where the finding does not apply
 
 
 # Of whose machines it was reported that they forget or reorder what is to be started. By the beginning of the maker's
 # name in firmware.
-FORGETFUL = ("hp", "hewlett-packard", "lenovo", "shuttle")
+FORGETFUL_MAKERS = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
 # --- Questions -----------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def windows_unlisted(facts: HostFacts) -> str | None:
         return None
     newer = os.build > windows_builds()[-1].build
     return (
-        f"{os.named}, {checked(f'build {windows_builds()[-1].build}')}"
+        f"{os.named}, {newer_than_checked(f'build {windows_builds()[-1].build}')}"
         if newer
         else f"{os.named}: not in the table of builds"
     )
@@ -114,7 +114,7 @@ def is_virtual(firmware: Firmware) -> bool:
     configured.
     """
     manufacturer, model = firmware.manufacturer.casefold(), firmware.model.casefold()
-    if METAL in model:
+    if EC2_METAL in model:
         return False
     return model == MODEL_OF_HYPER_V or any(name.startswith(HYPERVISORS) for name in (manufacturer, model))
 
@@ -128,7 +128,7 @@ def _gpus(facts: HostFacts) -> list[Gpu]:
     return list(filter(serves, facts.gpus))
 
 
-def made_by(firmware: Firmware) -> str:
+def machine_name(firmware: Firmware) -> str:
     """Manufacturer and model, as in firmware."""
     return f"{firmware.manufacturer} {firmware.model}"
 
@@ -136,7 +136,7 @@ def made_by(firmware: Firmware) -> str:
 def forgetful_firmware(facts: HostFacts) -> str | None:
     """Machines of this maker were reported to forget or reorder what is to be started."""
     maker = facts.firmware.manufacturer.casefold()
-    return made_by(facts.firmware) if maker.startswith(FORGETFUL) else None
+    return machine_name(facts.firmware) if maker.startswith(FORGETFUL_MAKERS) else None
 
 
 NETWORKING_MODES = {
@@ -148,18 +148,18 @@ NETWORKING_MODES = {
 NAT = 1
 
 
-def driven(facts: HostFacts) -> list[Gpu]:
+def gpus_with_driver(facts: HostFacts) -> list[Gpu]:
     """NVIDIA's GPUs that its Windows driver runs."""
     return [gpu for gpu in gpus(facts) if runs_cuda(gpu) and gpu.pci.state.driver_model]
 
 
 def windows_driver(facts: HostFacts) -> Version | None:
     """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
-    versions = (driver_branch(gpu.pci.state.driver_version) for gpu in driven(facts))
+    versions = (driver_branch(gpu.pci.state.driver_version) for gpu in gpus_with_driver(facts))
     return min(filter(None, versions), default=None)
 
 
-def _fixed_mode(facts: HostFacts) -> str:
+def _policy_networking_mode(facts: HostFacts) -> str:
     """The networking mode that a policy sets for WSL."""
     number = facts.the(WslPolicy).default_networking
     return NETWORKING_MODES[NAT] if number is None else NETWORKING_MODES.get(number, str(number))
@@ -167,18 +167,18 @@ def _fixed_mode(facts: HostFacts) -> str:
 
 def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
     """Names of what an update brought to this very build, and this Windows does not have."""
-    return tuple(each.name for each in revisions() if each.lacks(facts.os.build, facts.os.revision))
+    return tuple(each.name for each in revisions() if each.is_missing_from(facts.os.build, facts.os.revision))
 
 
-_REACHED = {**dict.fromkeys(NOT_PLAIN, "by software"), **dict.fromkeys(PLAIN_BUSES, "plainly"), "raid": "by raid"}
+_DISK_ACCESS = {**dict.fromkeys(NOT_PLAIN, "by software"), **dict.fromkeys(PLAIN_BUSES, "plainly"), "raid": "by raid"}
 
 
-def reached(bus: str) -> str:
+def disk_access(bus: str) -> str:
     """The way in which Linux reaches a disk on this bus; by RAID or software it may see other disks than Windows."""
-    return _REACHED.get(bus.casefold(), "unknown")
+    return _DISK_ACCESS.get(bus.casefold(), "unknown")
 
 
-def proof_of_key(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
+def recovery_key_proof(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
     """The proof that the recovery key of a volume is kept elsewhere, and its protector."""
     escrow = facts.of(KeyEscrow, volume.key)
     return f"{escrow.proof} (protector {escrow.protector})" if escrow and escrow.proof != NONE else None
@@ -192,17 +192,17 @@ def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
     return memory
 
 
-OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
+HOST_QUESTIONS: Mapping[str, Callable[[HostFacts], Any]] = {
     "on_server": lambda facts: facts.os.family in SERVERS,
     "wsl": wsl_version,
     "driver": windows_driver,
-    "driven": lambda facts: len(driven(facts)),
-    "fixed_mode": _fixed_mode,
+    "driven": lambda facts: len(gpus_with_driver(facts)),
+    "fixed_mode": _policy_networking_mode,
     "missing_updates": _missing_updates,
     "x64": is_x64,
     "virtual": lambda facts: is_virtual(facts.firmware),
 }
-OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
+GPU_QUESTIONS: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "gpu": lambda facts, gpu: gpu.pci.state,
     "listed": lambda facts, gpu: listed(gpu),
     "device": lambda facts, gpu: gpu.pci.key["device"],
@@ -217,33 +217,37 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "parts": partitions,
     "paravirtual": paravirtual,
 }
-OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
+VM_QUESTIONS: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
     "vm": lambda facts, vm: vm.state,
     "memory": memory_of_vm,
     "windows": lambda facts, vm: facts.of(VmMmio, vm.key),
     "configuration": lambda facts, vm: configuration(vm.state),
 }
-OF_ONE: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
+INSTANCE_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
     "Disk": {
         "starts": lambda facts, disk: disk.state.system or disk.state.boot,  # Windows, from it
-        "reached": lambda facts, disk: reached(disk.state.bus),
+        "reached": lambda facts, disk: disk_access(disk.state.bus),
     },
     "Processor": {"listed": lambda facts, processor: known_processor(processor.state.name)},
-    "BitLocker": {"proof": lambda facts, volume: proof_of_key(facts, volume)},
+    "BitLocker": {"proof": lambda facts, volume: recovery_key_proof(facts, volume)},
 }
-_ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
+_SUBJECT_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {
+    "gpu": GPU_QUESTIONS,
+    "vm": VM_QUESTIONS,
+    "host": {},
+}
 
 
-def _reading(each: str, question: str) -> Reader:
+def _make_reader(each: str, question: str) -> Reader:
     """The reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
         return asking(question)
     if name == "gpus":
-        of_each = READING["gpu"](attribute)
+        of_each = READERS["gpu"](attribute)
         return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in of_each(facts, gpu))
-    about = _ABOUT[each].get(name)
-    ask = about or (lambda facts, _: OF_HOST[name](facts))
+    about = _SUBJECT_QUESTIONS[each].get(name)
+    ask = about or (lambda facts, _: HOST_QUESTIONS[name](facts))
 
     def answered(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
         answer = ask(facts, subject)
@@ -252,15 +256,15 @@ def _reading(each: str, question: str) -> Reader:
     return answered
 
 
-READING: Mapping[str, Callable[[str], Reader]] = {each: partial(_reading, each) for each in _ABOUT}
+READERS: Mapping[str, Callable[[str], Reader]] = {each: partial(_make_reader, each) for each in _SUBJECT_QUESTIONS}
 """The readers of the questions of a condition, by what its row is about."""
 
 
-def reading_one(question: str) -> Reader:
+def instance_reader(question: str) -> Reader:
     return lambda one: (one[question],)
 
 
-class OneOf:
+class InstanceAnswers:
     """Answers of one of several: by its key, what follows from it (`more`), else by its properties."""
 
     def __init__(self, state: Any, key: Mapping[str, Any], more: Mapping[str, Callable[..., Any]], *about: Any) -> None:
@@ -274,13 +278,13 @@ class OneOf:
         return getattr(answer, attribute, None) if attribute else answer
 
 
-def instances(facts: HostFacts, state: type[State]) -> list[OneOf]:
+def instances(facts: HostFacts, state: type[State]) -> list[InstanceAnswers]:
     """The instances of a resource, of which rows choose. Raises MissingFact."""
-    more = OF_ONE.get(state.resource_type.name, {})
-    return [OneOf(each.state, each.key, more, facts, each) for each in facts.all(state)]
+    more = INSTANCE_QUESTIONS.get(state.resource_type.name, {})
+    return [InstanceAnswers(each.state, each.key, more, facts, each) for each in facts.all(state)]
 
 
-class Asked:
+class SubjectAnswers:
     """Answers to the sentence of a row about facts, with the GPU or VM that is its subject."""
 
     def __init__(self, facts: HostFacts, each: str, subject: Any = None) -> None:
@@ -288,16 +292,16 @@ class Asked:
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
-        if name in _ABOUT[self._each]:
-            return _ABOUT[self._each][name](self.facts, self.subject)
-        return OF_HOST[name](self.facts) if name in OF_HOST else self.facts[name]
+        if name in _SUBJECT_QUESTIONS[self._each]:
+            return _SUBJECT_QUESTIONS[self._each][name](self.facts, self.subject)
+        return HOST_QUESTIONS[name](self.facts) if name in HOST_QUESTIONS else self.facts[name]
 
 
-def asked_gpus(facts: HostFacts) -> list[Asked]:
+def gpu_answers(facts: HostFacts) -> list[SubjectAnswers]:
     """The GPUs of a host, of which rows choose. Raises MissingFact."""
-    return [Asked(facts, "gpu", gpu) for gpu in gpus(facts)]
+    return [SubjectAnswers(facts, "gpu", gpu) for gpu in gpus(facts)]
 
 
-def reading_asked_gpu(question: str) -> Reader:
-    read = READING["gpu"](question)
+def gpu_answers_reader(question: str) -> Reader:
+    read = READERS["gpu"](question)
     return lambda asked: read(asked.facts, asked.subject)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from winhost.compat.common import configuration, memory_of_vm
-from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
+from winhost.compat.rule import ASSIGNMENT, SUBJECT_FACTS, cache_key, finding
 from winhost.core.answers import MissingFact, if_known
 from winhost.hardware.bars import BarSource, MmioRefused, bars_of
 from winhost.hardware.host_gpus import paravirtual, partitions, shows
@@ -50,7 +50,7 @@ def _generations(facts: HostFacts) -> list[str]:
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
 DISPLAY = 3
-NO_PROBLEM = 0
+PROBLEM_NONE = 0
 
 
 REFUSALS = {
@@ -81,7 +81,7 @@ def conventional_pci(facts: HostFacts, gpu: Gpu) -> str | None:
 def shows_the_host(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
     if shows(gpu):
-        return _shown(gpu)
+        return _describe_displays(gpu)
     return None
 
 
@@ -89,8 +89,8 @@ def only_display(facts: HostFacts, selection: Selection) -> str | None:
     """The selection takes every display that the host has in use."""
     shown = [gpu for gpu in selection.gpus if shows(gpu)]
     chosen = {gpu.location for gpu in selection.gpus}
-    if shown and not any(_stays(gpu) for gpu in facts.gpus if gpu.location not in chosen):
-        return "; ".join(map(_shown, shown))
+    if shown and not any(_stays_with_host(gpu) for gpu in facts.gpus if gpu.location not in chosen):
+        return "; ".join(map(_describe_displays, shown))
     return None
 
 
@@ -111,13 +111,13 @@ def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
     except MmioRefused:
         return None  # nothing to hold it against
     expected = {each.aperture for each in (listed, listed.surveyed) if each}
-    for seen in _seen_in_guest(facts, gpu):
+    for seen in _bars_in_guest(facts, gpu):
         if seen not in expected:
             return f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
     return None
 
 
-def _seen_in_guest(facts: HostFacts, gpu: Gpu) -> Iterator[Bytes]:
+def _bars_in_guest(facts: HostFacts, gpu: Gpu) -> Iterator[Bytes]:
     """The largest BAR of each GPU of this model: which is which cannot be told. Nothing of a guest that is not read."""
     with suppress(MissingFact):
         for inside in facts.all(LinuxGpu):
@@ -164,25 +164,25 @@ def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
 
 
 def _windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
-    return facts.keep(("windows", key_of(selection)), _sized, facts, selection)
+    return facts.keep(("windows", cache_key(selection)), _size_windows, facts, selection)
 
 
-def _sized(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
-    facts.rest_on(*GIVEN[ASSIGNMENT])
+def _size_windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
+    facts.rest_on(*SUBJECT_FACTS[ASSIGNMENT])
     try:
         return windows(facts, selection)
     except MmioRefused as refused:
         return refused.with_traceback(None)
 
 
-def _shown(gpu: Gpu) -> str:
+def _describe_displays(gpu: Gpu) -> str:
     state = gpu.pci.state
     booted = "firmware boots on it, " if state.post_path else ""
     return f"{gpu.location}: {booted}{state.displays} display(s) connected"
 
 
-def _stays(gpu: Gpu) -> bool:
-    return not gpu.pci.state.dismounted and gpu.pci.state.problem == NO_PROBLEM
+def _stays_with_host(gpu: Gpu) -> bool:
+    return not gpu.pci.state.dismounted and gpu.pci.state.problem == PROBLEM_NONE
 
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
@@ -209,7 +209,7 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
 
 def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has a device assigned whose slot is empty; such a VM does not start."""
-    gone = [location for location in _not_gpus(facts, vm) if not _device(facts, location)]
+    gone = [location for location in _assigned_other_devices(facts, vm) if not _device(facts, location)]
     if gone:
         return f"assigned, but the slot is empty: {', '.join(gone)}"
     return None
@@ -217,11 +217,13 @@ def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
 
 def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has a device assigned that is no GPU, as an NVMe disk; its BARs are not known."""
-    found = [f"{device} at {place}" for place in _not_gpus(facts, vm) if (device := _device(facts, place))]
+    found = [
+        f"{device} at {place}" for place in _assigned_other_devices(facts, vm) if (device := _device(facts, place))
+    ]
     return ", ".join(found) if found else None
 
 
-def _not_gpus(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
+def _assigned_other_devices(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
     """Locations that the VM claims and where no function of a GPU is."""
     slots = {function.key["location"] for function in facts.all(PciDevice)}
     return [location for location in vm.state.devices if location not in slots]

@@ -10,9 +10,9 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
-from winhost.compat.remedy import Mended, assess_as_if, cheapest
-from winhost.compat.stated import Statement, stated
+from winhost.compat.needs import Fit, NearestFit, Needs, find_nearest, fit_paths
+from winhost.compat.remedy import Repair, assess_as_if, find_cheapest_repair
+from winhost.compat.stated import Statement, apply_statements
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import visible
@@ -37,7 +37,7 @@ from winhost.resources.registry import is_linux
 
 
 @dataclass(frozen=True)
-class _Other:
+class _WithoutStatement:
     """The verdict of one variant without one statement."""
 
     word: str
@@ -48,67 +48,71 @@ class _Other:
         return {(r.code, r.subject, r.observed) for r in self.variant.every_reason}
 
 
-def marked(judged: Assessment, without: Mapping[str, Assessment]) -> Assessment:
+def mark_stated(judged: Assessment, without: Mapping[str, Assessment]) -> Assessment:
     """without: the assessment without each statement, by the statement's text."""
     paths = tuple(
-        _marked_path(path, {word: other.path(path.path) for word, other in without.items()}) for path in judged.paths
+        _mark_path(path, {word: other.path(path.path) for word, other in without.items()}) for path in judged.paths
     )
     return replace(judged, paths=paths, stated=tuple(without))
 
 
-def _marked_path(path: PathVerdict, without: Mapping[str, PathVerdict]) -> PathVerdict:
+def _mark_path(path: PathVerdict, without: Mapping[str, PathVerdict]) -> PathVerdict:
     others = {word: {variant.path: variant for variant in other.every_variant} for word, other in without.items()}
     variants = tuple(
-        _marked(variant, [_Other(word, found[variant.path]) for word, found in others.items()])
+        _mark_variant(variant, [_WithoutStatement(word, found[variant.path]) for word, found in others.items()])
         for variant in path.variants
     )
-    return replace(_marked(path, [_Other(word, other) for word, other in without.items()]), variants=variants)
+    return replace(
+        _mark_variant(path, [_WithoutStatement(word, other) for word, other in without.items()]), variants=variants
+    )
 
 
-def _marked(variant: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
+def _mark_variant(variant: PathVerdict, others: Sequence[_WithoutStatement]) -> PathVerdict:
     return replace(
         variant,
         stated=tuple(other.word for other in others if other.variant.verdict is not variant.verdict),
-        reasons=_reasons(variant.reasons, others),
-        gpus=_subjects(variant.gpus, others),
-        vms=_subjects(variant.vms, others),
-        capabilities=LazySequence(lambda: [_capability(offered, others) for offered in variant.capabilities]),
+        reasons=_mark_reasons(variant.reasons, others),
+        gpus=_mark_subjects(variant.gpus, others),
+        vms=_mark_subjects(variant.vms, others),
+        capabilities=LazySequence(lambda: [_mark_capability(offered, others) for offered in variant.capabilities]),
     )
 
 
-def _subjects(subjects: Iterable[SubjectVerdict], others: Sequence[_Other]) -> tuple[SubjectVerdict, ...]:
-    return tuple(replace(subject, reasons=_reasons(subject.reasons, others)) for subject in subjects)
+def _mark_subjects(
+    subjects: Iterable[SubjectVerdict], others: Sequence[_WithoutStatement]
+) -> tuple[SubjectVerdict, ...]:
+    return tuple(replace(subject, reasons=_mark_reasons(subject.reasons, others)) for subject in subjects)
 
 
-def _reasons(reasons: Iterable[Finding], others: Sequence[_Other]) -> tuple[Finding, ...]:
+def _mark_reasons(reasons: Iterable[Finding], others: Sequence[_WithoutStatement]) -> tuple[Finding, ...]:
     reported = {other.word: other.reported for other in others}
-    return tuple(_marked_reason(reason, reported) for reason in reasons)
+    return tuple(_mark_reason(reason, reported) for reason in reasons)
 
 
-def _marked_reason(reason: Finding, without: Mapping[str, set[tuple[str, str, str]]]) -> Finding:
+def _mark_reason(reason: Finding, without: Mapping[str, set[tuple[str, str, str]]]) -> Finding:
     """The mark is part of the observation, so it appears wherever the reason does."""
     identity = (reason.code, reason.subject, reason.observed)
     words = tuple(word for word, reported in without.items() if identity not in reported and reason.lacks is None)
-    return replace(reason, stated=words, observed=f"{reason.observed} {mark(words)}") if words else reason
+    return replace(reason, stated=words, observed=f"{reason.observed} {format_stated(words)}") if words else reason
 
 
-def mark(words: Iterable[str]) -> str:
+def format_stated(words: Iterable[str]) -> str:
     """The mark, for people."""
     return f"(stated: {', '.join(words)})"
 
 
-def _capability(offered: CapabilityVerdict, others: Sequence[_Other]) -> CapabilityVerdict:
+def _mark_capability(offered: CapabilityVerdict, others: Sequence[_WithoutStatement]) -> CapabilityVerdict:
     found = {other.word: other.variant.offers(offered.capability) for other in others}
     reported = {word: {(r.code, r.subject, r.observed) for r in other.reasons} for word, other in found.items()}
-    reasons = tuple(_marked_reason(reason, reported) for reason in offered.reasons)
+    reasons = tuple(_mark_reason(reason, reported) for reason in offered.reasons)
     words = tuple(word for word, other in found.items() if other.verdict is not offered.verdict)
     return replace(offered, reasons=reasons, stated=words)
 
 
 # --- Commands that read missing facts: the fewest that settle most reasons -----------------------------------------
 
-MOST = 3
-GAP = ".unknown"
+MAX_COMMANDS = 3
+GAP_SUFFIX = ".unknown"
 
 
 @dataclass(frozen=True)
@@ -133,13 +137,13 @@ class Settling:
 
 
 @once
-def commands() -> tuple[SettlingCommand, ...]:
+def settling_commands() -> tuple[SettlingCommand, ...]:
     """The commands in the order of preference among equally good ones; the last one provides everything."""
     read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("settle.yaml"))
     return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in read)
 
 
-def shopping_list(assessment: Assessment, file: str | None = None) -> tuple[Settling, ...]:
+def choose_commands(assessment: Assessment, file: str | None = None) -> tuple[Settling, ...]:
     """Choose at most three commands: each time the one for which most reasons wait; if the third would leave facts
     missing, take the command that provides everything instead. All of them are commands of Windows: none for a Linux.
     file: of these facts, as a command names it.
@@ -149,13 +153,15 @@ def shopping_list(assessment: Assessment, file: str | None = None) -> tuple[Sett
         "host": visible(shlex.quote(assessment.host)),
         "file": file if file and assessment.origin == "imported" else "facts.json",
     }
-    open_ = Counter(_awaited(variant for variant in assessment.every_variant if variant.path not in PATHS_OF_LINUX))
-    *single, everything = commands()
+    open_ = Counter(
+        _awaited_facts(variant for variant in assessment.every_variant if variant.path not in PATHS_OF_LINUX)
+    )
+    *single, everything = settling_commands()
     found: list[Settling] = []
-    while open_ and len(found) < MOST:
-        best = max(single, key=lambda command: _waiting(command, open_))
+    while open_ and len(found) < MAX_COMMANDS:
+        best = max(single, key=lambda command: _count_waiting(command, open_))
         left = {fact for fact in open_ if not _provides(best, fact)}
-        if not _waiting(best, open_) or (len(found) == MOST - 1 and left):
+        if not _count_waiting(best, open_) or (len(found) == MAX_COMMANDS - 1 and left):
             best, left = everything, set()
         settled = tuple(sorted(open_.keys() - left))
         found.append(Settling(best.run, best.then.format_map(names), settled, sum(open_[fact] for fact in settled)))
@@ -163,14 +169,14 @@ def shopping_list(assessment: Assessment, file: str | None = None) -> tuple[Sett
     return tuple(found)
 
 
-def _awaited(variants: Iterable[PathVerdict]) -> Iterable[str]:
+def _awaited_facts(variants: Iterable[PathVerdict]) -> Iterable[str]:
     """The missing fact of each reason that waits for one."""
     every = (reason for variant in variants for reason in dict.fromkeys(variant.every_reason))
-    waiting = (each for each in every if each.severity is Severity.UNVERIFIED and each.code.endswith(GAP))
+    waiting = (each for each in every if each.severity is Severity.UNVERIFIED and each.code.endswith(GAP_SUFFIX))
     return (reason.lacks for reason in waiting if reason.lacks)
 
 
-def _waiting(command: SettlingCommand, open_: Counter[str]) -> int:
+def _count_waiting(command: SettlingCommand, open_: Counter[str]) -> int:
     return sum(count for fact, count in open_.items() if _provides(command, fact))
 
 
@@ -210,7 +216,7 @@ class Requirements:
     def supposed(self) -> Supposed | None:
         """The hypothetical part: remedies, named capabilities and stated facts; None where there is none."""
         what_if = tuple(remedy.id for remedy in self.remedies)
-        words = tuple(each.word for each in self.assumed)
+        words = tuple(each.text for each in self.assumed)
         return Supposed(what_if, self.asked, words) if what_if or self.asked or words else None
 
     @property
@@ -229,8 +235,8 @@ class Evaluation:
     host: str
     assessment: Assessment
     fits: tuple[Fit, ...]
-    changes: Mended | None
-    nearest: Nearest | None = None
+    changes: Repair | None
+    nearest: NearestFit | None = None
     settle: tuple[Settling, ...] = ()
 
 
@@ -241,25 +247,30 @@ def evaluate(facts: Facts, asked: Requirements, file: str | None = None) -> Eval
     """
     if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
         raise of_other_system(HostFacts(facts), f"the path {asked.path}")
-    known = HostFacts(stated(facts, asked.assumed))
+    known = HostFacts(apply_statements(facts, asked.assumed))
     assessment = assess_as_if(known, asked.remedies, asked.stated)
     if asked.assumed:
-        assessment = marked(assessment, {each.word: _without(facts, each, asked) for each in asked.assumed})
-    changes = cheapest(known, asked.needs, asked.path, asked.workload)
-    found = fits(assessment, asked.needs, asked.workload, asked.path)
+        assessment = mark_stated(assessment, {each.text: _assess_without(facts, each, asked) for each in asked.assumed})
+    changes = find_cheapest_repair(known, asked.needs, asked.path, asked.workload)
+    found = fit_paths(assessment, asked.needs, asked.workload, asked.path)
     return Evaluation(
-        facts.host, assessment, found, changes, _nearest(assessment, found, asked), shopping_list(assessment, file)
+        facts.host,
+        assessment,
+        found,
+        changes,
+        _nearest_fit(assessment, found, asked),
+        choose_commands(assessment, file),
     )
 
 
-def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
+def _assess_without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
     others = [each for each in asked.assumed if each is not left_out]
-    return assess_as_if(HostFacts(stated(facts, others)), asked.remedies, asked.stated)
+    return assess_as_if(HostFacts(apply_statements(facts, others)), asked.remedies, asked.stated)
 
 
-def _nearest(assessment: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:
+def _nearest_fit(assessment: Assessment, found: Sequence[Fit], asked: Requirements) -> NearestFit | None:
     if asked.workload is None:
         return None
     best = next(fit for fit in found if is_meant(asked.path, fit.variant))
     variants = [variant for variant in assessment.every_variant if is_meant(asked.path, variant.path)]
-    return nearest(variants, asked.needs, asked.workload, best)
+    return find_nearest(variants, asked.needs, asked.workload, best)

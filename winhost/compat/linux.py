@@ -7,7 +7,7 @@ from packaging.version import Version
 from winhost.compat.rule import finding
 from winhost.findings.condition import version_of
 from winhost.hardware.gpus import known
-from winhost.knowledge.versions import checked, newer_line, subjects
+from winhost.knowledge.versions import describe_newer_line, newer_than_checked, subjects
 from winhost.model.errors import UsageError
 from winhost.model.reason import Finding, Refusal, Severity
 from winhost.paths.linux import (
@@ -28,13 +28,17 @@ def release_newer_than_known(facts: HostFacts) -> str | None:
     """A release of Ubuntu whose archive nobody has checked."""
     system, newest = facts.the(LinuxSystem), subjects()["ubuntu"].newest
     release = version_of(system.version or "0")
-    return f"Ubuntu {system.version}, {checked(newest)}" if release is None or release > Version(newest) else None
+    return (
+        f"Ubuntu {system.version}, {newer_than_checked(newest)}"
+        if release is None or release > Version(newest)
+        else None
+    )
 
 
 def without_driver(facts: HostFacts) -> str | None:
     """There is no NVIDIA driver, and none in a package source that fits all GPUs and the kernel."""
     try:
-        _coming(facts)
+        _driver_to_install(facts)
     except UsageError as error:
         return error.what
     return None
@@ -43,7 +47,7 @@ def without_driver(facts: HostFacts) -> str | None:
 def driver_comes(facts: HostFacts) -> str | None:
     """There is no NVIDIA driver, and the plan installs the one that fits."""
     with suppress(UsageError):  # said by without_driver
-        if chosen := _coming(facts):
+        if chosen := _driver_to_install(facts):
             bound = ", ".join(sorted({gpu.state.driver or "no driver" for gpu in facts.all(LinuxGpu)}))
             return f"bound to the GPUs: {bound}; coming: {chosen.packages}"
     return None
@@ -52,7 +56,7 @@ def driver_comes(facts: HostFacts) -> str | None:
 def driver_unproven(facts: HostFacts) -> str | None:
     """winhost would install a driver for a GPU of which it does not know what it takes."""
     with suppress(UsageError):  # said by without_driver
-        if (chosen := _coming(facts)) and chosen.unverified:
+        if (chosen := _driver_to_install(facts)) and chosen.unverified:
             return ", ".join(chosen.unverified)
     return None
 
@@ -60,7 +64,7 @@ def driver_unproven(facts: HostFacts) -> str | None:
 def driver_not_loaded(facts: HostFacts) -> str | None:
     """A driver is installed, was there at the last start, and does not run."""
     driver = facts.the(LinuxGpuDriver)
-    if not _has_driver(facts) or _is_ours(facts):
+    if not _has_driver(facts) or _is_managed(facts):
         return None
     there = f"{driver.installed} is on disk" if driver.installed else ", ".join(driver.packages)
     signed = f", signed by {driver.signer}" if driver.signer else ""
@@ -73,7 +77,7 @@ def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     if facts.the(LinuxSystem).wsl or driver.loaded == driver.installed:
         return None
     observed = f"{driver.loaded or 'none'} runs, {driver.installed} is installed"
-    ours = _is_ours(facts)  # which the plan restarts for
+    ours = _is_managed(facts)  # which the plan restarts for
     if not ours and not (driver.loaded and driver.installed):
         return None
     return finding("linux.driver-restart", observed, Severity.NOTE if ours else Severity.UNSUPPORTED)
@@ -82,7 +86,7 @@ def driver_awaits_restart(facts: HostFacts) -> Finding | None:
 def driver_of_others(facts: HostFacts) -> str | None:
     """The driver came from elsewhere: NVIDIA's installer or repository, or another branch of the distribution."""
     driver = facts.the(LinuxGpuDriver)
-    if _is_ours(facts):
+    if _is_managed(facts):
         return None
     source = "by packages of its own" if driver.packages else "by no package: NVIDIA's installer puts it so"
     return f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}"
@@ -93,20 +97,20 @@ def driver_newer_than_known(facts: HostFacts) -> str | None:
     driver = facts.the(LinuxGpuDriver).loaded
     if facts.the(LinuxSystem).wsl or not driver:
         return None
-    newer = newer_line("NVIDIA drivers", driver) if version_of(driver) else None  # NVIDIA's are all versions
+    newer = describe_newer_line("NVIDIA drivers", driver) if version_of(driver) else None  # NVIDIA's are all versions
     return newer and newer.replace("NVIDIA drivers", "driver", 1)
 
 
 def gpus_by_nvswitch(facts: HostFacts) -> str | None:
     """Boards with NVSwitch need its fabric manager, in the version of the driver, and no plan brings it here."""
-    found = _awaiting_fabric_manager(facts)
-    return found if found and not _brings_fabric_manager(facts) else None
+    found = _boards_with_nvswitch(facts)
+    return found if found and not _installs_fabric_manager(facts) else None
 
 
 def fabric_manager_comes(facts: HostFacts) -> str | None:
     """The plan installs it with the driver."""
-    found = _awaiting_fabric_manager(facts)
-    return found if found and _brings_fabric_manager(facts) else None
+    found = _boards_with_nvswitch(facts)
+    return found if found and _installs_fabric_manager(facts) else None
 
 
 def docker_without_cdi(facts: HostFacts) -> str | None:
@@ -126,7 +130,7 @@ def without_engine(facts: HostFacts) -> str | None:
     return None
 
 
-def _awaiting_fabric_manager(facts: HostFacts) -> str | None:
+def _boards_with_nvswitch(facts: HostFacts) -> str | None:
     """GPUs on a board that would have NVSwitches, before a driver runs."""
     found = [
         model.name for gpu in facts.all(LinuxGpu) if (model := known(gpu.state.device or "")) and "SXM" in model.name
@@ -134,14 +138,14 @@ def _awaiting_fabric_manager(facts: HostFacts) -> str | None:
     return f"{len(found)} of {found[0]}" if len(found) > 1 and not facts.the(LinuxGpuDriver).loaded else None
 
 
-def _brings_fabric_manager(facts: HostFacts) -> bool:
+def _installs_fabric_manager(facts: HostFacts) -> bool:
     with suppress(UsageError):  # said by without_driver
-        chosen = _coming(facts)
+        chosen = _driver_to_install(facts)
         return chosen is not None and has_fabric_manager(chosen.packages)
     return False
 
 
-def _coming(facts: HostFacts) -> DriverChoice | None:
+def _driver_to_install(facts: HostFacts) -> DriverChoice | None:
     """Raises UsageError: NoDriver."""
     return None if _has_driver(facts) or not facts.all(LinuxGpu) else wanted_driver(facts)
 
@@ -151,7 +155,7 @@ def _has_driver(facts: HostFacts) -> bool:
     return facts.the(LinuxSystem).wsl or bool(driver.loaded or driver.installed or driver.packages)
 
 
-def _is_ours(facts: HostFacts) -> bool:
+def _is_managed(facts: HostFacts) -> bool:
     """It is a set that winhost installs, and runs or waits for a restart."""
     sets = [each.state for each in facts.all(AptPackages) if each.key["packages"].startswith(MODULES)]
     runs = facts.the(LinuxGpuDriver).loaded is not None

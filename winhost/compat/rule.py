@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.common import Asked, asked_gpus, instances, reading_asked_gpu, reading_one
-from winhost.compat.target import Target, Versions, named, reading_gpu, reading_target
+from winhost.compat.common import SubjectAnswers, gpu_answers, gpu_answers_reader, instance_reader, instances
+from winhost.compat.target import Target, Versions, gpu_reader, name_gpus, target_reader
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import UNDECIDED, Predicate, Reader, say
+from winhost.findings.condition import UNDECIDED, Predicate, Reader, format_sentence
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
-from winhost.knowledge.versions import OutOfReach, beyond
+from winhost.knowledge.versions import UncheckedVersion, find_unchecked_version
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
@@ -35,7 +35,7 @@ from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm
 
 
-class Each(Enum):
+class SubjectKind(Enum):
     """The argument of a rule besides the facts: one GPU, one VM, GPUs and VM together, the Linux that would serve, or a
     workload on a variant.
     """
@@ -49,15 +49,15 @@ class Each(Enum):
 
 
 # What nobody but the user can tell, and who tells it may well take the newest.
-STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
+STATING_REMEDIES = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
 
 # What brings a version that is older than all evidence to one that is not.
-NEWER = {"vllm": "newer-vllm", "toolkit": "newer-toolkit", "wsl": "update-wsl"}
+UPGRADE_REMEDIES = {"vllm": "newer-vllm", "toolkit": "newer-toolkit", "wsl": "update-wsl"}
 
-HOST, GPU, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
+HOST, GPU, VM, ASSIGNMENT, TARGET, WORKLOAD = SubjectKind
 
 # The facts that judges get with their subject.
-GIVEN = {GPU: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
+SUBJECT_FACTS = {GPU: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
 @lru_cache(maxsize=8192)
@@ -114,8 +114,8 @@ class Rule:
         return self.code.partition(".")[0]
 
     @cached_property
-    def each(self) -> Each:
-        each = Each(self.row.each)
+    def each(self) -> SubjectKind:
+        each = SubjectKind(self.row.each)
         return TARGET if each is HOST and self.topic in CAPABILITIES else each
 
     @cached_property
@@ -124,13 +124,13 @@ class Rule:
         if row.asks is None:
             says = repr((self.each, row.when, row.which, row.none, row.among, row.named, row.observed))
             says += self.code if row.some else ""
-            if says not in _IN_ROWS:  # rows of several paths that say the same are answered once
-                _IN_ROWS[says] = _judge_of_row(row, self.each, self.code)
-            return _IN_ROWS[says]
+            if says not in _ROW_JUDGES:  # rows of several paths that say the same are answered once
+                _ROW_JUDGES[says] = _compile_row(row, self.each, self.code)
+            return _ROW_JUDGES[says]
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
         found: Judge = getattr(judges, row.asks, None) or getattr(common, row.asks)
-        return _where_it_holds(row, self.each, found) if row.when else found
+        return _guard_judge(row, self.each, found) if row.when else found
 
     def is_about(self, variant: str) -> bool:
         return not self.row.only or variant in self.row.only or path_of(variant) in self.row.only
@@ -148,11 +148,11 @@ class Rule:
 @once
 def rules() -> tuple[Rule, ...]:
     """All, in the order of the catalogue."""
-    return tuple(Rule(code, row) for code, row in catalogue.own_entries().items() if row.asks or row.observed)
+    return tuple(Rule(code, row) for code, row in catalogue.reason_entries().items() if row.asks or row.observed)
 
 
 @once
-def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
+def rules_of(topic: str, variant: str, each: SubjectKind) -> tuple[Rule, ...]:
     """The rules about a path or capability that apply to a variant. For a path, those that are about its variants in
     particular apply to these alone.
     """
@@ -160,19 +160,19 @@ def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
     return tuple(rule for rule in mine if rule.is_about(variant))
 
 
-_READERS: Mapping[Each, Callable[[str], Reader]] = {
-    TARGET: reading_target,
+_READERS: Mapping[SubjectKind, Callable[[str], Reader]] = {
+    TARGET: target_reader,
     WORKLOAD: lambda question: lambda case, _: (case[question],),
 }
 
 
-def _holds(row: CatalogueEntry, each: Each) -> Predicate:
-    return row.when.by(_READERS.get(each) or common.READING[row.each])
+def _compile_when(row: CatalogueEntry, each: SubjectKind) -> Predicate:
+    return row.when.compile(_READERS.get(each) or common.READERS[row.each])
 
 
-def _where_it_holds(row: CatalogueEntry, each: Each, judge: Judge) -> Judge:
+def _guard_judge(row: CatalogueEntry, each: SubjectKind, judge: Judge) -> Judge:
     """Ask a judge only where the row's condition holds."""
-    holds = _holds(row, each)
+    holds = _compile_when(row, each)
 
     def asked(about: Any, *subject: Any) -> str | Finding | None:
         return judge(about, *subject) if holds(about, *(subject or (None,))) else None
@@ -180,29 +180,29 @@ def _where_it_holds(row: CatalogueEntry, each: Each, judge: Judge) -> Judge:
     return asked
 
 
-def _judge_of_row(row: CatalogueEntry, each: Each, code: str) -> Judge:
+def _compile_row(row: CatalogueEntry, each: SubjectKind, code: str) -> Judge:
     """Compile a row into a judge: its condition and choice, and what its `observed` names of the facts.
 
     The judge takes facts, with a GPU or VM as their subject; a target; or a workload on a variant.
     """
-    holds, observed, kind = _holds(row, each), row.observed, row.each
+    holds, observed, kind = _compile_when(row, each), row.observed, row.each
 
     def asked(about: Any, subject: Any) -> Any:
-        return about if each in _READERS else Asked(about, kind, subject)
+        return about if each in _READERS else SubjectAnswers(about, kind, subject)
 
     def judge(about: Any, subject: Any = None) -> str | None:
-        return say(observed, asked(about, subject)) if holds(about, subject) else None
+        return format_sentence(observed, asked(about, subject)) if holds(about, subject) else None
 
     if row.which or row.among or row.none is not None:
-        return _judge_of_choice(row, each, code, holds, asked)
+        return _compile_row_with_choice(row, each, code, holds, asked)
     return judge
 
 
-def _judge_of_choice(
-    row: CatalogueEntry, each: Each, code: str, holds: Predicate, asked: Callable[[Any, Any], Any]
+def _compile_row_with_choice(
+    row: CatalogueEntry, each: SubjectKind, code: str, holds: Predicate, asked: Callable[[Any, Any], Any]
 ) -> Judge:
-    ones, choose = _choice(row, each)
-    name = named if each is TARGET and row.among not in RESOURCE_TYPES else row.name_all
+    ones, choose = _compile_choice(row, each)
+    name = name_gpus if each is TARGET and row.among not in RESOURCE_TYPES else row.name_all
 
     def judge(about: Any, subject: Any = None) -> str | Finding | None:
         """Either of condition and choice that fails decides, even if the other is unknown."""
@@ -218,28 +218,30 @@ def _judge_of_choice(
             return None
         if unknown:
             raise unknown
-        said = say(row.observed, _WithChosen(asked(about, subject), partial(name, chosen)))
+        said = format_sentence(row.observed, _AnswersWithChosen(asked(about, subject), partial(name, chosen)))
         return finding(code, said, row.some) if row.some and len(chosen) < len(every) else said
 
     return judge
 
 
-def _choice(row: CatalogueEntry, each: Each) -> tuple[Callable[[Any], Sequence[Any]], Callable[..., Any]]:
+def _compile_choice(
+    row: CatalogueEntry, each: SubjectKind
+) -> tuple[Callable[[Any], Sequence[Any]], Callable[..., Any]]:
     """Return what a row chooses from, and its choice."""
     if row.among in RESOURCE_TYPES:
         state = RESOURCE_TYPES[row.among].state
-        return lambda about: instances(getattr(about, "facts", about), state), row.choice(reading_one)
+        return lambda about: instances(getattr(about, "facts", about), state), row.compile_choice(instance_reader)
     if each is WORKLOAD:
-        return lambda case: case.among(row.among), row.choice(reading_one)
+        return lambda case: case.among(row.among), row.compile_choice(instance_reader)
     if each is TARGET:
-        return attrgetter("gpus"), row.choice(reading_gpu)
-    return asked_gpus, row.choice(reading_asked_gpu)
+        return attrgetter("gpus"), row.compile_choice(gpu_reader)
+    return gpu_answers, row.compile_choice(gpu_answers_reader)
 
 
-_IN_ROWS: dict[str, Judge] = {}
+_ROW_JUDGES: dict[str, Judge] = {}
 
 
-class _WithChosen:
+class _AnswersWithChosen:
     """Lets sentences name what a row chose."""
 
     def __init__(self, others: Any, chosen: Callable[[], str]) -> None:
@@ -250,26 +252,26 @@ class _WithChosen:
 
 
 @lru_cache(maxsize=8192)
-def about_subject(found: Finding, subject: str) -> Finding:
+def with_subject(found: Finding, subject: str) -> Finding:
     return replace(found, subject=subject)
 
 
 # --- The runner ----------------------------------------------------------------------------------------------------
 
 
-def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: Any) -> tuple[Finding, ...]:
+def find_reasons(variant: str, each: SubjectKind, subject: str, facts: HostFacts, *about: Any) -> tuple[Finding, ...]:
     """The findings of a variant's rules about one subject, each observation once."""
-    key = tuple([key_of(subject) for subject in about])
+    key = tuple([cache_key(subject) for subject in about])
     heaviest: dict[tuple[str, str], Finding] = {}
     for group in _groups(variant, each):
-        for found in facts.keep((group, key), _found_by, group, facts, key, about):
+        for found in facts.keep((group, key), _run_group, group, facts, key, about):
             known = heaviest.setdefault((found.code, found.observed), found)
             if found.severity.rank > known.severity.rank:
                 heaviest[found.code, found.observed] = found
     if not heaviest:
         return ()
     host = Target(facts, variant).versions
-    return tuple([about_subject(within_reach(found, host), subject) for found in heaviest.values()])
+    return tuple([with_subject(limit_to_evidence(found, host), subject) for found in heaviest.values()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +283,7 @@ class _Group:
 
 
 @once
-def _groups(variant: str, each: Each) -> tuple[_Group, ...]:
+def _groups(variant: str, each: SubjectKind) -> tuple[_Group, ...]:
     path = path_of(variant)
     if variant == path:
         rules = rules_of(path, path, each)
@@ -290,22 +292,22 @@ def _groups(variant: str, each: Each) -> tuple[_Group, ...]:
     return (*_groups(path, each), *([_Group(tuple(own), tuple(rule.judge for rule in own))] if own else []))
 
 
-def _found_by(group: _Group, facts: HostFacts, key: tuple[object, ...], about: tuple[Any, ...]) -> tuple[Finding, ...]:
-    given = GIVEN[group.rules[0].each] if about else ()
+def _run_group(group: _Group, facts: HostFacts, key: tuple[object, ...], about: tuple[Any, ...]) -> tuple[Finding, ...]:
+    given = SUBJECT_FACTS[group.rules[0].each] if about else ()
     outcomes = facts.outcomes(group.judges, facts, *about, key=key, given=given)
     seen = zip(group.rules, outcomes, strict=True)
     found = [rule.found(outcome, rule.topic) for rule, outcome in seen if outcome is not None]
     return tuple([each for each in found if each])
 
 
-def key_of(subject: Any) -> object:
+def cache_key(subject: Any) -> object:
     """A GPU by its location, a VM by its key, a selection by both; each is a value of these facts."""
     if hasattr(subject, "gpus"):
         return (*(gpu.location for gpu in subject.gpus), subject.vm and subject.vm.key["vm"])
     return subject.location if hasattr(subject, "location") else subject.key["vm"]
 
 
-def asks(variant: str, each: Each) -> bool:
+def has_rules(variant: str, each: SubjectKind) -> bool:
     """Tell whether a variant has rules about this kind of subject."""
     return bool(rules_of(path_of(variant), variant, each))
 
@@ -318,36 +320,36 @@ def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "")
     if isinstance(missing.missing, Unavailable):
         observed = f"{titled(missing.missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    return _unread(topic, missing.said, severity, subject, missing.fact)
+    return _unread_fact(topic, missing.said, severity, subject, missing.fact)
 
 
 @lru_cache(maxsize=4096)
-def _unread(topic: str, observed: str, severity: Severity, subject: str, fact: str) -> Finding:
-    return finding(f"{topic}.unknown", observed, severity, subject, remedy=STATING.get(fact), lacks=fact)
+def _unread_fact(topic: str, observed: str, severity: Severity, subject: str, fact: str) -> Finding:
+    return finding(f"{topic}.unknown", observed, severity, subject, remedy=STATING_REMEDIES.get(fact), lacks=fact)
 
 
-def within_reach(found: Finding, host: Versions) -> Finding:
+def limit_to_evidence(found: Finding, host: Versions) -> Finding:
     """The finding; unverified where it would decide and its evidence holds for other versions than the host's. A
     version that could not be read makes nothing better than what is known of all others.
     """
     decides = found.severity in (Severity.UNSUPPORTED, Severity.DEGRADED)
     if not decides or found.lacks or found.measured_here:
         return found
-    short = _out_of_reach(found.code, host)
+    short = _unchecked_version(found.code, host)
     if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
         return found
-    remedy = catalogue.remedy(NEWER.get(short.subject)) if short.older else None
+    remedy = catalogue.remedy(UPGRADE_REMEDIES.get(short.subject)) if short.older else None
     observed = f"{found.observed}; {short}"
     return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
 
 
 @lru_cache(maxsize=4096)
-def _out_of_reach(code: str, host: Versions) -> OutOfReach | None:
+def _unchecked_version(code: str, host: Versions) -> UncheckedVersion | None:
     """The first version of a host for which the evidence of a reason does not hold."""
     entry = catalogue.entry(code)
-    return beyond(catalogue.evidence_of(entry.evidence), parsed(host), entry.older)
+    return find_unchecked_version(catalogue.evidence_of(entry.evidence), parse_versions(host), entry.older)
 
 
-def parsed(host: Versions) -> Mapping[str, Version | None]:
+def parse_versions(host: Versions) -> Mapping[str, Version | None]:
     """Versions of a host, to be compared."""
     return {name: Version(text) if text else None for name, text in host}

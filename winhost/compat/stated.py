@@ -59,11 +59,11 @@ def _systems() -> Mapping[str, Mapping[str, Json]]:
 
 
 SYSTEMS = _systems()
-_LONGEST = 18  # digits; Windows counts in 64 bits
+_MAX_DIGITS = 18  # digits; Windows counts in 64 bits
 _SWITCH = {"on": True, "off": False}
 
 
-def _one_of(choices: Mapping[str, Any]) -> Callable[[str], Any]:
+def _choice_parser(choices: Mapping[str, Any]) -> Callable[[str], Any]:
     def chosen(value: str) -> Any:
         if value not in choices:
             raise ValueError(f"'{visible(value)}' is none of: {', '.join(choices)}{did_you_mean(value, choices)}")
@@ -72,113 +72,115 @@ def _one_of(choices: Mapping[str, Any]) -> Callable[[str], Any]:
     return chosen
 
 
-def _whole(value: str) -> int:
-    if not (value.isascii() and value.isdecimal() and len(value) <= _LONGEST):
+def _parse_int(value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
         raise ValueError(f"'{visible(value)}' is not a whole number")
     return int(value)
 
 
-def _size(value: str) -> int:
-    return _whole(value) if value.isascii() and value.isdecimal() else parse_size(value)
+def _parse_bytes(value: str) -> int:
+    return _parse_int(value) if value.isascii() and value.isdecimal() else parse_size(value)
 
 
-def _as_property(
+def _property_parser(
     resource: str, name: str, read: Callable[[str], Json]
 ) -> tuple[str, Callable[[str], Mapping[str, Json]]]:
     return resource, lambda value: {name: read(value)}
 
 
-WORDS: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
-    "os": ("OperatingSystem", _one_of(SYSTEMS)),
-    "build": _as_property("OperatingSystem", "build", _whole),
-    "arch": _as_property("OperatingSystem", "architecture", _one_of({"x64": "AMD64", "arm64": "ARM64"})),
-    "ram": _as_property("Memory", "total", _size),
-    "virtualization": _as_property("Firmware", "virtualization_enabled", _one_of(_SWITCH)),
-    "driver-model": _as_property(
-        "PciDevice", "driver_model", _one_of({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
+SHORT_NAMES: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
+    "os": ("OperatingSystem", _choice_parser(SYSTEMS)),
+    "build": _property_parser("OperatingSystem", "build", _parse_int),
+    "arch": _property_parser("OperatingSystem", "architecture", _choice_parser({"x64": "AMD64", "arm64": "ARM64"})),
+    "ram": _property_parser("Memory", "total", _parse_bytes),
+    "virtualization": _property_parser("Firmware", "virtualization_enabled", _choice_parser(_SWITCH)),
+    "driver-model": _property_parser(
+        "PciDevice", "driver_model", _choice_parser({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
     ),
 }
 """The facts that have a word of their own; any other is stated as NOUN.PROPERTY=VALUE."""
 
-_EACH = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
+_STATEMENT_SEPARATOR = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """word: as the user wrote it; values: by property of the resource."""
+    """A stated fact. text: as the user wrote it; values: by property of the resource."""
 
-    word: str
+    text: str
     resource: str
     values: Mapping[str, Json]
 
 
-def parse(text: str) -> tuple[Statement, ...]:
+def parse_statements(text: str) -> tuple[Statement, ...]:
     """`os=win11-pro,ram=128GiB`. Raises ValueError."""
-    return tuple(_statement(part.strip()) for part in _EACH.split(text))
+    return tuple(_parse_statement(part.strip()) for part in _STATEMENT_SEPARATOR.split(text))
 
 
-def _statement(text: str) -> Statement:
+def _parse_statement(text: str) -> Statement:
     name, equals, value = text.partition("=")
     if not equals or not value:
         raise ValueError(f"'{visible(text)}' is not NAME=VALUE")
-    if name in WORDS:
-        resource, read = WORDS[name]
-        return _checked(Statement(text, resource, read(value)))
+    if name in SHORT_NAMES:
+        resource, read = SHORT_NAMES[name]
+        return _check_type(Statement(text, resource, read(value)))
     resource, _, prop = name.partition(".")
     if resource not in WINDOWS or prop not in _properties(WINDOWS[resource]):
-        known = [*WORDS, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
-        raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
+        known = [*SHORT_NAMES, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
+        raise ValueError(
+            f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(SHORT_NAMES)}"
+        )
     from winhost.model.yamlfile import value_of  # with the parser, which words do without
 
-    return _checked(Statement(text, resource, {prop: value_of(value)}))
+    return _check_type(Statement(text, resource, {prop: value_of(value)}))
 
 
 def _properties(resource: ResourceType) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cast(Any, resource.state)))
 
 
-def _checked(statement: Statement) -> Statement:
+def _check_type(statement: Statement) -> Statement:
     resource = WINDOWS[statement.resource]
     try:
-        typed(resource.state, Record({**_missing(resource, NOT_THERE), **statement.values}))
+        typed(resource.state, Record({**_missing_state(resource, NOT_THERE), **statement.values}))
     except WrongState as wrong:
-        raise ValueError(f"'{visible(statement.word)}': {wrong.faults}") from None
+        raise ValueError(f"'{visible(statement.text)}': {wrong.faults}") from None
     return statement
 
 
-def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
+def apply_statements(facts: Facts, statements: Iterable[Statement]) -> Facts:
     """The facts with what is stated where nothing was read.
 
     Raises UsageError: Contradicted, NobodyThere, OtherSystem (only of Windows anything can be stated).
     """
     for each in statements:
         if is_linux(facts):
-            raise of_other_system(HostFacts(facts), f"stating {each.word}")
+            raise of_other_system(HostFacts(facts), f"stating {each.text}")
         answer = _stated_answer(facts, each)
-        facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
+        facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.text))
     return facts
 
 
 def _stated_answer(facts: Facts, each: Statement) -> Answer:
     resource, answer = WINDOWS[each.resource], facts.answer(each.resource)
     if isinstance(answer, tuple) and answer:
-        return tuple(_filled(facts.host, each, record) for record in answer)
+        return tuple(_fill_record(facts.host, each, record) for record in answer)
     if resource.key or isinstance(answer, tuple):
         raise UsageError(
             "NobodyThere",
-            what=f"{visible(each.word)} is stated of each {each.resource}, "
+            what=f"{visible(each.text)} is stated of each {each.resource}, "
             f"and the facts of {visible(facts.host)} list none",
             host=facts.host,
         )
-    return (Record({**_missing(resource, answer), **each.values}),)
+    return (Record({**_missing_state(resource, answer), **each.values}),)
 
 
-def _missing(resource: ResourceType, why: Missing) -> dict[str, Json]:
+def _missing_state(resource: ResourceType, why: Missing) -> dict[str, Json]:
     """A state of which nothing was read."""
     return dict.fromkeys(_properties(resource), asdict(why))
 
 
-def _filled(host: str, each: Statement, record: Record) -> Record:
+def _fill_record(host: str, each: Statement, record: Record) -> Record:
     state = dict(record.state)
     for name, value in each.values.items():
         read = state.get(name)
@@ -186,7 +188,7 @@ def _filled(host: str, each: Statement, record: Record) -> Record:
             fact = f"{each.resource}.{name}"
             raise UsageError(
                 "Contradicted",
-                what=f"{visible(each.word)} is stated, but {visible(host)} itself says {fact}: {visible(str(read))}",
+                what=f"{visible(each.text)} is stated, but {visible(host)} itself says {fact}: {visible(str(read))}",
                 hint="What was read takes precedence. Leave this out of --assume, or use other facts.",
                 host=host,
             )
@@ -223,15 +225,15 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
 Stated = Mapping[str, Version]
 
 
-def as_stated(facts: HostFacts, stated: Stated | None) -> HostFacts:
+def with_stated_versions(facts: HostFacts, stated: Stated | None) -> HostFacts:
     """The facts with the versions that are stated, if any are."""
     if not stated:
         return facts
     key = ("stated", *sorted(stated.items()))
-    return facts.keep(key, lambda: facts.changed(with_wsl(facts.document, stated), stated))
+    return facts.keep(key, lambda: facts.changed(with_stated_wsl(facts.document, stated), stated))
 
 
-def with_wsl(document: Facts, stated: Stated) -> Facts:
+def with_stated_wsl(document: Facts, stated: Stated) -> Facts:
     """The facts with WSL of the version that is stated: whoever states it knows what is or will be there."""
     wsl, resource = stated.get("wsl"), Wsl.resource_type.name
     if wsl is None or is_linux(document):
@@ -241,7 +243,7 @@ def with_wsl(document: Facts, stated: Stated) -> Facts:
     return replace(document, resources={**document.resources, resource: (Record({**read, "version": str(wsl)}),)})
 
 
-def after(stated: Stated | None, remedies: Iterable[KnownRemedy]) -> Stated:
+def versions_after(stated: Stated | None, remedies: Iterable[KnownRemedy]) -> Stated:
     """Return the stated versions after these remedies. A version that facts tell is changed in the facts, and here only
     where the user stated it over them.
     """

@@ -13,7 +13,7 @@ from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader
 from winhost.hardware.gpus import NvLink, known
 from winhost.hardware.host_gpus import gpu_name, listed, memory_of, runs_cuda, serves, shows
-from winhost.knowledge.versions import bounded
+from winhost.knowledge.versions import subjects_with_lines
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
@@ -50,13 +50,13 @@ Versions: TypeAlias = tuple[tuple[str, str | None], ...]
 T = TypeVar("T")
 
 
-def named(gpus: Iterable[Gpu]) -> str:
+def name_gpus(gpus: Iterable[Gpu]) -> str:
     """`2x NVIDIA L20, NVIDIA L4`."""
-    return _counted(tuple(map(gpu_name, gpus)))
+    return _count_names(tuple(map(gpu_name, gpus)))
 
 
 @lru_cache(maxsize=1024)
-def _counted(names: tuple[str, ...]) -> str:
+def _count_names(names: tuple[str, ...]) -> str:
     counted = Counter(names)
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
 
@@ -73,7 +73,7 @@ class Target:
         self._variant, self._path = variant, path_of(variant)
         self.scopes = self._path, variant
 
-    def on(self, variant: str) -> "Target":
+    def for_variant(self, variant: str) -> "Target":
         """The same host with another variant. Answers that hold for both are computed once."""
         return Target(self.facts, variant)
 
@@ -169,11 +169,11 @@ class Target:
 
     def _versions(self) -> Versions:
         found: list[tuple[str, str | None]] = []
-        for name in bounded():
-            if name not in _BOUNDED or (name == "wsl" and self.path not in _SHARED_WITH_WINDOWS):
+        for name in subjects_with_lines():
+            if name not in _VERSION_READERS or (name == "wsl" and self.path not in _SHARED_WITH_WINDOWS):
                 continue
             try:
-                version = _BOUNDED[name](self)
+                version = _VERSION_READERS[name](self)
             except MissingFact as missing:
                 if missing.missing is not _NOT_STATED:
                     found.append((name, None))
@@ -186,7 +186,7 @@ class Target:
         """The build of a client or of a server."""
         os = None if self.facts.is_linux else self.facts.os
         is_server = os is not None and os.family in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
-        return _parsed(str(os.build)) if os is not None and is_server == (name == "server") else None
+        return _parse_version(str(os.build)) if os is not None and is_server == (name == "server") else None
 
     def _ubuntu(self) -> Version | None:
         system = self.facts.the(LinuxSystem) if self.path in PATHS_OF_LINUX else None
@@ -226,17 +226,17 @@ class Target:
 
 
 @lru_cache(maxsize=256)
-def _parsed(version: str) -> Version:
+def _parse_version(version: str) -> Version:
     return Version(version)
 
 
 def wsl_version(facts: HostFacts) -> Version | None:
     """The installed WSL; None where it records no version. A version stated in the workload counts as installed."""
     version = facts.the(Wsl).version
-    return _parsed(version) if version else None
+    return _parse_version(version) if version else None
 
 
-def in_a_guest(target: Target) -> bool:
+def is_in_guest(target: Target) -> bool:
     """The GPUs were assigned to a VM, or are to be. Raises MissingFact."""
     return target.path == "dda" or target.facts.the(LinuxSystem).virtualization != "none"
 
@@ -244,15 +244,15 @@ def in_a_guest(target: Target) -> bool:
 QUESTIONS: Mapping[str, Callable[[Target], Any]] = {
     **{name: attrgetter(name) for name in ("vllm", "cuda", "toolkit", "wsl", "kernel", "driver", "path", "variant")},
     "count": lambda target: len(target.gpus),  # of the GPUs that CUDA runs on
-    "gpus": lambda target: named(target.gpus),
+    "gpus": lambda target: name_gpus(target.gpus),
     "devices": lambda target: len(target.all_gpus),  # of all GPUs
-    "all_gpus": lambda target: named(target.all_gpus) or "no GPU",
-    "others": lambda target: named(gpu for gpu in target.all_gpus if gpu not in target.gpus),
-    "guest": in_a_guest,
+    "all_gpus": lambda target: name_gpus(target.all_gpus) or "no GPU",
+    "others": lambda target: name_gpus(gpu for gpu in target.all_gpus if gpu not in target.gpus),
+    "guest": is_in_guest,
 }
 
 # What evidence may not hold for. What a plan chooses itself, as the Ubuntu that it installs, is nothing of the host.
-_BOUNDED: Mapping[str, Callable[[Target], Version | None]] = {
+_VERSION_READERS: Mapping[str, Callable[[Target], Version | None]] = {
     "windows": lambda target: target._windows("windows"),
     "server": lambda target: target._windows("server"),
     "ubuntu": Target._ubuntu,
@@ -260,7 +260,7 @@ _BOUNDED: Mapping[str, Callable[[Target], Version | None]] = {
 }
 
 
-def reading_target(question: str) -> Reader:
+def target_reader(question: str) -> Reader:
     """The reader of a question about a target."""
     if answer := QUESTIONS.get(question):
         return lambda target, _: (answer(target),)
@@ -268,7 +268,7 @@ def reading_target(question: str) -> Reader:
     return lambda target, _: read(target.facts)
 
 
-def reading_gpu(question: str) -> Reader:
+def gpu_reader(question: str) -> Reader:
     """A reader of a GPU's property in the catalogue, None where unknown; of `PciDevice.…` on this host."""
     if question == "shows":
         return lambda gpu: (shows(gpu),)
@@ -284,7 +284,7 @@ def reading_gpu(question: str) -> Reader:
 
 def _all_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     """The host's GPUs. Those of a Linux are in the order of their addresses and lack what only Windows tells."""
-    return tuple(map(_gpu, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.gpus))
+    return tuple(map(_gpu_of_linux, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.gpus))
 
 
 def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
@@ -298,12 +298,12 @@ def driver_branch(windows: str | None) -> Version | None:
     return Version(f"{found[1]}{found[2]}.{found[3]}") if found else None
 
 
-def _gpu(gpu: Instance[LinuxGpu]) -> Gpu:
+def _gpu_of_linux(gpu: Instance[LinuxGpu]) -> Gpu:
     vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
     untold: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
     told = {
         "name": _name_of(gpu.state),
-        "vram": _told(gpu.state, "vram"),
+        "vram": _value_or_none(gpu.state, "vram"),
         "driver": gpu.state.driver,
         "base_class": DISPLAY,
     }
@@ -313,10 +313,10 @@ def _gpu(gpu: Instance[LinuxGpu]) -> Gpu:
 
 def _name_of(gpu: LinuxGpu) -> str:
     model = known(gpu.device or "")
-    return _told(gpu, "name") or (model.name if model else f"GPU {gpu.device}")
+    return _value_or_none(gpu, "name") or (model.name if model else f"GPU {gpu.device}")
 
 
-def _told(gpu: LinuxGpu, name: str) -> Any:
+def _value_or_none(gpu: LinuxGpu, name: str) -> Any:
     """Return the value from nvidia-smi; None where that could not be asked."""
     try:
         return getattr(gpu, name)
@@ -327,7 +327,7 @@ def _told(gpu: LinuxGpu, name: str) -> Any:
 # --- What the catalogue knows of its GPUs, and the memory that it provides -----------------------------------------
 
 
-def several(target: Target) -> tuple[Gpu, ...]:
+def gpus_if_several(target: Target) -> tuple[Gpu, ...]:
     """The GPUs that CUDA runs on where there are at least two, else none: with one, links do not matter."""
     return target.gpus if len(target.gpus) > 1 else ()
 
@@ -335,7 +335,7 @@ def several(target: Target) -> tuple[Gpu, ...]:
 def capability(gpu: Gpu) -> Version | None:
     """CUDA's compute capability, as `7.5`; None where it is not known."""
     model = listed(gpu)
-    return _parsed("{}.{}".format(*model.compute_capability)) if model and model.compute_capability else None
+    return _parse_version("{}.{}".format(*model.compute_capability)) if model and model.compute_capability else None
 
 
 def peers(gpu: Gpu) -> tuple[str, ...]:
@@ -344,11 +344,11 @@ def peers(gpu: Gpu) -> tuple[str, ...]:
     return model.peers if model else ("untold",)
 
 
-def having_peers(gpus: Iterable[Gpu], *words: str) -> list[Gpu]:
+def gpus_with_peers(gpus: Iterable[Gpu], *words: str) -> list[Gpu]:
     return [gpu for gpu in gpus if not {*words}.isdisjoint(peers(gpu))]
 
 
-def linked(gpus: Iterable[Gpu], by: NvLink) -> list[Gpu]:
+def gpus_with_nvlink(gpus: Iterable[Gpu], by: NvLink) -> list[Gpu]:
     """The GPUs with this kind of NVLink."""
     return [gpu for gpu in gpus if (model := listed(gpu)) and model.nvlink is by]
 

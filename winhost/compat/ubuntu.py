@@ -28,10 +28,10 @@ from winhost.resources.windows.boot_entries import EfiBackup, FastStartup
 from winhost.resources.windows.disks import LINUX_PARTITION, RECOVERY
 from winhost.resources.windows.read_only import Disk, ResizeLimit, StorageController
 
-OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
-_ENOUGH_ON_ESP: Bytes = 100 * MiB
-_ROOM_FOR_MORE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
-_HOLDERS = {
+RAID_DRIVERS = ("iastor", "iavroc", "rcraid", "rcbottom")
+_COMFORTABLE_ESP_SPACE: Bytes = 100 * MiB
+_NOTABLE_SPACE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
+_HOLDER_NAMES = {
     "page-file": "the page file",
     "hibernation-file": "the hibernation file",
     "shadow-copies": "shadow copies",
@@ -52,7 +52,7 @@ def firmware_raid(facts: HostFacts) -> str | None:
     """The disk of Windows is behind RST, VMD or AMD's RAID, which only their driver for Windows puts together."""
     told = raid_mode(facts)
     services = [str(each.state.service).casefold() for each in facts.all(StorageController)]
-    return told if any(service.startswith(OF_FIRMWARE) for service in services) else None
+    return told if any(service.startswith(RAID_DRIVERS) for service in services) else None
 
 
 def cloned_disk(facts: HostFacts) -> str | None:
@@ -74,18 +74,18 @@ def unhealthy_disk(facts: HostFacts) -> str | None:
 
 
 def dynamic_disk(facts: HostFacts) -> str | None:
-    return _of_windows_alone(facts, disks.dynamic_disk)
+    return _unless_own_disk(facts, disks.dynamic_disk)
 
 
 def several_efi_partitions(facts: HostFacts) -> str | None:
-    return _of_windows_alone(facts, disks.several_efi_partitions)
+    return _unless_own_disk(facts, disks.several_efi_partitions)
 
 
 def efi_partition_full(facts: HostFacts) -> str | None:
-    return _of_windows_alone(facts, disks.efi_partition_full)
+    return _unless_own_disk(facts, disks.efi_partition_full)
 
 
-def _of_windows_alone(facts: HostFacts, question: Question) -> str | None:
+def _unless_own_disk(facts: HostFacts, question: Question) -> str | None:
     """Asked only where Ubuntu goes onto that disk."""
     return None if gets_own_disk(facts) else question(facts)
 
@@ -93,7 +93,7 @@ def _of_windows_alone(facts: HostFacts, question: Question) -> str | None:
 def efi_partition_small(facts: HostFacts) -> str | None:
     """The EFI system partition has room for the boot loader and little else."""
     free = None if gets_own_disk(facts) else free_on_esp(facts)
-    if free is not None and has_room_on_esp(free) and free < _ENOUGH_ON_ESP:
+    if free is not None and has_room_on_esp(free) and free < _COMFORTABLE_ESP_SPACE:
         return f"{free // MiB} MiB free"
     return None
 
@@ -110,17 +110,17 @@ def no_space(facts: HostFacts) -> str | None:
     disk = windows_disk(facts)
     if disk is None or disk.state.style != "GPT" or made_on(facts, LINUX_PARTITION) is not None:
         return None
-    if _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
+    if _has_free_space(facts) or can_give(facts) >= LEAST_FOR_LINUX:
         return None
     needed = f"{about(LEAST_FOR_LINUX)} needed"
-    return f"Windows can give {about(can_give(facts))}, {needed}{_held(facts)}"
+    return f"Windows can give {about(can_give(facts))}, {needed}{_describe_held_back(facts)}"
 
 
 def windows_must_shrink(facts: HostFacts) -> str | None:
     """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
-    if made_on(facts, LINUX_PARTITION) is not None or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
+    if made_on(facts, LINUX_PARTITION) is not None or _has_free_space(facts) or can_give(facts) < LEAST_FOR_LINUX:
         return None
-    return f"Windows can give {about(can_give(facts))}{_held(facts)}"
+    return f"Windows can give {about(can_give(facts))}{_describe_held_back(facts)}"
 
 
 def space_is_free(facts: HostFacts) -> Finding | None:
@@ -137,7 +137,7 @@ def space_is_free(facts: HostFacts) -> Finding | None:
 def recovery_behind_windows(facts: HostFacts) -> str | None:
     """The recovery partition follows Windows: with Ubuntu between them, it cannot grow when an update wants it to."""
     windows = windows_partition(facts)
-    if windows is None or _free_elsewhere(facts):
+    if windows is None or _has_free_space(facts):
         return None
     behind = [each for each in of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
     if behind and behind[0].state.type == RECOVERY:
@@ -177,16 +177,16 @@ def largest_is_another(facts: HostFacts) -> str | None:
 # --- What they share -----------------------------------------------------------------------------------------------
 
 
-def _free_elsewhere(facts: HostFacts) -> bool:
+def _has_free_space(facts: HostFacts) -> bool:
     gap = largest_gap(facts)
     return gets_own_disk(facts) or (gap is not None and gap.size >= LEAST_FOR_LINUX)
 
 
-def _held(facts: HostFacts) -> str:
+def _describe_held_back(facts: HostFacts) -> str:
     """Say why Windows cannot give more, where much is held back."""
     back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
-    if back < _ROOM_FOR_MORE or not limits:
+    if back < _NOTABLE_SPACE or not limits:
         return ""
-    holders = [_HOLDERS.get(each, each) for each in if_known(lambda: limits[0].holders) or ()]
+    holders = [_HOLDER_NAMES.get(each, each) for each in if_known(lambda: limits[0].holders) or ()]
     by = limits[0].last_held_by or ", ".join(holders) or "something unmovable"
     return f"; {about(back)} more are free and held by {by}"

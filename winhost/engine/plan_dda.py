@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import default_gpus, going_together, judge, spoiling
+from winhost.compat.assess import choose_compatible_gpus, default_gpus, judge, reasons_against_sharing
 from winhost.core.answers import Id, Json, MissingFact, RemoteFault, Unavailable, Unknown, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
@@ -390,7 +390,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         if self._request.gpus:
             return general
         going = {gpu.location for gpu in self.gpus}
-        because = spoiling(self._facts, self._default)
+        because = reasons_against_sharing(self._facts, self._default)
         alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
         judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
@@ -466,7 +466,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """
         if self._request.gpus:
             return choose_gpus(self._facts, self._request.gpus)
-        return self._default if self._request.allow_unverified else going_together(self._facts, self._default)
+        return self._default if self._request.allow_unverified else choose_compatible_gpus(self._facts, self._default)
 
     @cached_property
     def _default(self) -> tuple[Gpu, ...]:

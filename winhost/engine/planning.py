@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from winhost import __version__
-from winhost.compat.assess import judge, recommended
+from winhost.compat.assess import find_alternative, judge
 from winhost.connect.wire_errors import error_of
 from winhost.core.answers import NOT_THERE, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
@@ -359,7 +359,7 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
 
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     """Name another way with its verdict; of the same path only a better one."""
-    best = recommended(facts, but=refused.path)
+    best = find_alternative(facts, but=refused.path)
     if best is None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)

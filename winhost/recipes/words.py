@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found
+from winhost.findings.finding import Observation
 from winhost.model.catalogue_file import load_beside
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
@@ -148,7 +148,7 @@ def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     rest = list(words[:MOST])
     if len(words) > MOST:
         said = {"problem": f"it has more than {MOST} words"}
-        engine.slips.append(Found("unreadable", words[MOST].start, said))
+        engine.slips.append(Observation("unreadable", words[MOST].start, said))
     while rest:
         word = rest.pop(0)
         if word.value == "--" or not word.value:

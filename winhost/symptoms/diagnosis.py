@@ -85,7 +85,7 @@ class Rulings:
         if allowed.holds is False:
             return self._contradicted(cause, *allowed.seen)
         here = any(len(at) < len(ORIGINS[kind]) for kind, at in allowed.seen.items() if kind in ORIGINS)
-        needed = evaluate(cause.when, self._ask, whole=True)
+        needed = evaluate(cause.when, self._ask, exhaustive=True)
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
             return Ruling(RULED_OUT, because, here=here)

@@ -11,7 +11,7 @@ from winhost.cli.output import with_fleet
 from winhost.cli.plan.show import GROUPS, NOTE, group_changes, grouped_titles, short
 from winhost.cli.terminal import columns
 from winhost.cli.up.choice import Choice, gb
-from winhost.compat.target import named
+from winhost.compat.target import name_gpus
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
@@ -71,7 +71,7 @@ def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
         yield _WHOLE[0], with_fleet(f"winhost models show {plan.host}")
     for look in screen.choice.look[:1]:
         yield "", f"look: {look}"
-    yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
+    yield "GPUs", f"{name_gpus(screen.used) or 'not known'}; idle: {name_gpus(screen.idle) or 'none'}"
 
 
 def _consequences(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:

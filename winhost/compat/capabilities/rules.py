@@ -3,7 +3,7 @@
 from packaging.version import Version
 
 from winhost.compat.rule import finding
-from winhost.compat.target import Target, linked, named, several
+from winhost.compat.target import Target, gpus_if_several, gpus_with_nvlink, name_gpus
 from winhost.hardware.gpus import NvLink
 from winhost.hardware.host_gpus import listed, memory_of, shows
 from winhost.knowledge.versions import generation
@@ -29,7 +29,7 @@ def cuda_before_it(target: Target) -> Finding | None:
     if not new:
         return None
     severity = Severity.UNSUPPORTED if len(new) == len(target.gpus) else Severity.DEGRADED
-    return finding("gpu-compute.cuda-too-old", f"{named(new)}, CUDA {target.cuda}", severity)
+    return finding("gpu-compute.cuda-too-old", f"{name_gpus(new)}, CUDA {target.cuda}", severity)
 
 
 def _generation(gpu: Gpu, what: str) -> Version | None:
@@ -48,22 +48,22 @@ def measured_with_another_driver(target: Target) -> str | None:
 
 
 def nccl_of_the_generation(target: Target) -> str | None:
-    firsts = {first for gpu in several(target) if (first := _generation(gpu, "nccl"))}
-    return f"{named(several(target))}: NCCL {max(firsts)} or newer" if firsts else None
+    firsts = {first for gpu in gpus_if_several(target) if (first := _generation(gpu, "nccl"))}
+    return f"{name_gpus(gpus_if_several(target))}: NCCL {max(firsts)} or newer" if firsts else None
 
 
 def unlike_gpus(target: Target) -> str | None:
-    models = {gpu.pci.key["device"].partition("&SUBSYS_")[0].upper() for gpu in several(target)}
-    return named(target.gpus) if len(models) > 1 else None
+    models = {gpu.pci.key["device"].partition("&SUBSYS_")[0].upper() for gpu in gpus_if_several(target)}
+    return name_gpus(target.gpus) if len(models) > 1 else None
 
 
 def peers_of_partitions(target: Target) -> Finding | None:
     """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
-    gpus = several(target)
+    gpus = gpus_if_several(target)
     if not gpus:
         return None
-    severity = Severity.UNSUPPORTED if len(linked(gpus, NvLink.NONE)) == len(gpus) else Severity.UNVERIFIED
-    return finding("gpu-p2p.partition", named(gpus), severity)
+    severity = Severity.UNSUPPORTED if len(gpus_with_nvlink(gpus, NvLink.NONE)) == len(gpus) else Severity.UNVERIFIED
+    return finding("gpu-p2p.partition", name_gpus(gpus), severity)
 
 
 # --- Memory, sleep, snapshots --------------------------------------------------------------------------------------
@@ -98,9 +98,9 @@ def wsl_needs_a_logon(target: Target) -> str | None:
 
 def the_only_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, target.gpus))
-    return named(shown) if shown and len(shown) == len(target.facts.gpus) else None
+    return name_gpus(shown) if shown and len(shown) == len(target.facts.gpus) else None
 
 
 def a_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, target.gpus))
-    return named(shown) if shown and len(shown) < len(target.facts.gpus) else None
+    return name_gpus(shown) if shown and len(shown) < len(target.facts.gpus) else None

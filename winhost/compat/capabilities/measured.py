@@ -5,7 +5,7 @@ for worse.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from winhost.compat.capability import settles
+from winhost.compat.capability import judges_measurement
 from winhost.compat.rule import finding
 from winhost.model.measured import AllReduce, ManagedMemory, Measurement, PeerLink
 from winhost.model.path import SHARED
@@ -15,7 +15,7 @@ from winhost.model.units import Bytes, GiB, size
 PINNED_ENOUGH: Bytes = 4 * GiB  # as far as the probe goes
 
 # The calls that are about a part. Where another one says no, such as that for memory, nothing is settled by it.
-_CALLS = {
+_CALLS_OF_PARTS = {
     "peers": ("cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemcpyPeer"),
     "ipc-legacy": ("cuIpc",),
     "ipc-fd": ("cuMemGetAllocationGranularity", "cuMemCreate", "cuMemExport", "cuMemImport", "cuMemMap", "cuMemSet"),
@@ -27,8 +27,8 @@ _CALLS = {
 }
 
 
-@settles("gpu-compute", over=("tcc", "unlisted"))
-def cuda_starts(measured: Measurement) -> Finding | None:
+@judges_measurement("gpu-compute", over=("tcc", "unlisted"))
+def gpu_compute(measured: Measurement) -> Finding | None:
     """CUDA initialised here or it did not, whatever mode the driver is said to be in."""
     ended = measured.found.of("driver")
     if ended is None or ended.outcome == "skipped":
@@ -38,11 +38,13 @@ def cuda_starts(measured: Measurement) -> Finding | None:
     return finding("gpu-compute.measured-none", ended.why or ended.outcome)
 
 
-@settles("gpu-p2p", over=("behind-windows", "refused", "gpu-untold", "bridge", "hung", "assigned", "partition"))
-def peers_copied(measured: Measurement) -> Finding | None:
+@judges_measurement(
+    "gpu-p2p", over=("behind-windows", "refused", "gpu-untold", "bridge", "hung", "assigned", "partition")
+)
+def gpu_p2p(measured: Measurement) -> Finding | None:
     """Each GPU reaches each other one, and what arrives is what was sent."""
     links = measured.found.peers
-    if why := _without_peers(links) or _said_no(measured, "peers"):
+    if why := _failed_links(links) or _part_failure(measured, "peers"):
         return finding("gpu-p2p.measured-none", why)
     if not links or not all(link.intact for link in links):
         return None
@@ -50,7 +52,7 @@ def peers_copied(measured: Measurement) -> Finding | None:
     return finding("gpu-p2p.measured", f"{len(links)} directions, at least {slowest:.0f} GB/s")
 
 
-def _without_peers(links: Iterable[PeerLink]) -> str | None:
+def _failed_links(links: Iterable[PeerLink]) -> str | None:
     wrong = [f"{link.source} to {link.target}" for link in links if link.intact is False]
     refused = [f"{link.source} to {link.target}" for link in links if not link.access]
     if wrong:
@@ -58,101 +60,101 @@ def _without_peers(links: Iterable[PeerLink]) -> str | None:
     return f"no access: {', '.join(refused)}" if refused else None
 
 
-@settles(
+@judges_measurement(
     "nccl-transport", over=("behind-windows", "many-behind-windows", "assigned", "no-peers", "gpu-untold", "partition")
 )
-def all_gpus_reduced(measured: Measurement) -> Finding | None:
+def nccl_transport(measured: Measurement) -> Finding | None:
     """An all-reduce over all GPUs, and what NCCL's log says that it went through."""
-    if why := _without_nccl(measured):
+    if why := _nccl_failure(measured):
         return finding("nccl-transport.measured-none", why)
-    if (reduced := reduced_by(measured)) is None:
+    if (reduced := valid_all_reduce(measured)) is None:
         return None
-    if goes_directly(reduced):
-        return finding("nccl-transport.measured", _shown(reduced))
-    return finding("nccl-transport.measured-indirect", _shown(reduced))
+    if is_peer_to_peer(reduced):
+        return finding("nccl-transport.measured", _describe_all_reduce(reduced))
+    return finding("nccl-transport.measured-indirect", _describe_all_reduce(reduced))
 
 
-@settles("tensor-parallel", over=("behind-windows", "many-behind-windows", "assigned", "no-peers"))
-def layers_would_be_exchanged(measured: Measurement) -> Finding | None:
+@judges_measurement("tensor-parallel", over=("behind-windows", "many-behind-windows", "assigned", "no-peers"))
+def tensor_parallel(measured: Measurement) -> Finding | None:
     """The parts of a layer are put together by all-reduces."""
-    if why := _without_nccl(measured):
+    if why := _nccl_failure(measured):
         return finding("tensor-parallel.measured-none", why)
-    if (reduced := reduced_by(measured)) is None:
+    if (reduced := valid_all_reduce(measured)) is None:
         return None
-    if goes_directly(reduced):
-        return finding("tensor-parallel.measured", _shown(reduced))
-    return finding("tensor-parallel.measured-indirect", _shown(reduced))
+    if is_peer_to_peer(reduced):
+        return finding("tensor-parallel.measured", _describe_all_reduce(reduced))
+    return finding("tensor-parallel.measured-indirect", _describe_all_reduce(reduced))
 
 
-def _without_nccl(measured: Measurement) -> str | None:
+def _nccl_failure(measured: Measurement) -> str | None:
     """Say why NCCL does not work; None where it does, or where there is none."""
-    tried = _where_it_serves(measured)
+    tried = _measurement_in_container(measured)
     found, ended = tried.found.nccl, tried.found.of("nccl")
     if ended and ended.error and ended.error.number < 0:
         return None  # there is no NCCL
-    return _said_no(tried, "nccl") or ("what arrives is wrong" if found and found.intact is False else None)
+    return _part_failure(tried, "nccl") or ("what arrives is wrong" if found and found.intact is False else None)
 
 
-def _shown(reduced: AllReduce) -> str:
+def _describe_all_reduce(reduced: AllReduce) -> str:
     largest = max(reduced.rates, key=lambda each: each.bytes)
     return f"{', '.join(reduced.transports)}; {size(largest.bytes)} in {largest.microseconds / 1000:.1f} ms"
 
 
-def reduced_by(measured: Measurement) -> AllReduce | None:
+def valid_all_reduce(measured: Measurement) -> AllReduce | None:
     """The all-reduce whose result was right; None without one."""
-    found = _where_it_serves(measured).found.nccl
+    found = _measurement_in_container(measured).found.nccl
     return found if found and found.intact and found.transports and found.rates else None
 
 
-def goes_directly(found: AllReduce) -> bool:
+def is_peer_to_peer(found: AllReduce) -> bool:
     """True where each GPU reaches the others directly; else data goes through host memory or a network."""
     return all(name.startswith("P2P") for name in found.transports)
 
 
-def _where_it_serves(measured: Measurement) -> Measurement:
+def _measurement_in_container(measured: Measurement) -> Measurement:
     """The measurement in a container, where one was made."""
     inside = measured.found.container and measured.found.container.answer
     return replace(measured, found=inside) if inside and inside.of("nccl") else measured
 
 
-@settles("cuda-ipc", over=("legacy-only", "old-driver", "unknown"))
-def memory_was_shared(measured: Measurement) -> Finding | None:
+@judges_measurement("cuda-ipc", over=("legacy-only", "old-driver", "unknown"))
+def cuda_ipc(measured: Measurement) -> Finding | None:
     """Two processes shared GPU memory by the old calls, the new ones, or both."""
-    old = _works(measured, "ipc-legacy", measured.found.ipc_legacy)
-    new = _works(measured, "ipc-fd", measured.found.ipc_fd)
+    old = _worked(measured, "ipc-legacy", measured.found.ipc_legacy)
+    new = _worked(measured, "ipc-fd", measured.found.ipc_fd)
     if old is None or new is None:
         return None
     if old and new:
         return finding("cuda-ipc.measured", "cuIpcGetMemHandle and cuMemExportToShareableHandle")
-    failed = [why for part in ("ipc-legacy", "ipc-fd") if (why := _said_no(measured, part))]
+    failed = [why for part in ("ipc-legacy", "ipc-fd") if (why := _part_failure(measured, part))]
     observed = "; ".join(failed) or "what was shared is wrong"
     if old or new:
         return finding("cuda-ipc.measured-part", observed)
     return finding("cuda-ipc.measured-none", observed)
 
 
-@settles("uvm", over=("behind-windows", "partition"))
-def managed_memory_was_touched(measured: Measurement) -> Finding | None:
+@judges_measurement("uvm", over=("behind-windows", "partition"))
+def managed_memory(measured: Measurement) -> Finding | None:
     """The processor used managed memory while the GPU worked. Whether it may exceed the GPU's is left untried."""
     managed = measured.found.managed
-    if why := _said_no(measured, "managed") or (managed and _not_at_once(managed)):
+    if why := _part_failure(measured, "managed") or (managed and _managed_memory_failure(managed)):
         return finding("uvm.measured-none", why)
     if managed is None or managed.concurrent is None:
         return None
     return finding("uvm.measured", "used by GPU and processor at once")
 
 
-def _not_at_once(managed: ManagedMemory) -> str | None:
+def _managed_memory_failure(managed: ManagedMemory) -> str | None:
     if managed.works is False or managed.concurrent is False:
         return "what was written is wrong"
     return None if managed.offered else "the driver offers no use by GPU and processor at once"
 
 
-@settles("pinned-memory", over=("little",))
-def memory_was_pinned(measured: Measurement) -> Finding | None:
+@judges_measurement("pinned-memory", over=("little",))
+def pinned_memory(measured: Measurement) -> Finding | None:
     """The amount that was pinned. Copies alone show that some memory can be pinned, which documents say too."""
     pinned = measured.found.pinned
-    if why := _refused(measured, "copies") or (pinned and not pinned.bytes and pinned.ended):
+    if why := _refused_call(measured, "copies") or (pinned and not pinned.bytes and pinned.ended):
         return finding("pinned-memory.measured-none", why)
     if pinned is None:
         return None
@@ -163,14 +165,14 @@ def memory_was_pinned(measured: Measurement) -> Finding | None:
     return finding("pinned-memory.measured-little", f"{size(pinned.bytes)}, then {pinned.ended}")
 
 
-@settles("cuda-checkpoint", over=("behind-windows", "old-driver", "tool-only", "unknown"))
-def a_process_was_suspended(measured: Measurement) -> Finding | None:
+@judges_measurement("cuda-checkpoint", over=("behind-windows", "old-driver", "tool-only", "unknown"))
+def cuda_checkpoint(measured: Measurement) -> Finding | None:
     """A small process was suspended and resumed, and its data were intact."""
     done, ended = measured.found.checkpoint, measured.found.of("checkpoint")
     if ended and ended.error and ended.error.number < 0:
         return None  # a driver without the calls may still come with the tool
     wrong = "its data were not intact" if done and done.intact is False else None
-    if why := _said_no(measured, "checkpoint") or wrong:
+    if why := _part_failure(measured, "checkpoint") or wrong:
         return finding("cuda-checkpoint.measured-none", why)
     if done is None or done.intact is None:
         return None
@@ -178,13 +180,13 @@ def a_process_was_suspended(measured: Measurement) -> Finding | None:
     return finding("cuda-checkpoint.measured", observed)
 
 
-@settles("video-codec", over=("gpu-untold", "toolkit-regression", "toolkit-older", "unknown"))
-def video_was_coded(measured: Measurement) -> Finding | None:
+@judges_measurement("video-codec", over=("gpu-untold", "toolkit-regression", "toolkit-older", "unknown"))
+def video_codec(measured: Measurement) -> Finding | None:
     """Judge the encoding and decoding that was tried here; in WSL it works only if a container does as much, because
     toolkits differ in that.
     """
     video, inside = measured.found.video, measured.found.container and measured.found.container.answer
-    if why := _said_no(measured, "video") or (video and video.decodes is False and "what is decoded is wrong"):
+    if why := _part_failure(measured, "video") or (video and video.decodes is False and "what is decoded is wrong"):
         return finding("video-codec.measured-none", why)
     if video is None or not video.decodes:
         return None
@@ -197,19 +199,19 @@ def video_was_coded(measured: Measurement) -> Finding | None:
     return finding("video-codec.measured", "encoded and decoded H.264")
 
 
-def _works(measured: Measurement, part: str, worked: bool | None) -> bool | None:
-    return worked if worked is not None else (False if _said_no(measured, part) else None)
+def _worked(measured: Measurement, part: str, worked: bool | None) -> bool | None:
+    return worked if worked is not None else (False if _part_failure(measured, part) else None)
 
 
-def _said_no(measured: Measurement, part: str) -> str | None:
+def _part_failure(measured: Measurement, part: str) -> str | None:
     """Say why it does not work: a call was refused, or the process that tried it hung or crashed."""
     ended = measured.found.of(part)
     if ended and ended.outcome in ("hung", "crashed"):
         return f"{part} {ended.outcome}: {ended.why}"
-    return _refused(measured, part)
+    return _refused_call(measured, part)
 
 
-def _refused(measured: Measurement, part: str) -> str | None:
+def _refused_call(measured: Measurement, part: str) -> str | None:
     ended = measured.found.of(part)
     error = ended.error if ended else None
-    return str(error) if error and error.call.startswith(_CALLS[part]) else None
+    return str(error) if error and error.call.startswith(_CALLS_OF_PARTS[part]) else None
