@@ -34,7 +34,7 @@ from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.hardware import mmio
 from winhost.knowledge import catalogue
 from winhost.model.facts import Answer, Facts
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, Finding, KnownRemedy, PathVerdict, Severity, Verdict
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -232,7 +232,7 @@ def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list
 STATED = {"vllm": Version("0.33.0"), "cuda": Version("13.0"), "driver": Version("580.95")}
 
 
-@given(some_host, st.sampled_from(({}, STATED)), st.permutations(ALL_VARIANTS))
+@given(some_host, st.sampled_from(({}, STATED)), st.permutations(WINDOWS_VARIANTS))
 def test_what_is_answered_once_is_what_each_way_alone_answers(
     host: str, stated: Mapping[str, Version], variants: list[str]
 ) -> None:

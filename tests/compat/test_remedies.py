@@ -18,7 +18,7 @@ from winhost.compat.rule import STATING_REMEDIES
 from winhost.compat.stated import Stated, versions_after
 from winhost.knowledge import catalogue
 from winhost.model.facts import Facts
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Finding, KnownRemedy, PathVerdict, Verdict
 from winhost.model.workload import VERSIONS, Workload
 from winhost.model.workloadfile import load_workload
@@ -234,4 +234,4 @@ def test_a_remedy_that_cannot_be_looked_at_is_refused(word: str) -> None:
 
 
 def test_every_way_is_searched() -> None:
-    assert {variant.path for variant in variants(HOSTS["server2025-3gpu"])} == set(ALL_VARIANTS)
+    assert {variant.path for variant in variants(HOSTS["server2025-3gpu"])} == set(WINDOWS_VARIANTS)

@@ -12,7 +12,7 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.compat.dda import window_doubtful
+from winhost.compat.dda import estimated_windows
 from winhost.compat.rule import rules
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.hardware.host_gpus import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
@@ -311,6 +311,6 @@ def test_what_is_true_of_two_gpus_alike_is_said_once() -> None:
     for record in gpus:
         record.state["ranges"] = unread  # type: ignore[index]
     host = HostFacts(facts)
-    told = window_doubtful(host, Selection(tuple(gpu for gpu in host.gpus if "A30" in gpu.pci.state.name)))
+    told = estimated_windows(host, Selection(tuple(gpu for gpu in host.gpus if "A30" in gpu.pci.state.name)))
     assert told is not None
     assert told.observed.count("NVIDIA A30") == 1, told.observed

@@ -35,7 +35,7 @@ from winhost.knowledge import catalogue, versions
 from winhost.knowledge.catalogue import MAX_RELATED, CatalogueEntry, explain, related, similarity
 from winhost.knowledge.versions import windows_builds
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
+from winhost.model.path import EVERY_PATH, PATHS, WINDOWS_VARIANTS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Evidence, Kind, Mender
 from winhost.model.workload import Model, Parallel
@@ -187,7 +187,7 @@ def answers(question: str, row: CatalogueEntry) -> bool:
 
 
 def is_of_target(row: CatalogueEntry) -> bool:
-    return row.each == "host" and any(row is rule.row for rule in rules() if rule.each is TARGET)
+    return row.each == "host" and any(row is rule.row for rule in rules() if rule.subject_kind is TARGET)
 
 
 def is_asked(question: str, each: str) -> bool:
@@ -275,7 +275,7 @@ def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:
 def test_each_path_and_capability_is_told_and_its_grounds_are_of_a_way() -> None:
     topics = catalogue.topics()
     assert topics.keys() == set(TOPICS)
-    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*EVERY_PATH, *ALL_VARIANTS}
+    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*EVERY_PATH, *WINDOWS_VARIANTS}
     assert all(topics[path].loses for path in PATHS)
 
 

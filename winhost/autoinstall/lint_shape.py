@@ -15,7 +15,7 @@ from winhost.autoinstall.autoinstall_file import (
 )
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Observation
-from winhost.model.errors import near_or_end
+from winhost.model.errors import did_you_mean_or_period
 
 _KINDS: Mapping[str, tuple[str, Any]] = {
     "text": ("a text (quote what YAML reads as something else)", str),
@@ -54,7 +54,7 @@ def shapes(context: AutoinstallContext) -> Iterator[Observation]:
                 _told(context, fault, " at the storage section") for fault in _faults(each.data, shape, each.loc)
             )
         else:
-            near = near_or_end(each.type, schema()["actions"])
+            near = did_you_mean_or_period(each.type, schema()["actions"])
             yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
 
 
@@ -119,7 +119,7 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
         if "*" in shape:
             yield from _faults(value[other], shape["*"], (*loc, str(other)))
         elif "=" in shape:
-            yield _Fault((*loc, str(other)), "key-refused", str(other), near_or_end(str(other), known))
+            yield _Fault((*loc, str(other)), "key-refused", str(other), did_you_mean_or_period(str(other), known))
 
 
 def ids(context: AutoinstallContext) -> Iterator[Observation]:

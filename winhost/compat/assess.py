@@ -25,7 +25,7 @@ from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
-from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
+from winhost.model.path import OPT_IN_VARIANTS, PATHS, PATHS_OF_LINUX, VARIANTS, WINDOWS_VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import (
     PLAN,
@@ -53,7 +53,7 @@ Judged: TypeAlias = tuple[tuple[Finding, ...], tuple[Gpu, ...], tuple[Instance[V
 
 
 def _judge_capabilities(target: Target) -> tuple[CapabilityVerdict, ...]:
-    from winhost.compat import capabilities  # most plans do without
+    from winhost.compat import capabilities  # most plans do not need it
 
     return capabilities.offers(target)
 
@@ -66,8 +66,8 @@ def assess(
     stated: versions that facts do not contain, by name (vllm, cuda, toolkit, wsl, kernel, driver).
     """
     facts = with_stated_versions(facts, stated)
-    asked = PATHS_OF_LINUX if facts.is_linux else PATHS
-    paths = tuple([_judge_path(facts, path, selection if path == "dda" else None) for path in asked])
+    names = PATHS_OF_LINUX if facts.is_linux else PATHS
+    paths = tuple([_judge_path(facts, path, selection if path == "dda" else None) for path in names])
     known = facts.is_linux or _knows_windows(facts)
     best = _best({path.path: path.verdict for path in paths}) if known else None
     return Assessment(facts.host, facts.origin, paths, best)
@@ -84,10 +84,10 @@ def _knows_windows(facts: HostFacts) -> bool:
 
 
 def find_alternative(facts: HostFacts, but: str) -> PathVerdict | None:
-    """The variant that assess would recommend without this one, evaluated without capabilities."""
-    variants = [judge(facts, each) for each in (PATHS_OF_LINUX if facts.is_linux else ALL_VARIANTS) if each != but]
+    """Return the variant that assess would recommend if there were no `but`; capabilities are not evaluated."""
+    variants = [judge(facts, each) for each in (PATHS_OF_LINUX if facts.is_linux else WINDOWS_VARIANTS) if each != but]
     possible = [judged for judged in variants if judged.verdict is not Verdict.UNSUPPORTED]
-    return min(possible, key=lambda judged: (judged.verdict.rank, judged.path in ON_REQUEST), default=None)
+    return min(possible, key=lambda judged: (judged.verdict.rank, judged.path in OPT_IN_VARIANTS), default=None)
 
 
 def _best(verdicts: Mapping[str, Verdict]) -> str | None:
@@ -96,7 +96,7 @@ def _best(verdicts: Mapping[str, Verdict]) -> str | None:
 
 
 def _judge_path(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdict:
-    """A path with its variants, the best of which counts, and its capabilities."""
+    """Judge the variants of a path and their capabilities. The best variant decides the verdict of the path."""
     variants = [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
     judged = [_with_capabilities(judge(facts, variant, selection), Target(facts, variant)) for variant in variants]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
@@ -112,7 +112,7 @@ def _with_capabilities(judged: PathVerdict, target: Target) -> PathVerdict:
 
 
 def judge(facts: HostFacts, variant: str, selection: Selection | None = None) -> PathVerdict:
-    """Evaluate one path or variant; with a selection, exactly its GPUs and VM."""
+    """Judge one path or variant; with a selection, exactly its GPUs and VM."""
     if selection is not None:
         return _judge(facts, variant, selection)
     return facts.keep(("judged", variant), _judge, facts, variant, None)
@@ -137,7 +137,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
 
 
 def _judge_unselected(facts: HostFacts, path: str) -> Judged:
-    """Judge every VM, and every GPU but the display of a management controller."""
+    """Return the findings of the host, every GPU except displays of management controllers, and every VM."""
     gpus, missing_gpus = _read_subjects(path, GPU, lambda: tuple(filter(serves, facts.gpus)))
     vms, missing_vms = _read_subjects(path, VM, lambda: facts.vms)
     host = find_reasons(path, HOST, THE_HOST, facts)
@@ -145,7 +145,7 @@ def _judge_unselected(facts: HostFacts, path: str) -> Judged:
 
 
 def _judge_selected(facts: HostFacts, path: str, selection: Selection) -> Judged:
-    """The selected GPUs and VM, with the reasons that apply to them together."""
+    """Return the findings of the host and of the selection as a whole, with the selected GPUs and VM."""
     together = find_reasons(path, ASSIGNMENT, _name_selection(selection), facts, selection)
     vms = (selection.vm,) if selection.vm else ()
     return (*find_reasons(path, HOST, THE_HOST, facts), *together), selection.gpus, vms
@@ -154,7 +154,7 @@ def _judge_selected(facts: HostFacts, path: str, selection: Selection) -> Judged
 def _read_subjects(
     path: str, each: SubjectKind, read: Callable[[], tuple[T, ...]]
 ) -> tuple[tuple[T, ...], tuple[Finding, ...]]:
-    """The subjects, or the reason why they could not be read; neither where the path has no rules about them."""
+    """Return the subjects, or the reason why they could not be read; neither where the path has no rules about them."""
     try:
         return (read() if has_rules(path, each) else ()), ()
     except MissingFact as missing:
@@ -162,7 +162,9 @@ def _read_subjects(
 
 
 def _counting_subjects(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
-    """All selected subjects count; without a selection, only those with the best verdict."""
+    """Return the subjects that decide the verdict: all selected ones; without a selection those with the best
+    verdict.
+    """
     if selection is not None:
         return subjects
     best = Verdict.best(subject.verdict for subject in subjects)
@@ -204,36 +206,38 @@ def _name_selection(selection: Selection) -> str:
 
 _DOUBTFUL = Severity.UNVERIFIED.rank
 
-# --- What a plan selects when nothing is named, and why it would be refused: assess says so before plan does ----------
+# --- The default selection of a plan, and why such a plan would be refused
+# ---------------------------------------------
 
 
 def default_gpus(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Gpu, ...]:
-    """GPUs that a VM gets when none is named: none that drives a display of the host or that another VM has, and no
-    unverified one if there are others. If that leaves none, all of them.
+    """Return the GPUs that a VM gets when the user names none: not those that drive a display of the host or belong to
+    another VM, and unverified ones only if there are no others. If all of them belong to another VM, return them
+    anyway.
     """
-    able = [each for each in judged if each.verdict is not Verdict.UNSUPPORTED and not _takes_last_display(each)]
-    sure = [each.key for each in able if each.verdict is not Verdict.UNVERIFIED]
-    go = sure or [each.key for each in able]
-    gpus = tuple(gpu for gpu in facts.gpus if gpu.location in go)
+    possible = [each for each in judged if each.verdict is not Verdict.UNSUPPORTED and not _disables_display(each)]
+    verified = [each.key for each in possible if each.verdict is not Verdict.UNVERIFIED]
+    chosen = verified or [each.key for each in possible]
+    gpus = tuple(gpu for gpu in facts.gpus if gpu.location in chosen)
     return tuple(gpu for gpu in gpus if _owner(facts, gpu) in (None, vm)) or gpus
 
 
 def reasons_against_sharing(facts: HostFacts, gpus: Sequence[Gpu]) -> tuple[Finding, ...]:
-    """Why these GPUs do not go to one VM together, beyond what keeps the first of them from going alone."""
+    """Return the reasons against assigning these GPUs to one VM, except those that hold for the first GPU alone."""
     alone = {reason.code for reason in find_reasons("dda", ASSIGNMENT, PLAN, facts, Selection(tuple(gpus[:1])))}
     together = find_reasons("dda", ASSIGNMENT, PLAN, facts, Selection(tuple(gpus))) if len(gpus) > 1 else ()
     return tuple(each for each in together if each.severity.rank >= _DOUBTFUL and each.code not in alone)
 
 
 def choose_compatible_gpus(facts: HostFacts, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Choose GPUs for one VM, in order, leaving out each that would spoil the others; `assess` judges each alone."""
-    going: tuple[Gpu, ...] = ()
+    """Choose GPUs for one VM, in order, and omit each that cannot share a VM with those before it."""
+    chosen: tuple[Gpu, ...] = ()
     for gpu in gpus:
-        going = (*going, gpu) if not reasons_against_sharing(facts, (*going, gpu)) else going
-    return going
+        chosen = (*chosen, gpu) if not reasons_against_sharing(facts, (*chosen, gpu)) else chosen
+    return chosen
 
 
-def _takes_last_display(gpu: SubjectVerdict) -> bool:
+def _disables_display(gpu: SubjectVerdict) -> bool:
     return any("headless" in reason.risks for reason in gpu.reasons)
 
 
@@ -245,13 +249,15 @@ def _owner(facts: HostFacts, gpu: Gpu) -> str | None:
 
 
 def default_plan_notes(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Finding, ...]:
-    """Notes on what prevents a default plan of a variant, beyond the reasons of the host, each GPU and each VM."""
+    """Return notes on what prevents a default plan of a variant, besides the reasons of the host, each GPU and
+    each VM.
+    """
     path = path_of(variant)
     if path not in VOCABULARIES or path in PATHS_OF_LINUX:
         return ()
     if unread := facts.keep(("unread", path), _unread_resources, facts, path):
-        lacking = f"a plan needs {', '.join(unread)}, which could not be read"
-        return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
+        observed = f"a plan needs {', '.join(unread)}, which could not be read"
+        return (finding(f"{path}.unknown", observed, Severity.NOTE, PLAN),)
     try:
         return tuple(_dda_notes(facts, judged)) if path == "dda" else facts.keep("refusals of wsl2", _wsl2_notes, facts)
     except MissingFact as missing:
@@ -259,7 +265,7 @@ def default_plan_notes(facts: HostFacts, variant: str, judged: Sequence[SubjectV
 
 
 def _unread_resources(facts: HostFacts, path: str) -> tuple[str, ...]:
-    """Resources of the playbook that we ship, of which nothing at all could be read."""
+    """Return the resources of the shipped playbook that could not be read at all."""
     return tuple([resource for resource in _playbook_resources(path) if isinstance(facts.answer(resource), Unknown)])
 
 
@@ -283,7 +289,7 @@ def _dda_notes(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[F
 
 
 def _wsl2_notes(facts: HostFacts) -> tuple[Finding, ...]:
-    from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
+    from winhost.paths.wsl2_refusals import refusals  # only this path needs it
 
     refused = refusals(facts, _wsl2_settings(), ())
     return tuple(finding(each.code, f"{each.sentence} {each.remedy}", Severity.NOTE, PLAN) for each in refused)

@@ -1,4 +1,6 @@
-"""Questions that rows and judges ask of a host, a GPU or a VM, besides properties of resources (docs/conditions.md)."""
+"""The questions of conditions about a host, a GPU or a VM, besides properties of resources (docs/conditions.md), and
+the judges that several paths share.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,25 +30,25 @@ from winhost.resources.windows.read_only import (
 )
 from winhost.resources.windows.vms import VmMemory, VmMmio, owner
 
-# Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
+# The first build of each Windows that rules mention. Whether a build is a client or a server is only told by the
+# edition.
 SERVER_2016 = 14393
 WINDOWS_10_21H2 = 19044
 SERVER_2022 = 20348
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 
-# How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
+# Prefixes of the manufacturer or model of virtual machines. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
 HYPERVISORS = (
     *("kvm", "openstack", "kubevirt", "qemu", "vmware", "vmw", "innotek gmbh", "virtualbox", "xen", "bochs"),
     *("parallels", "bhyve", "hyper-v", "amazon ec2", "apple virtualization", "google compute engine"),
 )
-MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
+MODEL_OF_HYPER_V = "virtual machine"  # Microsoft also makes computers, so its name as the manufacturer is not enough
 EC2_METAL = ".metal"  # instances of Amazon EC2 that are whole machines
 Question = Callable[[HostFacts], str | None]  # what was observed; None where the finding does not apply
 
 
-# Of whose machines it was reported that they forget or reorder what is to be started. By the beginning of the maker's
-# name in firmware.
+# Manufacturers (prefixes, as in firmware) whose machines were reported to forget or reorder boot entries.
 FORGETFUL_MAKERS = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
@@ -54,12 +56,12 @@ FORGETFUL_MAKERS = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
 def sriov_refused(facts: HostFacts) -> str | None:
-    """Get-VMHost reports IovSupport False; its IovSupportReasons name network cards as well as the chipset."""
+    """Get-VMHost reports IovSupport False. IovSupportReasons may be about network cards as well as the chipset."""
     return None if facts.hyperv.iov_support else "; ".join(facts.hyperv.iov_reasons) or "no reason given"
 
 
 def host_sleeps(facts: HostFacts) -> str | None:
-    """The active power plan lets the host sleep or hibernate on AC power, and its endpoint goes with it."""
+    """The active power plan lets the host sleep or hibernate on AC power, which takes its endpoint offline."""
     for plan in facts.all(PowerPlan):
         waits = {"sleeps": plan.state.standby, "hibernates": plan.state.hibernate} if plan.state.active else {}
         after = [f"{what} after {seconds / 60:g} minutes" for what, seconds in waits.items() if seconds]
@@ -68,8 +70,8 @@ def host_sleeps(facts: HostFacts) -> str | None:
     return None
 
 
-def windows_unlisted(facts: HostFacts) -> str | None:
-    """The build of Windows is not in the table: an Insider build, or one that is newer than it."""
+def unknown_windows_build(facts: HostFacts) -> str | None:
+    """The build of Windows is not in the table: it is an Insider build, or newer than the table."""
     os = facts.os
     known = windows_build(os.build)
     kind = {OsFamily.SERVER: "server", OsFamily.AZURE_LOCAL: "azure_local"}.get(os.family, "client")
@@ -95,9 +97,9 @@ def no_cuda(facts: HostFacts) -> str | None:
 
 
 def configuration(vm: Vm) -> Version:
-    """The VM's configuration version. Raises MissingFact if it is no version."""
-    if found := version_of(vm.version):
-        return found
+    """Return the VM's configuration version. Raises MissingFact if it is no version."""
+    if version := version_of(vm.version):
+        return version
     raise MissingFact("Vm.version", NOT_THERE)
 
 
@@ -105,7 +107,7 @@ def configuration(vm: Vm) -> Version:
 
 
 def is_x64(facts: HostFacts) -> bool:
-    """Windows reports `64-bit` in its own language for x64, and `ARM` in front of it for Arm."""
+    """Tell whether Windows is for x64: it reports `64-bit` in its own language, and `ARM` in front of it for Arm."""
     return "64" in facts.os.architecture and "arm" not in facts.os.architecture.casefold()
 
 
@@ -120,7 +122,7 @@ def is_virtual(firmware: Firmware) -> bool:
 
 
 def gpus(facts: HostFacts) -> list[Gpu]:
-    """The display devices that can compute: without those of management controllers and hypervisors."""
+    """Return the display devices that can compute, without those of management controllers and hypervisors."""
     return facts.keep(_gpus, _gpus, facts)
 
 
@@ -129,12 +131,12 @@ def _gpus(facts: HostFacts) -> list[Gpu]:
 
 
 def machine_name(firmware: Firmware) -> str:
-    """Manufacturer and model, as in firmware."""
+    """Return manufacturer and model from the firmware."""
     return f"{firmware.manufacturer} {firmware.model}"
 
 
 def forgetful_firmware(facts: HostFacts) -> str | None:
-    """Machines of this maker were reported to forget or reorder what is to be started."""
+    """Machines of this manufacturer were reported to forget or reorder boot entries."""
     maker = facts.firmware.manufacturer.casefold()
     return machine_name(facts.firmware) if maker.startswith(FORGETFUL_MAKERS) else None
 
@@ -149,24 +151,24 @@ NAT = 1
 
 
 def gpus_with_driver(facts: HostFacts) -> list[Gpu]:
-    """NVIDIA's GPUs that its Windows driver runs."""
+    """Return NVIDIA's GPUs that its Windows driver runs."""
     return [gpu for gpu in gpus(facts) if runs_cuda(gpu) and gpu.pci.state.driver_model]
 
 
 def windows_driver(facts: HostFacts) -> Version | None:
-    """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
+    """Return the oldest driver of the GPUs that NVIDIA's driver runs; None where none reports its version."""
     versions = (driver_branch(gpu.pci.state.driver_version) for gpu in gpus_with_driver(facts))
     return min(filter(None, versions), default=None)
 
 
 def _policy_networking_mode(facts: HostFacts) -> str:
-    """The networking mode that a policy sets for WSL."""
+    """Return the networking mode that a policy sets for WSL."""
     number = facts.the(WslPolicy).default_networking
     return NETWORKING_MODES[NAT] if number is None else NETWORKING_MODES.get(number, str(number))
 
 
 def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
-    """Names of what an update brought to this very build, and this Windows does not have."""
+    """Return the names of updates to this build of Windows that the host does not have."""
     return tuple(each.name for each in revisions() if each.is_missing_from(facts.os.build, facts.os.revision))
 
 
@@ -174,12 +176,14 @@ _DISK_ACCESS = {**dict.fromkeys(NOT_PLAIN, "by software"), **dict.fromkeys(PLAIN
 
 
 def disk_access(bus: str) -> str:
-    """The way in which Linux reaches a disk on this bus; by RAID or software it may see other disks than Windows."""
+    """Return how Linux accesses a disk on this bus. By RAID or by software it may see other disks than Windows."""
     return _DISK_ACCESS.get(bus.casefold(), "unknown")
 
 
 def recovery_key_proof(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
-    """The proof that the recovery key of a volume is kept elsewhere, and its protector."""
+    """Return the proof that a volume's recovery key is stored elsewhere, and the key's protector; None without
+    proof.
+    """
     escrow = facts.of(KeyEscrow, volume.key)
     return f"{escrow.proof} (protector {escrow.protector})" if escrow and escrow.proof != NONE else None
 
@@ -187,8 +191,8 @@ def recovery_key_proof(facts: HostFacts, volume: Instance[BitLocker]) -> str | N
 def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
     memory = facts.of(VmMemory, vm.key)
     if memory is None:
-        gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
-        raise MissingFact("VmMemory", Unknown(gone))
+        fault = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
+        raise MissingFact("VmMemory", Unknown(fault))
     return memory
 
 
@@ -238,70 +242,74 @@ _SUBJECT_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] 
 }
 
 
-def _make_reader(each: str, question: str) -> Reader:
-    """The reader of a question about facts, and about one GPU or VM."""
+def _make_reader(subject_kind: str, question: str) -> Reader:
+    """Return the reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
         return asking(question)
     if name == "gpus":
-        of_each = READERS["gpu"](attribute)
-        return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in of_each(facts, gpu))
-    about = _SUBJECT_QUESTIONS[each].get(name)
-    ask = about or (lambda facts, _: HOST_QUESTIONS[name](facts))
+        read_gpu = READERS["gpu"](attribute)
+        return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in read_gpu(facts, gpu))
+    ask = _SUBJECT_QUESTIONS[subject_kind].get(name) or (lambda facts, _: HOST_QUESTIONS[name](facts))
 
-    def answered(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
+    def read(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
         answer = ask(facts, subject)
         return (getattr(answer, attribute) if attribute and answer is not None else answer,)
 
-    return answered
+    return read
 
 
-READERS: Mapping[str, Callable[[str], Reader]] = {each: partial(_make_reader, each) for each in _SUBJECT_QUESTIONS}
-"""The readers of the questions of a condition, by what its row is about."""
+READERS: Mapping[str, Callable[[str], Reader]] = {kind: partial(_make_reader, kind) for kind in _SUBJECT_QUESTIONS}
+"""Return the reader of a question, by the subject of its row."""
 
 
 def instance_reader(question: str) -> Reader:
-    return lambda one: (one[question],)
+    """Return the reader of a question about one of several instances."""
+    return lambda answers: (answers[question],)
 
 
 class InstanceAnswers:
-    """Answers of one of several: by its key, what follows from it (`more`), else by its properties."""
+    """Answers of one instance: from its key, from functions (`derived`, called with `arguments`), else its
+    properties.
+    """
 
-    def __init__(self, state: Any, key: Mapping[str, Any], more: Mapping[str, Callable[..., Any]], *about: Any) -> None:
-        self._state, self._key, self._more, self._about = state, key, more, about
+    def __init__(
+        self, state: Any, key: Mapping[str, Any], derived: Mapping[str, Callable[..., Any]], *arguments: Any
+    ) -> None:
+        self._state, self._key, self._derived, self._arguments = state, key, derived, arguments
 
     def __getitem__(self, question: str) -> Any:
         name, _, attribute = question.partition(".")
         if name in self._key:
             return self._key[name]
-        answer = self._more[name](*self._about) if name in self._more else getattr(self._state, name)
+        answer = self._derived[name](*self._arguments) if name in self._derived else getattr(self._state, name)
         return getattr(answer, attribute, None) if attribute else answer
 
 
 def instances(facts: HostFacts, state: type[State]) -> list[InstanceAnswers]:
-    """The instances of a resource, of which rows choose. Raises MissingFact."""
-    more = INSTANCE_QUESTIONS.get(state.resource_type.name, {})
-    return [InstanceAnswers(each.state, each.key, more, facts, each) for each in facts.all(state)]
+    """Return the instances of a resource, from which rows choose. Raises MissingFact."""
+    derived = INSTANCE_QUESTIONS.get(state.resource_type.name, {})
+    return [InstanceAnswers(each.state, each.key, derived, facts, each) for each in facts.all(state)]
 
 
 class SubjectAnswers:
-    """Answers to the sentence of a row about facts, with the GPU or VM that is its subject."""
+    """Answers for the sentence of a row, from the facts and the GPU or VM that is its subject."""
 
-    def __init__(self, facts: HostFacts, each: str, subject: Any = None) -> None:
-        self.facts, self._each, self.subject = facts, each, subject
+    def __init__(self, facts: HostFacts, subject_kind: str, subject: Any = None) -> None:
+        self.facts, self._subject_kind, self.subject = facts, subject_kind, subject
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
-        if name in _SUBJECT_QUESTIONS[self._each]:
-            return _SUBJECT_QUESTIONS[self._each][name](self.facts, self.subject)
+        if name in _SUBJECT_QUESTIONS[self._subject_kind]:
+            return _SUBJECT_QUESTIONS[self._subject_kind][name](self.facts, self.subject)
         return HOST_QUESTIONS[name](self.facts) if name in HOST_QUESTIONS else self.facts[name]
 
 
 def gpu_answers(facts: HostFacts) -> list[SubjectAnswers]:
-    """The GPUs of a host, of which rows choose. Raises MissingFact."""
+    """Return the GPUs of a host, from which rows choose. Raises MissingFact."""
     return [SubjectAnswers(facts, "gpu", gpu) for gpu in gpus(facts)]
 
 
 def gpu_answers_reader(question: str) -> Reader:
     read = READERS["gpu"](question)
-    return lambda asked: read(asked.facts, asked.subject)
+    return lambda answers: read(answers.facts, answers.subject)

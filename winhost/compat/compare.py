@@ -14,7 +14,7 @@ from winhost.resources.host import HostFacts
 NamedVerdict: TypeAlias = tuple[str, Verdict | None]
 Change: TypeAlias = Literal["changed", "gone", "new"]
 
-# What moves from read to read without anybody having changed anything.
+# Properties that change by themselves from one reading to the next.
 VOLATILE = frozenset(
     {
         ("Memory", "free"),
@@ -30,9 +30,9 @@ _MISSING = frozenset({"unknown", "unavailable"})
 
 @dataclass(frozen=True)
 class Difference:
-    """One property, or a whole instance where it came or went, or a whole resource (no key) where it could not be read.
+    """One property; a whole instance that is new or gone; or a whole resource (no key) that could not be read.
 
-    before, after: JSON as in the facts, None where there is nothing; volatile: it moves by itself.
+    before, after: JSON as in the facts, None where there is nothing; volatile: it changes by itself.
     """
 
     what: Change
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Moved:
-    """A GPU, VM or capability of a path, judged differently; None where it is not there."""
+    """A GPU, VM or capability of a path that is judged differently; None where it does not exist."""
 
     name: str
     before: Verdict | None
@@ -55,7 +55,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class VerdictChange:
-    """A path that is judged differently, or as before for other reasons. None: it was not judged."""
+    """A path that is judged differently, or equally for other reasons. None: it was not judged."""
 
     path: str
     before: Verdict | None
@@ -78,8 +78,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Diff:
-    """The answer to `diff --json`. recommended: before and after; two_machines: the machine ids differ, which is not
-    known where one of them could not be read.
+    """The answer to `diff --json`. recommended: before and after; two_machines: the machine ids differ. False where one
+    of them could not be read.
     """
 
     before: Reading
@@ -91,11 +91,11 @@ class Diff:
 
     @property
     def machines(self) -> tuple[Json, Json]:
-        """The ids of two machines."""
-        of_id = (
-            each for each in self.differences if (each.resource, each.property) == ("OperatingSystem", "machine_id")
+        """The machine ids before and after, if they differ."""
+        machine_id = ("OperatingSystem", "machine_id")
+        return next(
+            (each.before, each.after) for each in self.differences if (each.resource, each.property) == machine_id
         )
-        return next((each.before, each.after) for each in of_id)
 
     @property
     def lasting(self) -> tuple[Difference, ...]:
@@ -104,7 +104,7 @@ class Diff:
 
 
 def compare(before: Facts, after: Facts) -> Diff:
-    """Resource by resource, key by key, property by property; then the verdicts of both. Raises WrongState."""
+    """Compare facts by resource, key and property, then the verdicts of both. Raises WrongState."""
     resources = dict.fromkeys((*before.resources, *after.resources))
     differences = [
         each
@@ -174,7 +174,9 @@ def _answer_as_json(answer: Answer) -> Json:
 
 
 def _is_same(before: Json, after: Json) -> bool:
-    """Errors are compared by code: the message is in the host's language, and may contain a time or a handle."""
+    """Tell whether two values are equal. Errors are compared by code, because messages are in the host's language and
+    may contain a time or a handle.
+    """
     return bool(_comparable(before) == _comparable(after))
 
 
@@ -184,7 +186,7 @@ def _comparable(value: Json) -> Json:
 
 
 def is_missing(value: Json) -> bool:
-    """Tell whether a value in facts stands for a missing one."""
+    """Tell whether a value in facts represents a missing one."""
     return isinstance(value, Mapping) and len(value) == 1 and not _MISSING.isdisjoint(value)
 
 
@@ -218,7 +220,7 @@ def _reasons_only_in(these: PathVerdict | None, others: PathVerdict | None) -> t
 
 
 def _reason_identity(reason: Finding) -> tuple[str, Severity, str, str]:
-    """The identity of a reason. The observation is in the facts, and matters only to tell missing facts apart."""
+    """Return the identity of a reason. The observation is only part of it for missing facts, which it distinguishes."""
     observed = reason.observed if reason.code.endswith(".unknown") else ""
     return reason.code, reason.severity, reason.subject, observed
 

@@ -1,4 +1,4 @@
-"""Judges of Discrete Device Assignment (DDA): the host, each GPU, each VM, and the chosen ones together."""
+"""Judges of Discrete Device Assignment (DDA): the host, each GPU, each VM, and a selection of GPUs with a VM."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,16 +23,16 @@ from winhost.resources.windows.vms import AssignableDevice, owner
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 
 
-def narrow_addresses(facts: HostFacts) -> str | None:
+def small_address_space(facts: HostFacts) -> str | None:
     """The physical address space ends at or below 64 GiB, where windows begin that are larger than the default one."""
-    width = address_width(facts) or facts.firmware.address_width  # which says what is missing
+    width = address_width(facts) or facts.firmware.address_width  # raises MissingFact
     if 1 << width <= FIRST_HIGH_ADDRESS:
         return f"{width} address bits, {size(1 << width)}"
     return None
 
 
-def width_of_the_model(facts: HostFacts) -> str | None:
-    """Windows does not report the width of physical addresses; that of the processors' model is taken."""
+def address_width_of_model(facts: HostFacts) -> str | None:
+    """Windows does not report the width of physical addresses, so that of the processor model is used."""
     with suppress(MissingFact):
         _ = facts.firmware.address_width
         return None
@@ -78,15 +78,15 @@ def conventional_pci(facts: HostFacts, gpu: Gpu) -> str | None:
     return None
 
 
-def shows_the_host(facts: HostFacts, gpu: Gpu) -> str | None:
+def drives_host_display(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
     if shows(gpu):
         return _describe_displays(gpu)
     return None
 
 
-def only_display(facts: HostFacts, selection: Selection) -> str | None:
-    """The selection takes every display that the host has in use."""
+def takes_all_displays(facts: HostFacts, selection: Selection) -> str | None:
+    """The selection takes every display that the host uses."""
     shown = [gpu for gpu in selection.gpus if shows(gpu)]
     chosen = {gpu.location for gpu in selection.gpus}
     if shown and not any(_stays_with_host(gpu) for gpu in facts.gpus if gpu.location not in chosen):
@@ -103,13 +103,13 @@ def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
 
 
 def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
-    """The guest that has the GPU sees another BAR1 than the host knows of it."""
+    """The guest that has the GPU sees a BAR1 of another size than the host."""
     if owner(facts.assignment(gpu.pci)) is None:
         return None
     try:
         listed = bars_of(gpu)
     except MmioRefused:
-        return None  # nothing to hold it against
+        return None  # nothing to compare with
     expected = {each.aperture for each in (listed, listed.surveyed) if each}
     for seen in _bars_in_guest(facts, gpu):
         if seen not in expected:
@@ -118,7 +118,9 @@ def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
 
 
 def _bars_in_guest(facts: HostFacts, gpu: Gpu) -> Iterator[Bytes]:
-    """The largest BAR of each GPU of this model: which is which cannot be told. Nothing of a guest that is not read."""
+    """Yield the largest BAR of each GPU of this model in the guest, because equal GPUs cannot be told apart there;
+    nothing if the guest was not read.
+    """
     with suppress(MissingFact):
         for inside in facts.all(LinuxGpu):
             if inside.state.bars and inside.state.device == pci_id(gpu.pci.key["device"]):
@@ -137,7 +139,9 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
 
 
 def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
-    """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
+    """The MMIO windows that the selection needs are impossible, as winhost.hardware.mmio calculates before any
+    change.
+    """
     sized = _windows(facts, selection)
     return finding(REFUSALS[sized.code], sized.sentence) if isinstance(sized, MmioRefused) else None
 
@@ -148,9 +152,9 @@ def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     return None if isinstance(sized, MmioRefused) else sized.high.over_cap or None
 
 
-def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
+def estimated_windows(facts: HostFacts, selection: Selection) -> Finding | None:
     """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs. That is unverified where the
-    host could not be asked for them, or nobody has listed those of such a GPU.
+    host's BARs could not be read, or the table does not have the GPU.
     """
     sized = _windows(facts, selection)
     if isinstance(sized, MmioRefused) or not sized.high.doubts:
@@ -188,7 +192,7 @@ def _stays_with_host(gpu: Gpu) -> bool:
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
 
 
-def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+def unsupported_vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM's configuration version is not one that this Hyper-V starts."""
     known = windows_build(facts.os.build)
     if known is None or known.vm is None:
@@ -208,15 +212,15 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
 
 
 def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has a device assigned whose slot is empty; such a VM does not start."""
+    """The VM has a device assigned whose slot is empty, so that it does not start."""
     gone = [location for location in _assigned_other_devices(facts, vm) if not _device(facts, location)]
     if gone:
         return f"assigned, but the slot is empty: {', '.join(gone)}"
     return None
 
 
-def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has a device assigned that is no GPU, as an NVMe disk; its BARs are not known."""
+def assigned_non_gpu(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a device assigned that is no GPU, such as an NVMe disk; its BARs are not known."""
     found = [
         f"{device} at {place}" for place in _assigned_other_devices(facts, vm) if (device := _device(facts, place))
     ]
@@ -224,12 +228,12 @@ def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
 
 
 def _assigned_other_devices(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
-    """Locations that the VM claims and where no function of a GPU is."""
+    """Return the locations of devices that are assigned to the VM and are no function of a GPU."""
     slots = {function.key["location"] for function in facts.all(PciDevice)}
     return [location for location in vm.state.devices if location not in slots]
 
 
 def _device(facts: HostFacts, location: str) -> str | None:
-    """The ids of another device there; None where there is none."""
+    """Return the ids of the device at a location; None where there is none."""
     known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
     return next((each.key["device"] or "a device" for each in known if each.state.present), None)

@@ -1,4 +1,4 @@
-"""Judges of a Linux of its own: whether winhost can ready it to serve."""
+"""Judges of a Linux machine: whether winhost can prepare it to serve."""
 
 from contextlib import suppress
 
@@ -25,7 +25,7 @@ from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGp
 
 
 def release_newer_than_known(facts: HostFacts) -> str | None:
-    """A release of Ubuntu whose archive nobody has checked."""
+    """The release of Ubuntu is newer than those that were checked."""
     system, newest = facts.the(LinuxSystem), subjects()["ubuntu"].newest
     release = version_of(system.version or "0")
     return (
@@ -35,8 +35,8 @@ def release_newer_than_known(facts: HostFacts) -> str | None:
     )
 
 
-def without_driver(facts: HostFacts) -> str | None:
-    """There is no NVIDIA driver, and none in a package source that fits all GPUs and the kernel."""
+def no_suitable_driver(facts: HostFacts) -> str | None:
+    """No NVIDIA driver is installed, and no package source has one that fits all GPUs and the kernel."""
     try:
         _driver_to_install(facts)
     except UsageError as error:
@@ -44,25 +44,25 @@ def without_driver(facts: HostFacts) -> str | None:
     return None
 
 
-def driver_comes(facts: HostFacts) -> str | None:
-    """There is no NVIDIA driver, and the plan installs the one that fits."""
-    with suppress(UsageError):  # said by without_driver
+def driver_to_install(facts: HostFacts) -> str | None:
+    """No NVIDIA driver is installed, and the plan installs the one that fits."""
+    with suppress(UsageError):  # no_suitable_driver reports it
         if chosen := _driver_to_install(facts):
             bound = ", ".join(sorted({gpu.state.driver or "no driver" for gpu in facts.all(LinuxGpu)}))
             return f"bound to the GPUs: {bound}; coming: {chosen.packages}"
     return None
 
 
-def driver_unproven(facts: HostFacts) -> str | None:
-    """winhost would install a driver for a GPU of which it does not know what it takes."""
-    with suppress(UsageError):  # said by without_driver
+def unverified_driver(facts: HostFacts) -> str | None:
+    """winhost would install a driver for a GPU whose required driver it does not know."""
+    with suppress(UsageError):  # no_suitable_driver reports it
         if (chosen := _driver_to_install(facts)) and chosen.unverified:
             return ", ".join(chosen.unverified)
     return None
 
 
 def driver_not_loaded(facts: HostFacts) -> str | None:
-    """A driver is installed, was there at the last start, and does not run."""
+    """A driver is installed, was installed before the last boot, and is not loaded."""
     driver = facts.the(LinuxGpuDriver)
     if not _has_driver(facts) or _is_managed(facts):
         return None
@@ -72,19 +72,21 @@ def driver_not_loaded(facts: HostFacts) -> str | None:
 
 
 def driver_awaits_restart(facts: HostFacts) -> Finding | None:
-    """Another driver is installed than the one that runs: programs of the new one fail until a restart."""
+    """The installed driver differs from the loaded one: programs of the new driver fail until a restart."""
     driver = facts.the(LinuxGpuDriver)
     if facts.the(LinuxSystem).wsl or driver.loaded == driver.installed:
         return None
     observed = f"{driver.loaded or 'none'} runs, {driver.installed} is installed"
-    ours = _is_managed(facts)  # which the plan restarts for
-    if not ours and not (driver.loaded and driver.installed):
+    managed = _is_managed(facts)  # then the plan restarts
+    if not managed and not (driver.loaded and driver.installed):
         return None
-    return finding("linux.driver-restart", observed, Severity.NOTE if ours else Severity.UNSUPPORTED)
+    return finding("linux.driver-restart", observed, Severity.NOTE if managed else Severity.UNSUPPORTED)
 
 
-def driver_of_others(facts: HostFacts) -> str | None:
-    """The driver came from elsewhere: NVIDIA's installer or repository, or another branch of the distribution."""
+def unmanaged_driver(facts: HostFacts) -> str | None:
+    """winhost did not install the driver: it is from NVIDIA's installer or repository, or another branch of the
+    distribution.
+    """
     driver = facts.the(LinuxGpuDriver)
     if _is_managed(facts):
         return None
@@ -93,7 +95,9 @@ def driver_of_others(facts: HostFacts) -> str | None:
 
 
 def driver_newer_than_known(facts: HostFacts) -> str | None:
-    """A branch of NVIDIA's driver that nobody has checked. In WSL it is that of Windows, which its host judges."""
+    """The branch of NVIDIA's driver is newer than those that were checked. In WSL the driver is that of Windows, and is
+    judged there.
+    """
     driver = facts.the(LinuxGpuDriver).loaded
     if facts.the(LinuxSystem).wsl or not driver:
         return None
@@ -101,28 +105,28 @@ def driver_newer_than_known(facts: HostFacts) -> str | None:
     return newer and newer.replace("NVIDIA drivers", "driver", 1)
 
 
-def gpus_by_nvswitch(facts: HostFacts) -> str | None:
-    """Boards with NVSwitch need its fabric manager, in the version of the driver, and no plan brings it here."""
+def fabric_manager_missing(facts: HostFacts) -> str | None:
+    """Boards with NVSwitch need a fabric manager of the driver's version, and the plan does not install one."""
     found = _boards_with_nvswitch(facts)
     return found if found and not _installs_fabric_manager(facts) else None
 
 
-def fabric_manager_comes(facts: HostFacts) -> str | None:
-    """The plan installs it with the driver."""
+def fabric_manager_to_install(facts: HostFacts) -> str | None:
+    """The plan installs the fabric manager with the driver."""
     found = _boards_with_nvswitch(facts)
     return found if found and _installs_fabric_manager(facts) else None
 
 
 def docker_without_cdi(facts: HostFacts) -> str | None:
-    """CDI came with Docker 25."""
+    """Docker is older than 25, the first version with CDI."""
     for engine in facts.all(ContainerEngine):
         if engine.key["engine"] == DOCKER and major(engine.state.version) < FIRST_WITH_CDI:
             return f"Docker {engine.state.version}"
     return None
 
 
-def without_engine(facts: HostFacts) -> str | None:
-    """Nothing runs containers, and no source has Docker."""
+def no_container_engine(facts: HostFacts) -> str | None:
+    """No container engine is installed, and no package source has Docker."""
     try:
         _ = ChosenEngine(facts, "auto").packages
     except Refusal as refusal:
@@ -131,7 +135,7 @@ def without_engine(facts: HostFacts) -> str | None:
 
 
 def _boards_with_nvswitch(facts: HostFacts) -> str | None:
-    """GPUs on a board that would have NVSwitches, before a driver runs."""
+    """Name the GPUs of a board that may have NVSwitches, as long as no driver is loaded; None without such a board."""
     found = [
         model.name for gpu in facts.all(LinuxGpu) if (model := known(gpu.state.device or "")) and "SXM" in model.name
     ]
@@ -139,14 +143,14 @@ def _boards_with_nvswitch(facts: HostFacts) -> str | None:
 
 
 def _installs_fabric_manager(facts: HostFacts) -> bool:
-    with suppress(UsageError):  # said by without_driver
+    with suppress(UsageError):  # no_suitable_driver reports it
         chosen = _driver_to_install(facts)
         return chosen is not None and has_fabric_manager(chosen.packages)
     return False
 
 
 def _driver_to_install(facts: HostFacts) -> DriverChoice | None:
-    """Raises UsageError: NoDriver."""
+    """Return the driver that a plan installs; None if it installs none. Raises UsageError: NoDriver."""
     return None if _has_driver(facts) or not facts.all(LinuxGpu) else wanted_driver(facts)
 
 
@@ -156,7 +160,7 @@ def _has_driver(facts: HostFacts) -> bool:
 
 
 def _is_managed(facts: HostFacts) -> bool:
-    """It is a set that winhost installs, and runs or waits for a restart."""
+    """Tell whether the driver is one that winhost installed, and is loaded or waits for a restart."""
     sets = [each.state for each in facts.all(AptPackages) if each.key["packages"].startswith(MODULES)]
     runs = facts.the(LinuxGpuDriver).loaded is not None
     return any(state.installed is not False and (runs or state.restart_due) for state in sets)

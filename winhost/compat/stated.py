@@ -1,4 +1,4 @@
-"""Facts and versions that a user states: as a command line has them, and as rules ask for them."""
+"""Facts and versions that a user states: parsed from the command line, and added to the facts of a host."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ _CLIENTS = {
     "enterprise": ("Enterprise", 4, "Enterprise"),
     "education": ("Education", 121, "Education"),
 }
-_SERVERS = {"2016": 14393, "2019": 17763, "2022": 20348, "2025": 26100}  # builds, which tell servers apart
+_SERVERS = {"2016": 14393, "2019": 17763, "2022": 20348, "2025": 26100}  # the build of each server
 
 
 def _systems() -> Mapping[str, Mapping[str, Json]]:
@@ -98,7 +98,7 @@ SHORT_NAMES: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
         "PciDevice", "driver_model", _choice_parser({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
     ),
 }
-"""The facts that have a word of their own; any other is stated as NOUN.PROPERTY=VALUE."""
+"""The facts that have a short name; any other is stated as NOUN.PROPERTY=VALUE."""
 
 _STATEMENT_SEPARATOR = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
 
@@ -113,7 +113,7 @@ class Statement:
 
 
 def parse_statements(text: str) -> tuple[Statement, ...]:
-    """`os=win11-pro,ram=128GiB`. Raises ValueError."""
+    """Parse statements such as `os=win11-pro,ram=128GiB`. Raises ValueError."""
     return tuple(_parse_statement(part.strip()) for part in _STATEMENT_SEPARATOR.split(text))
 
 
@@ -130,9 +130,9 @@ def _parse_statement(text: str) -> Statement:
         raise ValueError(
             f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(SHORT_NAMES)}"
         )
-    from winhost.model.yamlfile import value_of  # with the parser, which words do without
+    from winhost.model.yamlfile import parse_value  # with the parser, which words do without
 
-    return _check_type(Statement(text, resource, {prop: value_of(value)}))
+    return _check_type(Statement(text, resource, {prop: parse_value(value)}))
 
 
 def _properties(resource: ResourceType) -> tuple[str, ...]:
@@ -149,9 +149,9 @@ def _check_type(statement: Statement) -> Statement:
 
 
 def apply_statements(facts: Facts, statements: Iterable[Statement]) -> Facts:
-    """The facts with what is stated where nothing was read.
+    """Return the facts with the stated values where nothing was read.
 
-    Raises UsageError: Contradicted, NobodyThere, OtherSystem (only of Windows anything can be stated).
+    Raises UsageError: Contradicted, NobodyThere, OtherSystem (only facts of Windows can be stated).
     """
     for each in statements:
         if is_linux(facts):
@@ -176,7 +176,7 @@ def _stated_answer(facts: Facts, each: Statement) -> Answer:
 
 
 def _missing_state(resource: ResourceType, why: Missing) -> dict[str, Json]:
-    """A state of which nothing was read."""
+    """Return a state whose properties are all missing for this reason."""
     return dict.fromkeys(_properties(resource), asdict(why))
 
 
@@ -204,14 +204,14 @@ _GPUS = re.compile(r"([1-9][0-9]?)x(.+)")
 
 
 def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
-    """gpus: as 2x48GiB, all alike. Raises ValueError."""
+    """Return the facts of a Linux with equal GPUs. gpus: such as `2x48GiB`. Raises ValueError."""
     found = _GPUS.fullmatch(gpus)
     if found is None:
         raise ValueError("should be a number of GPUs and the memory of each, such as 2x48GiB")
     vram = parse_size(found[2])
     unknown = plain(NOT_THERE)
     system = {**dict.fromkeys(LinuxSystem.__annotations__, unknown), "wsl": False, "memory": memory}
-    system["virtualization"] = "nobody said"  # so that GPUs are not taken to reach each other
+    system["virtualization"] = "nobody said"  # so that peer-to-peer access is not assumed
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
     gpu |= {"name": "GPU", "vram": vram}
     records = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))
@@ -226,7 +226,7 @@ Stated = Mapping[str, Version]
 
 
 def with_stated_versions(facts: HostFacts, stated: Stated | None) -> HostFacts:
-    """The facts with the versions that are stated, if any are."""
+    """Return the facts with the stated versions."""
     if not stated:
         return facts
     key = ("stated", *sorted(stated.items()))
@@ -234,7 +234,7 @@ def with_stated_versions(facts: HostFacts, stated: Stated | None) -> HostFacts:
 
 
 def with_stated_wsl(document: Facts, stated: Stated) -> Facts:
-    """The facts with WSL of the version that is stated: whoever states it knows what is or will be there."""
+    """Return the facts with WSL of the stated version. A stated WSL counts as installed, because it is or will be."""
     wsl, resource = stated.get("wsl"), Wsl.resource_type.name
     if wsl is None or is_linux(document):
         return document
@@ -244,11 +244,11 @@ def with_stated_wsl(document: Facts, stated: Stated) -> Facts:
 
 
 def versions_after(stated: Stated | None, remedies: Iterable[KnownRemedy]) -> Stated:
-    """Return the stated versions after these remedies. A version that facts tell is changed in the facts, and here only
-    where the user stated it over them.
+    """Return the stated versions after these remedies. A version that facts contain is changed in the facts; here it is
+    only changed where the user stated it.
     """
     changed = dict(stated or {})
     for remedy in remedies:
-        told = {name: Version(version) for name, version in remedy.stated.items()}
-        changed |= {name: version for name, version in told.items() if name in changed or not remedy.effect}
+        new = {name: Version(version) for name, version in remedy.stated.items()}
+        changed |= {name: version for name, version in new.items() if name in changed or not remedy.effect}
     return changed

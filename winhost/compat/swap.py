@@ -1,7 +1,7 @@
 """Calculates from measured copy rates how long a sleeping model takes to answer. Pure.
 
-The bounds are far apart: copies alone at the fastest rates measured, and everything an engine does at the slowest rates
-reported.
+The bounds are far apart: the lower one is the copies alone at the fastest rates measured, the upper one everything that
+an engine does, at the slowest rates reported.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Rates:
 
 
 PINNED_RATES = Rates(PINNED_RATE, PINNED_RATE_DOWN, REPORTED_UP, FIRST_DOWN)
-# At best as on the fast machine where it was measured; at worst as much slower as was reported of pinned memory.
+# At best as measured on a fast machine; at worst slower by the same factor that was reported of pinned memory.
 PAGEABLE_RATES = Rates(
     UNPINNED_UP,
     UNPINNED_DOWN,
@@ -89,7 +89,7 @@ def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
 
 
 def slowest(workload: Workload, budget: Budget) -> Swap | None:
-    """The swap that takes longest at best; None where no model sleeps, or none of known size."""
+    """Return the swap whose lower bound is highest; None where no model of known size sleeps."""
     return max(swaps(workload, budget), key=lambda swap: (swap.best, swap.worst), default=None)
 
 
@@ -99,7 +99,9 @@ def _share_a_gpu(budget: Budget, one: Model, other: Model) -> bool:
 
 
 def _weights_to_copy(model: Model) -> Bytes | None:
-    """Weights on the GPU that has most of them; for level 1 their backup in host memory, if only that is known."""
+    """Return the bytes of weights on the GPU that has most of them; for level 1 those of their backup in host memory,
+    if only that is known.
+    """
     share = weights(model)
     if isinstance(share, MemoryPart):
         return share.bytes

@@ -30,7 +30,7 @@ from winhost.resources.windows.read_only import Disk, ResizeLimit, StorageContro
 
 RAID_DRIVERS = ("iastor", "iavroc", "rcraid", "rcbottom")
 _COMFORTABLE_ESP_SPACE: Bytes = 100 * MiB
-_NOTABLE_SPACE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
+_NOTABLE_SPACE: Bytes = 10 << 30  # less than this is not reported as held back
 _HOLDER_NAMES = {
     "page-file": "the page file",
     "hibernation-file": "the hibernation file",
@@ -49,28 +49,28 @@ def raid_mode(facts: HostFacts) -> str | None:
 
 
 def firmware_raid(facts: HostFacts) -> str | None:
-    """The disk of Windows is behind RST, VMD or AMD's RAID, which only their driver for Windows puts together."""
-    told = raid_mode(facts)
+    """The disk of Windows is behind RST, VMD or AMD's RAID, which only their Windows driver can assemble."""
+    controllers = raid_mode(facts)
     services = [str(each.state.service).casefold() for each in facts.all(StorageController)]
-    return told if any(service.startswith(RAID_DRIVERS) for service in services) else None
+    return controllers if any(service.startswith(RAID_DRIVERS) for service in services) else None
 
 
 def cloned_disk(facts: HostFacts) -> str | None:
-    """Two disks have one GUID, so that no name tells them apart."""
+    """Two disks have the same GUID, so that they cannot be told apart."""
     times = Counter(disk.state.guid for disk in facts.all(Disk) if disk.state.guid)
     twice = [guid for guid, count in times.items() if count > 1]
     return f"several disks with the GUID {', '.join(twice)}" if twice else None
 
 
 def unhealthy_disk(facts: HostFacts) -> str | None:
-    """Windows calls its own disk anything but healthy."""
+    """Windows reports its own disk as not healthy, or as read-only."""
     disk = windows_disk(facts)
     if disk is None or (disk.state.health == "healthy" and not disk.state.read_only):
         return None
     return f"{disk.state.model}: {disk.state.health}{', read-only' if disk.state.read_only else ''}"
 
 
-# --- Beside Windows ------------------------------------------------------------------------------------------------
+# --- Next to Windows -----------------------------------------------------------------------------------------------
 
 
 def dynamic_disk(facts: HostFacts) -> str | None:
@@ -86,7 +86,7 @@ def efi_partition_full(facts: HostFacts) -> str | None:
 
 
 def _unless_own_disk(facts: HostFacts, question: Question) -> str | None:
-    """Asked only where Ubuntu goes onto that disk."""
+    """Answer a question about the disk of Windows only where Ubuntu is installed onto it."""
     return None if gets_own_disk(facts) else question(facts)
 
 
@@ -98,15 +98,15 @@ def efi_partition_small(facts: HostFacts) -> str | None:
     return None
 
 
-def changed_since_its_copy(facts: HostFacts) -> str | None:
-    """Files of the EFI system partition are others than when it was copied: an installer was there, or an update."""
+def esp_changed_since_backup(facts: HostFacts) -> str | None:
+    """Files of the EFI system partition differ from its backup: an installer or an update changed them."""
     copies = [each.state for each in facts.all(EfiBackup) if each.state.kept]
     files = [file for copy in copies for file in (*copy.changed, *copy.added)]
     return ", ".join(files) if files else None
 
 
-def no_space(facts: HostFacts) -> str | None:
-    """No disk is empty, no free space is large enough, and Windows cannot give enough."""
+def too_little_space(facts: HostFacts) -> str | None:
+    """No disk is empty, no free space is large enough, and Windows cannot give up enough."""
     disk = windows_disk(facts)
     if disk is None or disk.state.style != "GPT" or made_on(facts, LINUX_PARTITION) is not None:
         return None
@@ -123,7 +123,7 @@ def windows_must_shrink(facts: HostFacts) -> str | None:
     return f"Windows can give {about(can_give(facts))}{_describe_held_back(facts)}"
 
 
-def space_is_free(facts: HostFacts) -> Finding | None:
+def free_space(facts: HostFacts) -> Finding | None:
     """There is room without a change to Windows: an empty disk, or free space on its own."""
     empty = [f"{disk.state.model}, {about(disk.state.size)}" for disk in empty_disks(facts)]
     if empty:
@@ -135,7 +135,7 @@ def space_is_free(facts: HostFacts) -> Finding | None:
 
 
 def recovery_behind_windows(facts: HostFacts) -> str | None:
-    """The recovery partition follows Windows: with Ubuntu between them, it cannot grow when an update wants it to."""
+    """The recovery partition follows Windows: with Ubuntu between them, an update cannot enlarge it."""
     windows = windows_partition(facts)
     if windows is None or _has_free_space(facts):
         return None
@@ -145,7 +145,7 @@ def recovery_behind_windows(facts: HostFacts) -> str | None:
     return None
 
 
-def leaves_volumes_in_use(facts: HostFacts) -> str | None:
+def hibernation_enabled(facts: HostFacts) -> str | None:
     """Hibernation or Fast Startup leave the volumes of Windows in use while it is off."""
     sleep = facts.the(FastStartup)
     if not sleep.hibernation:
@@ -164,17 +164,17 @@ def several_disks(facts: HostFacts) -> str | None:
     return ", ".join(f"{disk.state.model} {about(disk.state.size)}" for disk in disks)
 
 
-def largest_is_another(facts: HostFacts) -> str | None:
+def largest_disk_without_windows(facts: HostFacts) -> str | None:
     """The installer's default wipes the largest disk, which here is not the one of Windows."""
     largest = max(facts.all(Disk), key=lambda disk: disk.state.size, default=None)
     if largest is None or largest.state.boot:
         return None
     held = sum(each.state.size for each in on_disk(facts, largest.state.guid))
-    told = f"{about(held)} in partitions" if held else "no partitions"
-    return f"{largest.state.model} {about(largest.state.size)}, {told}"
+    content = f"{about(held)} in partitions" if held else "no partitions"
+    return f"{largest.state.model} {about(largest.state.size)}, {content}"
 
 
-# --- What they share -----------------------------------------------------------------------------------------------
+# --- Shared --------------------------------------------------------------------------------------------------------
 
 
 def _has_free_space(facts: HostFacts) -> bool:
@@ -183,7 +183,7 @@ def _has_free_space(facts: HostFacts) -> bool:
 
 
 def _describe_held_back(facts: HostFacts) -> str:
-    """Say why Windows cannot give more, where much is held back."""
+    """Describe what prevents Windows from giving up more, if that is much."""
     back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
     if back < _NOTABLE_SPACE or not limits:
         return ""

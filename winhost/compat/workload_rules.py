@@ -19,7 +19,7 @@ from winhost.compat.rule import (
 from winhost.compat.swap import IMAGE_START_SECONDS, IMAGE_WEIGHTS_GIB, START_SECONDS, Swap, swaps
 from winhost.core.dataclass import dataclass
 from winhost.knowledge.versions import describe_newer_line, subjects_with_lines
-from winhost.model.path import SHARED, path_of
+from winhost.model.path import SHARED_GPU_PATHS, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
@@ -27,8 +27,8 @@ from winhost.sizing.memories import is_first_v1
 
 FIRST_VLLM_WAKING_WITH_OFFLOAD = Version("0.24.0")  # with native KV offloading, measured
 
-# Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer;
-# and winhost's own.
+# The loaders of vLLM 0.33.0 that have get_all_weights (the default one, by all its names, and Run:ai's streamer), and
+# the loader of winhost.
 RELOADING_FORMATS = frozenset(
     {
         *(LoadFormat.AUTO, LoadFormat.HF, LoadFormat.SAFETENSORS, LoadFormat.PT, LoadFormat.NPCACHE),
@@ -39,7 +39,7 @@ RELOADING_FORMATS = frozenset(
 
 
 def needs_conversion(model: Model) -> bool:
-    """Tell whether somebody converts the weights first: no repository of a hub has this format by itself."""
+    """Tell whether the weights must be converted first: no repository of a hub has this format."""
     formats = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFormat.TENSORIZER)
     return model.load_format in formats and not is_folder(model.id)
 
@@ -51,13 +51,13 @@ MODEL_QUESTIONS: Mapping[str, Callable[[Model], Any]] = {
 
 
 def is_safe_to_reload(model: Model) -> bool:
-    """Tell whether level 2 was shown to give the same answers for such a model."""
+    """Tell whether a model like this was shown to give the same answers after level 2."""
     plain = model.dense and model.dtype is DType.BFLOAT16 and model.quantization is None and model.lora is None
     return plain and model.load_format in RELOADING_FORMATS and not model.suspend
 
 
 def with_sleep_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
-    """A copy of a workload with these levels of sleep, by name of model."""
+    """Return a copy of a workload with these sleep levels, by name of model."""
     models = (replace(each, chosen_level=levels.get(each.name, each.level)) for each in workload.models)
     return replace(workload, models=tuple(models))
 
@@ -89,7 +89,7 @@ class WorkloadOnVariant:
 
     @property
     def starting_anew(self) -> list[Model]:
-        """Models that are their own standby."""
+        """Models that are their own standby, and start when it is needed."""
         anew = self.budget.anew if self.budget else ()
         return [model for model in self.with_standby if model.sleeps or model.name in anew]
 
@@ -134,16 +134,17 @@ class WorkloadOnVariant:
         return getattr(self, question)
 
     def among(self, group: str) -> list[InstanceAnswers]:
-        """The models of which rows choose: all, or one of the groups above."""
+        """Return the models that rows choose from: all (`models`), or a property of this class."""
         models = self.workload.models if group == "models" else getattr(self, group)
         return [InstanceAnswers(each, {}, MODEL_QUESTIONS, each) for each in models]
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Finding, ...]:
-    """All findings against the workload, in the order of the catalogue."""
+    """Return all findings against the workload, in the order of the catalogue."""
     case = WorkloadOnVariant(workload, variant, budget)
-    outcomes = ((each, each.judge(case)) for each in rules() if each.each is WORKLOAD and each.is_about(variant))
-    found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
+    applying = [rule for rule in rules() if rule.subject_kind is WORKLOAD and rule.applies_to(variant)]
+    outcomes = ((rule, rule.judge(case)) for rule in applying)
+    found = (rule.to_finding(outcome, path_of(variant)) for rule, outcome in outcomes if outcome is not None)
     host = tuple((name, str(version)) for name, version in workload.versions.items() if name in subjects_with_lines())
     return tuple(with_subject(limit_to_evidence(each, host), variant) for each in found if each)
 
@@ -159,14 +160,14 @@ def vllm_newer_than_known(case: WorkloadOnVariant) -> str | None:
     return describe_newer_line("vLLM", str(case.vllm)) if case.vllm else None
 
 
-def vllm_of_the_first_v1(case: WorkloadOnVariant) -> str | None:
+def first_v1_vllm(case: WorkloadOnVariant) -> str | None:
     return f"vLLM {case.vllm}" if is_first_v1(case.vllm) else None
 
 
 # --- Combinations --------------------------------------------------------------------------------------------------
 
 
-def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
+def kv_tiers_with_sleep(case: WorkloadOnVariant) -> Finding | None:
     if case.sleepers:
         severity = (
             Severity.UNVERIFIED if case.vllm and case.vllm >= FIRST_VLLM_WAKING_WITH_OFFLOAD else Severity.UNSUPPORTED
@@ -175,20 +176,20 @@ def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-def standby_starts_anew(case: WorkloadOnVariant) -> str | None:
-    """One that does not fit beside its model, and its wait."""
+def cold_standby(case: WorkloadOnVariant) -> str | None:
+    """A standby does not fit next to its model, so that it has to start when it is needed."""
     return "; ".join(map(describe_standby_start, case.starting_anew)) or None
 
 
 def describe_standby_start(model: Model) -> str:
-    """Say how long a model takes that is its own standby."""
+    """Describe how long a model takes that is its own standby."""
     if not (model.image and model.level == 1):
         return f"{model.name} cold, {START_SECONDS[0]:.0f} to {START_SECONDS[1]:g} s"
     first, last = IMAGE_START_SECONDS
     return f"{model.name} from its image, {first:g} to {last:g} s with {IMAGE_WEIGHTS_GIB} GiB of weights"
 
 
-def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
+def lmcache_with_sleep(case: WorkloadOnVariant) -> str | None:
     if case.sleepers and len(case.workload.models) > 1:
         others = [model for model in case.workload.models if not model.sleeps]
         beside = f", beside {_model_names(others)}" if others else ""
@@ -196,12 +197,12 @@ def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
     return None
 
 
-def packs_what_does_not_shrink(case: WorkloadOnVariant) -> str | None:
+def packed_without_gain(case: WorkloadOnVariant) -> str | None:
     stuck = [each for each in case.packed if each.quantization or each.dtype is DType.FLOAT32]
     return ", ".join(f"{each.name} in {each.quantization or each.dtype}" for each in stuck) or None
 
 
-def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
+def too_few_gpus_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.budget is None:
         return None
     asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
@@ -214,18 +215,18 @@ def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
 # --- Swap time -----------------------------------------------------------------------------------------------------
 
 
-def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
-    """Copies alone take longer than allowed at the fastest rates measured; WSL was not measured."""
+def swap_too_slow(case: WorkloadOnVariant) -> Finding | None:
+    """At the fastest rates measured, the copies alone take longer than allowed; WSL was not measured."""
     late = [swap for swap in case.swaps if swap.best > case.within]
     if late:
-        severity = Severity.UNVERIFIED if path_of(case.variant) in SHARED else Severity.UNSUPPORTED
+        severity = Severity.UNVERIFIED if path_of(case.variant) in SHARED_GPU_PATHS else Severity.UNSUPPORTED
         slowest = max(late, key=lambda swap: swap.best)
         return finding("sleep-l1.swap-too-slow", f"{slowest}, requested within {case.within:.0f} s", severity)
     return None
 
 
-def swap_is_untried(case: WorkloadOnVariant) -> str | None:
-    """The swap is in time at the fastest rates measured, and not at the slowest reported."""
+def unmeasured_swap(case: WorkloadOnVariant) -> str | None:
+    """The swap is in time at the fastest rates measured, but not at the slowest reported."""
     doubtful = [swap for swap in case.swaps if swap.best <= case.within < swap.worst]
     if doubtful:
         slowest = max(doubtful, key=lambda swap: swap.worst)

@@ -38,7 +38,7 @@ NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
 
 
 def newer_than_known(facts: HostFacts) -> str | None:
-    """A newer build of a line of WSL that was looked into."""
+    """WSL is newer than the newest checked build of its release line."""
     found = wsl_version(facts)
     if found and found.release[:3] > NEWEST_KNOWN.release and found.major == NEWEST_KNOWN.major:
         return f"WSL {found}, {newer_than_checked(NEWEST_KNOWN)}"
@@ -46,13 +46,13 @@ def newer_than_known(facts: HostFacts) -> str | None:
 
 
 def line_newer_than_known(facts: HostFacts) -> str | None:
-    """A line of WSL that nobody has checked."""
+    """The release line of WSL is newer than those that were checked."""
     found = wsl_version(facts)
     return f"WSL {found}, {newer_than_checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
 
-def vms_may_not_log_on(facts: HostFacts) -> str | None:
-    """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
+def vm_logon_right_missing(facts: HostFacts) -> str | None:
+    """The account of virtual machines does not have "Log on as a service", so that no VM of WSL starts."""
     rights = [each for each in facts.all(AccountRight) if each.key["right"] == "SeServiceLogonRight"]
     held = [each.key["account"] for each in rights if each.state.granted]
     if VIRTUAL_MACHINES in held:
@@ -60,8 +60,8 @@ def vms_may_not_log_on(facts: HostFacts) -> str | None:
     return f"SeServiceLogonRight: {', '.join(held) or 'nobody'}"
 
 
-def fell_back(facts: HostFacts) -> str | None:
-    """WSL runs in another networking mode than its .wslconfig names; WSL itself says so only once, at its start."""
+def networking_fallback(facts: HostFacts) -> str | None:
+    """WSL runs in another networking mode than its .wslconfig sets; WSL only reports that when it starts."""
     found = [
         f"{vm.key['account']}: {vm.state.mode}, where .wslconfig says {asked}"
         for vm in facts.all(WslVm)
@@ -73,7 +73,7 @@ def fell_back(facts: HostFacts) -> str | None:
 
 
 def _configured_mode(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
-    """The networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
+    """Return the networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
     from winhost.wslconfig.keys import effective  # only where WSL runs
 
     config = facts.of(WslConfig, vm.key)
@@ -95,7 +95,7 @@ def device_problem(facts: HostFacts) -> Finding | None:
 
 
 def dismounted(facts: HostFacts) -> Finding | None:
-    """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
+    """A GPU was dismounted and belongs to no VM: Windows and WSL cannot use it until it is mounted again."""
     away = [gpu for gpu in gpus(facts) if facts.assignment(gpu.pci) == DISMOUNTED]
     if not away:
         return None
@@ -103,8 +103,8 @@ def dismounted(facts: HostFacts) -> Finding | None:
     return finding("wsl2.dismounted", f"dismounted, in no VM: {', '.join(map(gpu_label, away))}", severity)
 
 
-def may_be_joined_by_sli(facts: HostFacts) -> str | None:
-    """WSL sees only one of two GPUs with SLI on, and no interface of Windows tells whether it is."""
+def possible_sli(facts: HostFacts) -> str | None:
+    """WSL sees only one of two GPUs with SLI enabled, and Windows has no interface that reports whether it is."""
     pairs = Counter(map(_model_key, filter(_supports_sli, gpus_with_driver(facts))))
     if any(count > 1 for count in pairs.values()):
         names = sorted({gpu.pci.state.name for gpu in gpus_with_driver(facts) if pairs[_model_key(gpu)] > 1})
@@ -130,7 +130,7 @@ def vram_above_memory(facts: HostFacts) -> str | None:
 
 
 def driver_newer_than_known(facts: HostFacts) -> str | None:
-    """A branch of NVIDIA's driver that nobody has checked."""
+    """The branch of NVIDIA's driver is newer than those that were checked."""
     driver = windows_driver(facts)
     return (
         f"driver {driver}, {newer_than_checked(f'R{NEWEST_DRIVER}')}"
@@ -151,8 +151,8 @@ def model_pending(facts: HostFacts) -> str | None:
     return None
 
 
-def switch_without_the_host(facts: HostFacts) -> str | None:
-    """An external switch is not shared with Windows, which then has no adapter on it."""
+def switch_excludes_host(facts: HostFacts) -> str | None:
+    """An external switch is not shared with Windows, so that Windows has no adapter on it."""
     switches = [each.state for each in facts.all(VmSwitch) if each.state.kind == "external"]
     apart = [switch.name for switch in switches if not switch.management_os]
     made = [each.key["name"] for each in facts.all(ExternalSwitch) if each.state.management_os is False]
@@ -160,7 +160,7 @@ def switch_without_the_host(facts: HostFacts) -> str | None:
     return ", ".join(names) if names else None
 
 
-# Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
+# Makers of firewalls, as the names of their filter drivers in the bindings of an adapter contain them.
 FIREWALLS = (
     *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
     *("sophos", "symantec", "trellix", "trend micro", "zonealarm"),
@@ -179,7 +179,7 @@ def only_wireless_switches(facts: HostFacts) -> str | None:
     return None
 
 
-def only_a_team(facts: HostFacts) -> str | None:
+def only_teamed_adapter(facts: HostFacts) -> str | None:
     """The only adapter with a link is an LBFO team, on which newer servers refuse a Hyper-V switch."""
     teams = _sole_adapters(facts, TEAM)
     return ", ".join(teams) if teams else None
@@ -192,7 +192,7 @@ def nothing_to_bridge(facts: HostFacts) -> str | None:
     return None
 
 
-def moves_the_management(facts: HostFacts) -> str | None:
+def switch_moves_management(facts: HostFacts) -> str | None:
     """Every suitable adapter carries the host's management, so creating the switch interrupts it. Wireless adapters and
     teams count only where no wired adapter has a link.
     """
@@ -242,7 +242,7 @@ def _needs_switch(facts: HostFacts) -> bool:
 
 
 def _sole_adapters(facts: HostFacts, kind: str) -> list[str]:
-    """The adapters with a link that a new switch could use, where they are all of this kind."""
+    """Return the adapters that a new switch could use, if all of them are of this kind."""
     found = _adapters_with_link(facts, ETHERNET, WIFI, TEAM) if _needs_switch(facts) else []
     return [adapter.description for adapter in found] if {adapter.kind for adapter in found} == {kind} else []
 
@@ -252,8 +252,8 @@ def _describe_adapter(adapter: NetworkAdapter) -> str:
     speed = f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
     dns = ", ".join(adapter.dns)
     others = (("gateway", adapter.gateway), ("DNS", dns), ("VLAN", adapter.vlan), ("speed", speed))
-    told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
-    return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
+    properties = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
+    return f"{adapter.name}: {', '.join([*addresses, *properties]) or 'no address'}"
 
 
 def _external_switches(facts: HostFacts) -> list[VmSwitch]:
@@ -271,7 +271,7 @@ def wslc_on_old_windows(facts: HostFacts) -> str | None:
     return None
 
 
-def wslc_not_there(facts: HostFacts) -> str | None:
+def wslc_missing(facts: HostFacts) -> str | None:
     """wslc needs WSL 2.9 or newer."""
     found = wsl_version(facts)
     if found is None and facts.the(Wsl).present:

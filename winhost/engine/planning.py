@@ -19,7 +19,7 @@ from winhost.engine.offline_copies import from_copies
 from winhost.engine.path_planner import PathPlanner
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
+from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_requested, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.disks import refuse_full
@@ -322,7 +322,7 @@ def refuse_unsupported(facts: HostFacts, path: str) -> None:
     """
     if facts.is_linux != (path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {path}")
-    judged = [judge(facts, each) for each in EVERY_VARIANT if is_meant(path, each)]
+    judged = [judge(facts, each) for each in EVERY_VARIANT if is_requested(path, each)]
     if all(each.verdict is Verdict.UNSUPPORTED for each in judged):
         raise _refused(facts, judged[0])
 

@@ -95,7 +95,9 @@ class Topic:
     asks: Mapping[str, str] = field(default_factory=dict)
 
     def grounds_for(self, variant: str) -> tuple[str, ...]:
-        """Return the evidence that it works where no reason speaks against it: that of the variant, else of the path."""
+        """Return the evidence that it works where no reason speaks against it: that of the variant, else of the
+        path.
+        """
         return self.grounds.get(variant, self.grounds.get(path_of(variant), ()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.model.catalogue_file import load_beside
+from winhost.model.catalogue_file import load_package_file
 from winhost.model.once import once
 from winhost.model.reason import Evidence
 
@@ -273,7 +273,7 @@ def known_range(what: str) -> tuple[Version, Version]:
 @once
 def table() -> Mapping[str, Any]:
     """Return versions.yaml, from which a page of the docs is made."""
-    return load_beside(__package__, "versions.yaml")
+    return load_package_file(__package__, "versions.yaml")
 
 
 @once

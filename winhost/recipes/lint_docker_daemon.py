@@ -6,8 +6,8 @@ from typing import Any
 
 from winhost.findings.condition import matches, matching_rows
 from winhost.findings.finding import Observation, Row, TextEdit, matching_key_rows, run_rules
-from winhost.model.catalogue_file import load_beside
-from winhost.model.errors import near_or_end
+from winhost.model.catalogue_file import load_package_file
+from winhost.model.errors import did_you_mean_or_period
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeTarget
@@ -31,7 +31,7 @@ _INVALID = re.compile("[\udc80-\udcff]")  # bytes that are no UTF-8, as surrogat
 @once
 def daemon_keys() -> Mapping[str, Any]:
     """See daemon_keys.yaml."""
-    return load_beside(__package__, "daemon_keys.yaml")
+    return load_package_file(__package__, "daemon_keys.yaml")
 
 
 def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Observation]:
@@ -68,7 +68,9 @@ def keys(document: YamlNode) -> Iterator[Observation]:
             edits = replaced(value.key_text, row["to"]) if "to" in row else without(value, document)
             yield Observation("old-key", offset, {"name": name, "instead": row["instead"]}, edits)
         elif name not in kinds and name not in either:
-            yield Observation("unknown-key", offset, {"name": name, "near": near_or_end(name, [*kinds, *either])})
+            yield Observation(
+                "unknown-key", offset, {"name": name, "near": did_you_mean_or_period(name, [*kinds, *either])}
+            )
         elif name not in either and not _KINDS[kinds[name]](value):
             yield Observation("wrong-kind", offset, {"name": name, "kind": _SAID[kinds[name]]})
         else:

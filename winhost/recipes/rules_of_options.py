@@ -8,8 +8,8 @@ from typing import Any, Literal
 from packaging.version import Version
 
 from winhost.findings.finding import Observation, TextEdit
-from winhost.model.catalogue_file import load_beside
-from winhost.model.errors import did_you_mean, near_or_end
+from winhost.model.catalogue_file import load_package_file
+from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.misspelt import CUTOFF, meant, suggested
@@ -30,7 +30,7 @@ _OMNI = "--omni"
 @once
 def renames() -> Mapping[str, Any]:
     """See renames.yaml."""
-    return load_beside(__package__, "renames.yaml")
+    return load_package_file(__package__, "renames.yaml")
 
 
 def options(case: RecipeCase) -> Iterator[Observation]:
@@ -54,7 +54,7 @@ def _single_dash(setting: Setting) -> Iterator[Observation]:
         edits = (TextEdit(at[0], at[0], "-"),) if at else ()
         yield Observation("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
     elif setting.written != "-h":
-        words = {"name": setting.written, "near": near_or_end(setting.written, shapes().short)}
+        words = {"name": setting.written, "near": did_you_mean_or_period(setting.written, shapes().short)}
         yield Observation("unknown-option", setting.text.start, words)
 
 
@@ -197,7 +197,12 @@ def _value(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
         kind = "whole" if name in shapes().whole else "decimal"
         yield Observation("bad-number", offset, {"name": name, "value": value, "kind": kind})
     elif choices and value not in choices:
-        words = {"name": name, "value": value, "near": near_or_end(value, choices), "choices": ", ".join(choices)}
+        words = {
+            "name": name,
+            "value": value,
+            "near": did_you_mean_or_period(value, choices),
+            "choices": ", ".join(choices),
+        }
         yield Observation("bad-choice", offset, words)
     elif name == "--gpu-memory-utilization" and float(value) > 1:
         better = f"{float(value) / 100:g}" if 2 <= float(value) <= 100 else "0.9"

@@ -26,7 +26,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware.host_gpus import listed
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
-from winhost.model.path import AvailableMemory, is_meant
+from winhost.model.path import AvailableMemory, is_requested
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
@@ -191,7 +191,7 @@ def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
     host = HostFacts(facts)
     assessment = assess(host)
     for fit in fit_paths(assessment, BASE, None, path):
-        if fit.verdict is Verdict.UNSUPPORTED or not is_meant(path, fit.variant):
+        if fit.verdict is Verdict.UNSUPPORTED or not is_requested(path, fit.variant):
             continue
         (variant,) = (each for each in assessment.every_variant if each.path == fit.variant)
         if variant.available_memory is not None and variant.available_memory.gpus:

@@ -10,7 +10,7 @@ from packaging.version import Version
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate, matches
 from winhost.findings.finding import FileFinding, Observation, matching_key_rows, rows_of, run_rules, to_findings
-from winhost.model.errors import did_you_mean, near_or_end
+from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
 from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, never_known, other, read, sections_of, valid
@@ -103,7 +103,7 @@ def sections(context: LintContext) -> Iterator[Observation]:
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
         elsewhere = line.section.lower() in map(str.lower, sections_of(other(dialect)))
-        near = _belongs(dialect) if elsewhere else near_or_end(line.section, sections_of(dialect))
+        near = _belongs(dialect) if elsewhere else did_you_mean_or_period(line.section, sections_of(dialect))
         yield context.found(line, "unknown-section", section=line.section, near=near)
 
 
@@ -137,7 +137,7 @@ def _nearest(dialect: Dialect, section: str, name: str) -> str:
         return _belongs(dialect, f"[{here.section}] of ")
     if instead := never_known(name):
         return f", which no source of WSL has since 2.5.8: {instead}"
-    return near_or_end(name, [key.name for key in keys_of(dialect)])
+    return did_you_mean_or_period(name, [key.name for key in keys_of(dialect)])
 
 
 def _belongs(dialect: Dialect, section: str = "") -> str:

@@ -333,7 +333,7 @@ def _show_findings(name: str, findings: Sequence[FileFinding], asked: RecipeOpti
             told = finding_view(
                 each,
                 "" if not each.fixed else "mended" if asked.mends else "--fix does this",
-                severity=each.severity.in_file,
+                severity=each.severity.file_label,
                 position=f"{name}:{each.line}:{each.column}",
                 subject=each.subject,
                 unverified=f"{each.lacks} is not known" if each.lacks else "",

@@ -120,7 +120,7 @@ def _asked_words(asked: Requirements, workload_file: Path | None) -> tuple[str, 
     """The options that made these requirements."""
     options = {
         "--path": [asked.path] if asked.path else [],
-        "--need": asked.asked,
+        "--need": asked.named_needs,
         "--workload": [str(workload_file)] if workload_file else [],
         "--what-if": [remedy.id for remedy in asked.remedies],
         "--assume": [each.text for each in asked.assumed],

@@ -18,7 +18,7 @@ from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Repair
 from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.model.errors import WinhostError, visible
-from winhost.model.path import is_meant
+from winhost.model.path import is_requested
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVerdict, Severity, Verdict
 from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
@@ -31,7 +31,7 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:
     """Tell whether the path, or any path, is possible."""
-    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
+    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_requested(path, fit.variant))
 
 
 def show_rows(
@@ -61,7 +61,7 @@ def show_rows(
 
 
 def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[object, ...]:
-    best, *others = (fit for fit in found.fits if is_meant(path, fit.variant))
+    best, *others = (fit for fit in found.fits if is_requested(path, fit.variant))
     variants = {variant.path: variant for variant in found.assessment.every_variant}
     reason = verdict_text.decisive(variants[best.variant], best)
     none = best.verdict is Verdict.UNSUPPORTED
@@ -89,7 +89,7 @@ def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -
     simulated = "  (simulated)" if assessment.origin == "synthetic" else ""
     say(f"{assessment.host}{simulated}", bold=True)
     _show_supposed(asked)
-    found = [fit for fit in answer.fits if is_meant(path, fit.variant)]
+    found = [fit for fit in answer.fits if is_requested(path, fit.variant)]
     variants = {variant.path: variant for variant in assessment.every_variant}
     rows = ((fit.variant, _coloured(fit.verdict), _deciding(variants[fit.variant], fit)) for fit in found)
     table(("option", "verdict", "what decides"), rows)

@@ -15,7 +15,7 @@ from winhost.compat.target import name_gpus
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.model.units import Bytes, gib
 from winhost.resources.host import Gpu
 
@@ -159,7 +159,7 @@ def likely_risks(plan: Plan) -> tuple[str, ...]:
     """Return the risks that a plan will ask for, and vm-stop for a new VM, which nobody else uses yet."""
     makes_vm = "OwnVm" in resources_of(plan)
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
-    return in_order((*plan.risks, *own))
+    return sort_risks((*plan.risks, *own))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:

@@ -1,6 +1,4 @@
-"""Measurements of `winhost probe` on this host replace findings from documents and reports, for better and
-for worse.
-"""
+"""Judges of capabilities by measurements of `winhost probe` on this host, which replace findings from documents."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,13 +6,14 @@ from dataclasses import replace
 from winhost.compat.capability import judges_measurement
 from winhost.compat.rule import finding
 from winhost.model.measured import AllReduce, ManagedMemory, Measurement, PeerLink
-from winhost.model.path import SHARED
+from winhost.model.path import SHARED_GPU_PATHS
 from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB, size
 
 PINNED_ENOUGH: Bytes = 4 * GiB  # as far as the probe goes
 
-# The calls that are about a part. Where another one says no, such as that for memory, nothing is settled by it.
+# The calls that each part of the probe is about. If another call is refused, such as one for memory, the part is not
+# judged.
 _CALLS_OF_PARTS = {
     "peers": ("cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemcpyPeer"),
     "ipc-legacy": ("cuIpc",),
@@ -27,10 +26,10 @@ _CALLS_OF_PARTS = {
 }
 
 
-@judges_measurement("gpu-compute", over=("tcc", "unlisted"))
+@judges_measurement("gpu-compute", replaces=("tcc", "unlisted"))
 def gpu_compute(measured: Measurement) -> Finding | None:
-    """CUDA initialised here or it did not, whatever mode the driver is said to be in."""
-    ended = measured.found.of("driver")
+    """Judge whether CUDA initialised, whatever mode the driver reports."""
+    ended = measured.found.outcome_of("driver")
     if ended is None or ended.outcome == "skipped":
         return None
     if ended.outcome == "done":
@@ -39,10 +38,10 @@ def gpu_compute(measured: Measurement) -> Finding | None:
 
 
 @judges_measurement(
-    "gpu-p2p", over=("behind-windows", "refused", "gpu-untold", "bridge", "hung", "assigned", "partition")
+    "gpu-p2p", replaces=("behind-windows", "refused", "gpu-untold", "bridge", "hung", "assigned", "partition")
 )
 def gpu_p2p(measured: Measurement) -> Finding | None:
-    """Each GPU reaches each other one, and what arrives is what was sent."""
+    """Judge whether each GPU can copy to each other one, with the data intact."""
     links = measured.found.peers
     if why := _failed_links(links) or _part_failure(measured, "peers"):
         return finding("gpu-p2p.measured-none", why)
@@ -61,10 +60,11 @@ def _failed_links(links: Iterable[PeerLink]) -> str | None:
 
 
 @judges_measurement(
-    "nccl-transport", over=("behind-windows", "many-behind-windows", "assigned", "no-peers", "gpu-untold", "partition")
+    "nccl-transport",
+    replaces=("behind-windows", "many-behind-windows", "assigned", "no-peers", "gpu-untold", "partition"),
 )
 def nccl_transport(measured: Measurement) -> Finding | None:
-    """An all-reduce over all GPUs, and what NCCL's log says that it went through."""
+    """Judge an all-reduce over all GPUs, and the transport that NCCL's log names."""
     if why := _nccl_failure(measured):
         return finding("nccl-transport.measured-none", why)
     if (reduced := valid_all_reduce(measured)) is None:
@@ -74,9 +74,9 @@ def nccl_transport(measured: Measurement) -> Finding | None:
     return finding("nccl-transport.measured-indirect", _describe_all_reduce(reduced))
 
 
-@judges_measurement("tensor-parallel", over=("behind-windows", "many-behind-windows", "assigned", "no-peers"))
+@judges_measurement("tensor-parallel", replaces=("behind-windows", "many-behind-windows", "assigned", "no-peers"))
 def tensor_parallel(measured: Measurement) -> Finding | None:
-    """The parts of a layer are put together by all-reduces."""
+    """Judge by the all-reduce, which joins the parts of a layer."""
     if why := _nccl_failure(measured):
         return finding("tensor-parallel.measured-none", why)
     if (reduced := valid_all_reduce(measured)) is None:
@@ -87,12 +87,12 @@ def tensor_parallel(measured: Measurement) -> Finding | None:
 
 
 def _nccl_failure(measured: Measurement) -> str | None:
-    """Say why NCCL does not work; None where it does, or where there is none."""
-    tried = _measurement_in_container(measured)
-    found, ended = tried.found.nccl, tried.found.of("nccl")
+    """Return why NCCL does not work; None where it works or is not installed."""
+    inside = _measurement_in_container(measured)
+    found, ended = inside.found.nccl, inside.found.outcome_of("nccl")
     if ended and ended.error and ended.error.number < 0:
         return None  # there is no NCCL
-    return _part_failure(tried, "nccl") or ("what arrives is wrong" if found and found.intact is False else None)
+    return _part_failure(inside, "nccl") or ("what arrives is wrong" if found and found.intact is False else None)
 
 
 def _describe_all_reduce(reduced: AllReduce) -> str:
@@ -101,25 +101,25 @@ def _describe_all_reduce(reduced: AllReduce) -> str:
 
 
 def valid_all_reduce(measured: Measurement) -> AllReduce | None:
-    """The all-reduce whose result was right; None without one."""
+    """Return the all-reduce if its result was right; None without one."""
     found = _measurement_in_container(measured).found.nccl
     return found if found and found.intact and found.transports and found.rates else None
 
 
 def is_peer_to_peer(found: AllReduce) -> bool:
-    """True where each GPU reaches the others directly; else data goes through host memory or a network."""
+    """Tell whether each GPU reaches the others directly; otherwise data goes through host memory or a network."""
     return all(name.startswith("P2P") for name in found.transports)
 
 
 def _measurement_in_container(measured: Measurement) -> Measurement:
-    """The measurement in a container, where one was made."""
+    """Return the measurement in a container if there is one, else the measurement itself."""
     inside = measured.found.container and measured.found.container.answer
-    return replace(measured, found=inside) if inside and inside.of("nccl") else measured
+    return replace(measured, found=inside) if inside and inside.outcome_of("nccl") else measured
 
 
-@judges_measurement("cuda-ipc", over=("legacy-only", "old-driver", "unknown"))
+@judges_measurement("cuda-ipc", replaces=("legacy-only", "old-driver", "unknown"))
 def cuda_ipc(measured: Measurement) -> Finding | None:
-    """Two processes shared GPU memory by the old calls, the new ones, or both."""
+    """Judge whether two processes shared GPU memory by the old calls, the new ones, or both."""
     old = _worked(measured, "ipc-legacy", measured.found.ipc_legacy)
     new = _worked(measured, "ipc-fd", measured.found.ipc_fd)
     if old is None or new is None:
@@ -133,9 +133,11 @@ def cuda_ipc(measured: Measurement) -> Finding | None:
     return finding("cuda-ipc.measured-none", observed)
 
 
-@judges_measurement("uvm", over=("behind-windows", "partition"))
+@judges_measurement("uvm", replaces=("behind-windows", "partition"))
 def managed_memory(measured: Measurement) -> Finding | None:
-    """The processor used managed memory while the GPU worked. Whether it may exceed the GPU's is left untried."""
+    """Judge whether the processor used managed memory while the GPU worked. Whether managed memory may exceed that of
+    the GPU is not tested.
+    """
     managed = measured.found.managed
     if why := _part_failure(measured, "managed") or (managed and _managed_memory_failure(managed)):
         return finding("uvm.measured-none", why)
@@ -150,9 +152,9 @@ def _managed_memory_failure(managed: ManagedMemory) -> str | None:
     return None if managed.offered else "the driver offers no use by GPU and processor at once"
 
 
-@judges_measurement("pinned-memory", over=("little",))
+@judges_measurement("pinned-memory", replaces=("little",))
 def pinned_memory(measured: Measurement) -> Finding | None:
-    """The amount that was pinned. Copies alone show that some memory can be pinned, which documents say too."""
+    """Judge the amount of memory that was pinned. Copies alone only show that some can be pinned, as documents say."""
     pinned = measured.found.pinned
     if why := _refused_call(measured, "copies") or (pinned and not pinned.bytes and pinned.ended):
         return finding("pinned-memory.measured-none", why)
@@ -165,12 +167,12 @@ def pinned_memory(measured: Measurement) -> Finding | None:
     return finding("pinned-memory.measured-little", f"{size(pinned.bytes)}, then {pinned.ended}")
 
 
-@judges_measurement("cuda-checkpoint", over=("behind-windows", "old-driver", "tool-only", "unknown"))
+@judges_measurement("cuda-checkpoint", replaces=("behind-windows", "old-driver", "tool-only", "unknown"))
 def cuda_checkpoint(measured: Measurement) -> Finding | None:
-    """A small process was suspended and resumed, and its data were intact."""
-    done, ended = measured.found.checkpoint, measured.found.of("checkpoint")
+    """Judge whether a small process was suspended and resumed with its data intact."""
+    done, ended = measured.found.checkpoint, measured.found.outcome_of("checkpoint")
     if ended and ended.error and ended.error.number < 0:
-        return None  # a driver without the calls may still come with the tool
+        return None  # a driver without the calls may still have the tool
     wrong = "its data were not intact" if done and done.intact is False else None
     if why := _part_failure(measured, "checkpoint") or wrong:
         return finding("cuda-checkpoint.measured-none", why)
@@ -180,21 +182,21 @@ def cuda_checkpoint(measured: Measurement) -> Finding | None:
     return finding("cuda-checkpoint.measured", observed)
 
 
-@judges_measurement("video-codec", over=("gpu-untold", "toolkit-regression", "toolkit-older", "unknown"))
+@judges_measurement("video-codec", replaces=("gpu-untold", "toolkit-regression", "toolkit-older", "unknown"))
 def video_codec(measured: Measurement) -> Finding | None:
-    """Judge the encoding and decoding that was tried here; in WSL it works only if a container does as much, because
-    toolkits differ in that.
+    """Judge encoding and decoding. In WSL both must work in a container too, because container toolkits differ
+    in that.
     """
     video, inside = measured.found.video, measured.found.container and measured.found.container.answer
     if why := _part_failure(measured, "video") or (video and video.decodes is False and "what is decoded is wrong"):
         return finding("video-codec.measured-none", why)
     if video is None or not video.decodes:
         return None
-    if inside and (ended := inside.of("video")) and not (inside.video and inside.video.decodes):
+    if inside and (ended := inside.outcome_of("video")) and not (inside.video and inside.video.decodes):
         return finding("video-codec.measured-outside", ended.why or "it decodes nothing")
     if video.encodes is False:
         return finding("video-codec.measured-decodes", video.why or "what is encoded is wrong")
-    if not video.encodes or (measured.path in SHARED and not (inside and inside.video)):
+    if not video.encodes or (measured.path in SHARED_GPU_PATHS and not (inside and inside.video)):
         return None
     return finding("video-codec.measured", "encoded and decoded H.264")
 
@@ -204,14 +206,14 @@ def _worked(measured: Measurement, part: str, worked: bool | None) -> bool | Non
 
 
 def _part_failure(measured: Measurement, part: str) -> str | None:
-    """Say why it does not work: a call was refused, or the process that tried it hung or crashed."""
-    ended = measured.found.of(part)
+    """Return why a part does not work: a call was refused, or the process that tried it hung or crashed."""
+    ended = measured.found.outcome_of(part)
     if ended and ended.outcome in ("hung", "crashed"):
         return f"{part} {ended.outcome}: {ended.why}"
     return _refused_call(measured, part)
 
 
 def _refused_call(measured: Measurement, part: str) -> str | None:
-    ended = measured.found.of(part)
+    ended = measured.found.outcome_of(part)
     error = ended.error if ended else None
     return str(error) if error and error.call.startswith(_CALLS_OF_PARTS[part]) else None

@@ -7,7 +7,7 @@ from winhost.compat.capabilities.measured import is_peer_to_peer, valid_all_redu
 from winhost.compat.capability import measure
 from winhost.compat.target import Target, gpus_if_several, gpus_with_peers
 from winhost.core.dataclass import dataclass
-from winhost.model.path import SHARED
+from winhost.model.path import SHARED_GPU_PATHS
 from winhost.model.units import Bytes, GiB, size
 
 SHM = "SHM, through host memory"
@@ -47,11 +47,11 @@ class NcclTransport:
 
 
 def transport(target: Target) -> NcclTransport | None:
-    """The transport that NCCL takes; None with fewer than two GPUs or if unknown. NCCL's log shows its choice."""
+    """Predict the transport of NCCL; None with fewer than two GPUs or if it is unknown. NCCL's log shows its choice."""
     gpus = gpus_if_several(target)
     if not gpus or target.path == "gpu-p":
         return None
-    if target.path in SHARED:
+    if target.path in SHARED_GPU_PATHS:
         return NcclTransport(SHM, WINDOWS_DRIVER_ENV, (NO_CUSTOM_ALL_REDUCE,))
     shown = measured_transport(target)
     if shown == PEERS:
@@ -62,8 +62,8 @@ def transport(target: Target) -> NcclTransport | None:
 
 
 def measured_transport(target: Target) -> str | None:
-    """The transport that `winhost probe` measured here, which counts more than reports about these GPUs; None without a
-    measurement.
+    """Return the transport that `winhost probe` measured here; None without a measurement. It takes precedence over
+    reports about these GPUs.
     """
     found = valid_all_reduce(target.measurement) if target.measurement else None
     return None if found is None else PEERS if is_peer_to_peer(found) else SHM

@@ -13,15 +13,15 @@ from winhost.resources.host import Gpu
 from winhost.resources.windows.distros import Wsl
 from winhost.resources.windows.vms import VmActions
 
-VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
+VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was checked, and has none
 VLLM_WITH_SNAPSHOT = Version("0.32.0")
 WSL_WITHOUT_LOGON = Version("2.0.0")  # microsoft/WSL #9231: the MSI's wsl.exe runs in session 0 since
 
 # --- Compute -------------------------------------------------------------------------------------------------------
 
 
-def cuda_before_it(target: Target) -> Finding | None:
-    """Find GPUs that the stated CUDA is too old for. The version that winhost installs suits all generations."""
+def cuda_too_old(target: Target) -> Finding | None:
+    """Name the GPUs that the stated CUDA is too old for. The version that winhost installs supports all generations."""
     if "cuda" not in target.stated:
         return None
     firsts = ((gpu, _generation(gpu, "cuda")) for gpu in target.gpus)
@@ -47,7 +47,7 @@ def measured_with_another_driver(target: Target) -> str | None:
 # --- Several GPUs --------------------------------------------------------------------------------------------------
 
 
-def nccl_of_the_generation(target: Target) -> str | None:
+def required_nccl(target: Target) -> str | None:
     firsts = {first for gpu in gpus_if_several(target) if (first := _generation(gpu, "nccl"))}
     return f"{name_gpus(gpus_if_several(target))}: NCCL {max(firsts)} or newer" if firsts else None
 
@@ -69,7 +69,7 @@ def peers_of_partitions(target: Target) -> Finding | None:
 # --- Memory, sleep, snapshots --------------------------------------------------------------------------------------
 
 
-def more_on_the_gpus_than_in_memory(target: Target) -> str | None:
+def vram_exceeds_memory(target: Target) -> str | None:
     vram, memory = sum(map(memory_of, target.gpus)), target.memory
     return f"{size(vram)} on the GPUs, {about(memory)} in the host" if vram > memory else None
 
@@ -85,22 +85,22 @@ def vllm_without_snapshot(target: Target) -> Finding | None:
 # --- Operation -----------------------------------------------------------------------------------------------------
 
 
-def no_vm_starts(target: Target) -> str | None:
+def vms_not_started_at_boot(target: Target) -> str | None:
     actions = [action.state.start for action in target.facts.all(VmActions)]
     stays = actions and set(actions) == {"nothing"}
     return f"{len(actions)} VM(s), each with automatic start action Nothing" if stays else None
 
 
-def wsl_needs_a_logon(target: Target) -> str | None:
+def wsl_requires_logon(target: Target) -> str | None:
     wsl = target.facts.the(Wsl)
     return f"WSL {target.wsl}" if (wsl.present or wsl.version) and target.wsl < WSL_WITHOUT_LOGON else None
 
 
-def the_only_display_leaves(target: Target) -> str | None:
+def only_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, target.gpus))
     return name_gpus(shown) if shown and len(shown) == len(target.facts.gpus) else None
 
 
-def a_display_leaves(target: Target) -> str | None:
+def display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, target.gpus))
     return name_gpus(shown) if shown and len(shown) < len(target.facts.gpus) else None
