@@ -16,7 +16,7 @@ from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
-from winhost.compat.stated import Stated, after
+from winhost.compat.stated import Stated, versions_after
 from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
@@ -87,7 +87,7 @@ def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
     offered = {remedy_id(reason) for _, reason in said(facts, stated)} & JUDGED.keys()
     for key in sorted(filter(None, offered)):
         mend = JUDGED[key]
-        now = blocking(HostFacts(remedy.as_if(facts.document, [mend])), after(stated, [mend]))
+        now = blocking(HostFacts(remedy.apply_remedies(facts.document, [mend])), versions_after(stated, [mend]))
         for (variant, code), reason in now.items():
             if (variant, code) not in before and variant in {
                 each for each, of in said(facts, stated) if remedy_id(of) == key

@@ -20,9 +20,9 @@ from winhost.core.steps import Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
-from winhost.model.packed import packed_in_words
+from winhost.model.packed import describe_packed
 from winhost.model.path import PATHS_OF_LINUX
-from winhost.model.plan import RISKS, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Plan, Stage, sort_risks
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Attachment, ResourceType
@@ -255,7 +255,7 @@ def _row(resource: ResourceType) -> _Row:
 def _readme(plan: Plan, brought: frozenset[str]) -> dict[str, object]:
     first = plan.stages[0]
     attachments = [each for each in map(_attachment, first.steps) if each]
-    inside = in_order(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
+    inside = sort_risks(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
     return {
         "plan": plan,
         "stage": first,
@@ -308,7 +308,7 @@ def format_value(value: Json) -> str:
     if isinstance(value, list):
         return ", ".join(map(format_value, value)) or "none"
     text = "none" if value is None else str(value)
-    if packed := packed_in_words(text):
+    if packed := describe_packed(text):
         return packed
     if len(text) > _LONGEST:
         return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"

@@ -171,7 +171,7 @@ class EnginePod:
         container: dict[str, Json] = {
             "name": "kv-prune",
             "image": self.engine.image,
-            "command": ["/bin/sh", "-c", prune, str(mirror.kept), self._kv],
+            "command": ["/bin/sh", "-c", prune, str(mirror.disk_limit), self._kv],
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
             "securityContext": container_security(writes=False),
             "volumeMounts": [{"name": "model", "mountPath": self._kv, "subPath": "kv"}, _SCRIPTS_MOUNT],
@@ -277,7 +277,7 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:
     mirror = pod.request.workload.kv_mirror
-    size = files_size(pod.request, pod.model) + _COMPILED + (mirror.kept if mirror else 0)
+    size = files_size(pod.request, pod.model) + _COMPILED + (mirror.disk_limit if mirror else 0)
     spec: dict[str, Json] = {
         "accessModes": ["ReadWriteMany" if pod.spans_nodes else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},

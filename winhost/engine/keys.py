@@ -54,7 +54,7 @@ def ssh_key(host: str, named: Ssh | None, store: Store | None = None, pending: P
     Raises UsageError: NoPublicHalf, SecretUnreadable, NoStore, NotPrivate.
     """
     if named is not None and named.key is not None:
-        return SshKey(public_line(host, named.key, named.at("key")), named.key, ours=False)
+        return SshKey(public_line(host, named.key, named.position_of("key")), named.key, ours=False)
     store = store or Store()
     file = store.key(host, _SSH)
     with _making(store):

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import default_gpus, going_together, judge, spoiling
+from winhost.compat.assess import choose_compatible_gpus, default_gpus, judge, reasons_against_sharing
 from winhost.core.answers import Id, Json, MissingFact, RemoteFault, Unavailable, Unknown, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
@@ -14,9 +14,9 @@ from winhost.hardware import mmio
 from winhost.hardware.host_gpus import gpu_name
 from winhost.hardware.mmio import AskedInVain, MmioWindows, windows
 from winhost.hardware.processors import with_width
-from winhost.model.errors import NotOnHost, UsageError, listed, visible
+from winhost.model.errors import NotOnHost, UsageError, format_choices, visible
 from winhost.model.facts import Instance
-from winhost.model.plan import Deferred, PlanRequest, Unchecked, in_order
+from winhost.model.plan import Deferred, PlanRequest, Unchecked, sort_risks
 from winhost.model.reason import Caution, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.units import Bytes, mib, parse_size, size
 from winhost.paths.dda_settings import DdaSettings
@@ -60,7 +60,7 @@ class VmNotNamed(UsageError):
 
     def __init__(self, host: str, known: Mapping[str, str], verdicts: Mapping[str, str] | None = None) -> None:
         judged = {vm: f" ({verdict})" for vm, verdict in (verdicts or {}).items()}
-        vms = listed({vm: name + judged.get(vm, "") for vm, name in known.items()})
+        vms = format_choices({vm: name + judged.get(vm, "") for vm, name in known.items()})
         super().__init__(
             "WhichVm",
             what=f"{host} has {len(known)} VMs: choose the one that gets the GPUs",
@@ -390,7 +390,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         if self._request.gpus:
             return general
         going = {gpu.location for gpu in self.gpus}
-        because = spoiling(self._facts, self._default)
+        because = reasons_against_sharing(self._facts, self._default)
         alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
         judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
@@ -436,7 +436,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         gpus = judge(self._facts, self._request.path).gpus
         risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
         of_gpus = {
-            identity("AssignableDevice", function.key): in_order(risks.get(gpu.location, ()))
+            identity("AssignableDevice", function.key): sort_risks(risks.get(gpu.location, ()))
             for gpu in self._facts.gpus
             for function in gpu.functions
             if self._on_host(function)
@@ -466,7 +466,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """
         if self._request.gpus:
             return choose_gpus(self._facts, self._request.gpus)
-        return self._default if self._request.allow_unverified else going_together(self._facts, self._default)
+        return self._default if self._request.allow_unverified else choose_compatible_gpus(self._facts, self._default)
 
     @cached_property
     def _default(self) -> tuple[Gpu, ...]:

@@ -15,7 +15,7 @@ from winhost.engine.path_planner import PathPlanner
 from winhost.hardware.host_gpus import gpu_label, runs_cuda
 from winhost.images.seed import GuestAddress
 from winhost.model.facts import Facts, with_state
-from winhost.model.plan import Deferred, Unchecked, in_order
+from winhost.model.plan import Deferred, Unchecked, sort_risks
 from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
@@ -357,7 +357,7 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         """The risks that its reasons name are asked for on the switch: no other step of this path takes something from
         the host.
         """
-        asked = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
+        asked = sort_risks(risk for reason in self.verdict.every_reason for risk in reason.risks)
         bridge = self._settings.bridge
         return {identity("ExternalSwitch", {"name": bridge.switch}): asked} if bridge else {}
 

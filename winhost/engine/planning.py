@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from winhost import __version__
-from winhost.compat.assess import judge, recommended
+from winhost.compat.assess import find_alternative, judge
 from winhost.connect.wire_errors import error_of
 from winhost.core.answers import NOT_THERE, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
@@ -19,7 +19,7 @@ from winhost.engine.offline_copies import from_copies
 from winhost.engine.path_planner import PathPlanner
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
+from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_requested, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.disks import refuse_full
@@ -322,7 +322,7 @@ def refuse_unsupported(facts: HostFacts, path: str) -> None:
     """
     if facts.is_linux != (path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {path}")
-    judged = [judge(facts, each) for each in EVERY_VARIANT if is_meant(path, each)]
+    judged = [judge(facts, each) for each in EVERY_VARIANT if is_requested(path, each)]
     if all(each.verdict is Verdict.UNSUPPORTED for each in judged):
         raise _refused(facts, judged[0])
 
@@ -359,7 +359,7 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
 
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     """Name another way with its verdict; of the same path only a better one."""
-    best = recommended(facts, but=refused.path)
+    best = find_alternative(facts, but=refused.path)
     if best is None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)

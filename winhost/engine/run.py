@@ -27,7 +27,7 @@ from winhost.engine.verify import verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Stage, in_order
+from winhost.model.plan import Plan, Stage, sort_risks
 from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RULES, host_answers, titled
@@ -153,7 +153,7 @@ class Runner(WorkingRun):
         stage = self.planned_again(facts, request)
         if amendment.shown not in (None, stage):
             raise amend.not_as_shown(record.host)
-        needed = in_order(risk for step in stage.steps for risk in step.risks)
+        needed = sort_risks(risk for step in stage.steps for risk in step.risks)
         if lacking := tuple(risk for risk in needed if risk not in accepted):
             raise ConsentNeeded(record.host, self.name, lacking, changed=True, retry_options=amendment.options)
         self.write(
@@ -167,7 +167,7 @@ class Runner(WorkingRun):
 
     def accept(self, accepted: Iterable[str]) -> None:
         """Record consents that were given later."""
-        new = in_order(set(accepted) - self.record.accepted)
+        new = sort_risks(set(accepted) - self.record.accepted)
         if new:
             self.write("accept", accepted=list(new))
 

@@ -13,7 +13,7 @@ from winhost.engine.installing import Installation, check_switched, installing, 
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
-from winhost.model.plan import RISKS, in_order
+from winhost.model.plan import RISKS, sort_risks
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, host_answers
 
@@ -108,7 +108,7 @@ class WorkingRun(OpenRun, Loop):
     @staticmethod
     def lacking(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
         """Consents that these steps need and nobody gave."""
-        return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
+        return tuple(risk for risk in sort_risks(risk for step in steps for risk in step.risks) if risk not in accepted)
 
     def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
         """Make the error for a step that the host accepted without doing it. lacking: property → (desired, found)."""

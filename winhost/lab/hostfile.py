@@ -38,7 +38,7 @@ from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.written import Closed
-from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_placed, refuse_mistakes
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_with_positions, refuse_mistakes
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
@@ -196,7 +196,7 @@ class _Whole:
 
     def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
         self.path = path
-        self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _mistakes(file, path, above))
+        self.loaded: Loaded[HostFile] = load_with_positions(path, HostFile, lambda file: _mistakes(file, path, above))
         file = self.loaded.value
         self.base: _Whole | None = None
         if file.base:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from winhost.compat.evaluation import Evaluation, Supposed
-from winhost.compat.needs import Fit, Nearest, Needs
-from winhost.compat.remedy import Mended
+from winhost.compat.needs import Fit, NearestFit, Needs
+from winhost.compat.remedy import Repair
 from winhost.knowledge import catalogue
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict
@@ -70,7 +70,7 @@ def supposed(what: Supposed) -> str:
     return f"Hypothetical: evaluated {' and '.join(filter(None, (done, offered, known)))}."
 
 
-def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:
+def changes(best: Fit, cheapest: Repair | None, path: str | None = None) -> str | None:
     """The heading of the cheapest changes, or that there are none; None where the best fit needs no change."""
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
@@ -80,7 +80,7 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
     return f"Cheapest changes that would make {cheapest.fit.variant} {cheapest.fit.verdict} here{bought}:"
 
 
-def nearest(found: Nearest) -> tuple[str, ...]:
+def nearest(found: NearestFit) -> tuple[str, ...]:
     """The smaller workload that a variant would fit, with its arithmetic: first what, then how much."""
     unknown = (f"Unknown even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
     sentence = f"With a smaller workload, {found.variant} would work ({found.verdict}): {found.fix.text}."

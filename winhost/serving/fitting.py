@@ -20,13 +20,13 @@ from math import floor, log2
 from typing import Any
 
 from winhost.compat.assess import assess
-from winhost.compat.needs import fit_as_it_is, fits, needs_of
+from winhost.compat.needs import fit_paths, fit_without_advice, needs_of
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
 from winhost.hardware.host_gpus import listed
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
-from winhost.model.path import AvailableMemory, is_meant
+from winhost.model.path import AvailableMemory, is_requested
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
@@ -190,8 +190,8 @@ def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
     """Yield the ways to serve on this host, as `assess` ranks them without a workload."""
     host = HostFacts(facts)
     assessment = assess(host)
-    for fit in fits(assessment, BASE, None, path):
-        if fit.verdict is Verdict.UNSUPPORTED or not is_meant(path, fit.variant):
+    for fit in fit_paths(assessment, BASE, None, path):
+        if fit.verdict is Verdict.UNSUPPORTED or not is_requested(path, fit.variant):
             continue
         (variant,) = (each for each in assessment.every_variant if each.path == fit.variant)
         if variant.available_memory is not None and variant.available_memory.gpus:
@@ -222,7 +222,7 @@ class Way:
         if not found.fits and found.may_fit is False:
             return replace(planned, because=("gpu-memory.does-not-fit",), lacks=lacks or "memory")
         workload = workload_of(plan)
-        judged = fit_as_it_is(self.variant, needs_of(workload), workload)
+        judged = fit_without_advice(self.variant, needs_of(workload), workload)
         worst = (each.because for each in judged.lacking if each.verdict is judged.verdict)
         because = tuple(dict.fromkeys(chain.from_iterable(worst)))
         because = because or (self.variant.because if self.variant.verdict is judged.verdict else ())

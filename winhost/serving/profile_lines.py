@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import ConditionResult, format_when
+from winhost.findings.condition import ConditionResult, format_condition
 from winhost.model.reason import Finding, Severity
 from winhost.serving.computed import COMPUTED, Computed
 from winhost.serving.containers import docker_options
@@ -79,7 +79,7 @@ def _line(row: ProfileRow, found: ConditionResult, case: Case) -> ProfileLine:
     """The line of a row that holds or may hold, with what vLLM's own parser of this version says of its name."""
     reference = _REFERENCE.fullmatch(str(row.value))
     computed = COMPUTED[reference[1]](case) if reference else Computed(row.value, None)
-    observed, doubts = format_when(row.when, found), [found.doubt, computed.doubt]
+    observed, doubts = format_condition(row.when, found), [found.doubt, computed.doubt]
     severity = Severity.NOTE if found.unknown.keys().isdisjoint(row.must_know) else Severity.DEGRADED
     version, default = case.workload.versions.get("vllm"), None
     if version and (row.kind == "engine" or (row.kind == "env" and row.name.startswith("VLLM_"))):

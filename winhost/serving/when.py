@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
-from winhost.compat.target import Target, in_a_guest
-from winhost.compat.workload_rules import RELOADING
+from winhost.compat.capabilities.nccl import PEERS, SHM, measured_transport, transport
+from winhost.compat.target import Target, is_in_guest
+from winhost.compat.workload_rules import RELOADING_FORMATS
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings import condition
-from winhost.findings.condition import ConditionResult, R, format_when
+from winhost.findings.condition import ConditionResult, R, format_condition
 from winhost.hardware.host_gpus import gpu_name, listed
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
@@ -54,8 +54,8 @@ def _blackwell(case: Case) -> bool:
 
 def _peers(case: Case) -> bool:
     """Tell whether the GPUs of an engine may copy to each other; in a guest not before somebody has shown it."""
-    if case.target.path in ("dda", "linux") and in_a_guest(case.target):
-        return shown_transport(case.target) == PEERS
+    if case.target.path in ("dda", "linux") and is_in_guest(case.target):
+        return measured_transport(case.target) == PEERS
     found = transport(case.target)
     return found is None or found.name != SHM
 
@@ -104,7 +104,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "backs_up": lambda case: case.model.sleeps and case.model.level == 1,
     "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
     "weight_cache": lambda case: case.model.load_format is LoadFormat.IPC_CACHE,
-    "reloads": lambda case: case.model.load_format in RELOADING,
+    "reloads": lambda case: case.model.load_format in RELOADING_FORMATS,
     "backups_fit": _backups_fit,
     "residues_fit": _residues_fit,
     "kv_tiers": lambda case: _mirrored(case, Mirror.TIERS),
@@ -116,7 +116,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 
 def holding(rows: Iterable[R], case: Case) -> Iterator[tuple[R, ConditionResult]]:
     """Yield the rows of a profile that hold for a model on a target, or may hold."""
-    return condition.holding(rows, lambda asked: (ASKED[asked](case),), "blocks")
+    return condition.matching_rows(rows, lambda asked: (ASKED[asked](case),), "blocks")
 
 
 def reason(
@@ -139,4 +139,4 @@ def causes_of(case: Case, fallback: str) -> Iterator[Finding]:
     """The reasons for a fallback, which is worse than sleep: those that hold, and unverified ones that may hold."""
     for cause, found in holding(profile(fallback).chosen, case):
         severity = Severity.UNVERIFIED if found.doubt else Severity.DEGRADED
-        yield reason(cause, case, severity, observed=format_when(cause.when, found), lacks=found.doubt)
+        yield reason(cause, case, severity, observed=format_condition(cause.when, found), lacks=found.doubt)

@@ -56,7 +56,7 @@ from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.paths.playbook import PathRequest
 from winhost.paths.setting_values import refuse_shared
 
@@ -75,7 +75,7 @@ class Checked:
 
     @classmethod
     def of(cls, plan: Plan, steps: tuple[Step, ...]) -> "Checked":
-        needed = in_order(risk for step in steps for risk in step.risks)
+        needed = sort_risks(risk for step in steps for risk in step.risks)
         later = tuple(dict.fromkeys(title_without_name(deferred) for deferred in plan.deferred))
         return cls(plan.host, steps, later, needed, tuple(risk for risk in plan.possible_risks if risk not in needed))
 

@@ -35,7 +35,7 @@ from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host
-from winhost.model.plan import RISKS, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Plan, Stage, sort_risks
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _titles_by_risk(asked: Iterable[tuple[Iterable[str], str]]) -> dict[str, tup
     for risks, title in asked:
         for risk in risks:
             titles.setdefault(risk, []).append(title)
-    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles)}
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in sort_risks(titles)}
 
 
 def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, hidden
-from winhost.findings.show import shown
+from winhost.findings.finding import FileFinding, mask_secrets
+from winhost.findings.show import finding_view
 from winhost.knowledge import catalogue
 from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
@@ -214,7 +214,7 @@ def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageErr
     """The error for a word that is no file, or for a file that may be only a part of a recipe."""
     from winhost.recipes.words import other_engines  # other lints must not load it
 
-    shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")
+    word, text = visible(mask_secrets(words[0])[:80]), given.data.decode("utf-8", "replace")
     meant = given.file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
     read = ", ".join(["vLLM", *(each.title for each in other_engines().values())])
     hint = "Name a file, or give the command in quotes: winhost lint serve 'docker run … vllm/vllm-openai …'"
@@ -226,9 +226,9 @@ def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageErr
         hint = "It completes a unit: systemctl cat ollama | winhost lint serve -"
     return UsageError(
         "NoRecipe",
-        what=f"cannot read {shown}: no such file"
+        what=f"cannot read {word}: no such file"
         if meant
-        else f"{shown if given.file else 'this'} starts no engine that lint reads ({read})",
+        else f"{word if given.file else 'this'} starts no engine that lint reads ({read})",
         hint=hint,
     )
 
@@ -255,7 +255,7 @@ def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked:
             mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
             write_whole(written, [linted.mended], mode=mode)
         else:
-            text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
+            text = mask_secrets(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
         file=given.name,
         host=target.on.facts.host if target.on else None,
@@ -330,10 +330,10 @@ def _show_findings(name: str, findings: Sequence[FileFinding], asked: RecipeOpti
                 click.echo()
             say(heading)
         for each in some:
-            told = shown(
+            told = finding_view(
                 each,
                 "" if not each.fixed else "mended" if asked.mends else "--fix does this",
-                severity=each.severity.in_file,
+                severity=each.severity.file_label,
                 position=f"{name}:{each.line}:{each.column}",
                 subject=each.subject,
                 unverified=f"{each.lacks} is not known" if each.lacks else "",

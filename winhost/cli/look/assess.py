@@ -15,10 +15,9 @@ from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, several, watched
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.needs import Fit, check
-from winhost.compat.needs import wanted as needs_of
-from winhost.compat.remedy import named
-from winhost.compat.stated import Statement, parse
+from winhost.compat.needs import Fit, check_capabilities, merge_needs
+from winhost.compat.remedy import find_remedy
+from winhost.compat.stated import Statement, parse_statements
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.path import check_path, path_of
 from winhost.model.reason import PLAN, PathVerdict, Verdict
@@ -45,20 +44,20 @@ def evaluate_each(
 
 def requirements(wanted: Wanted) -> Requirements:
     """The requirements that hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
-    check(wanted.needed)
+    check_capabilities(wanted.needed)
     workload = None
     if wanted.workload_file:
         from winhost.model.workloadfile import load_workload  # with the models of that file
 
         workload = load_workload(wanted.workload_file)
-    needs, remedies = needs_of(wanted.needed, workload), tuple(map(named, wanted.remedies))
+    needs, remedies = merge_needs(wanted.needed, workload), tuple(map(find_remedy, wanted.remedies))
     return Requirements(needs, wanted.path, workload, remedies, statements(wanted.assumed), wanted.needed)
 
 
 def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
     """Parse the statements of `--assume`. Raises BadParameter."""
     with usage_errors("'--assume'"):
-        return tuple(statement for text in texts for statement in parse(text))
+        return tuple(statement for text in texts for statement in parse_statements(text))
 
 
 def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool, in_full: bool, output: Output) -> int:
@@ -121,10 +120,10 @@ def _asked_words(asked: Requirements, workload_file: Path | None) -> tuple[str, 
     """The options that made these requirements."""
     options = {
         "--path": [asked.path] if asked.path else [],
-        "--need": asked.asked,
+        "--need": asked.named_needs,
         "--workload": [str(workload_file)] if workload_file else [],
         "--what-if": [remedy.id for remedy in asked.remedies],
-        "--assume": [each.word for each in asked.assumed],
+        "--assume": [each.text for each in asked.assumed],
     }
     return tuple(word for option, values in options.items() for value in values for word in (option, value))
 
@@ -165,6 +164,6 @@ def _plan_options(asked: Requirements, best: Fit, variant: PathVerdict) -> Seque
     return (
         "--path",
         *variant.path_and_options,
-        *(word for each in asked.assumed for word in ("--assume", each.word)),
+        *(word for each in asked.assumed for word in ("--assume", each.text)),
         *(("--allow-unverified",) if best.verdict is Verdict.UNVERIFIED else ()),
     )

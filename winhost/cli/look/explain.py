@@ -21,7 +21,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import Shown, remedy_words, shown
+from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as story_of
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
@@ -157,15 +157,15 @@ def _refuse_misspelt(word: str) -> None:
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown, (*lint_codes(), *explained()))
+    raise catalogue.unknown_code_error(shown, (*lint_codes(), *explained()))
 
 
 def _listed(prefix: str) -> list[Code]:
     """List reasons in the order in which winhost always names them, then symptoms, findings of lint and lines of
     profiles. Raises UsageError: UnknownCode.
     """
-    order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY)
-    reasons = {**catalogue.own_entries(), **catalogue.gaps()}
+    order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY_TOPIC)
+    reasons = {**catalogue.reason_entries(), **catalogue.gaps()}
     ordered = sorted(reasons, key=lambda code: order.index(code.split(".")[0]))
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
@@ -173,13 +173,13 @@ def _listed(prefix: str) -> list[Code]:
     every |= {code: row.why for code, row in explained().items()}
     found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
-        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *explained()))
+        raise catalogue.unknown_code_error(masked(prefix), (*lint_codes(), *explained()))
     return found
 
 
 def show_explanation(explanation: Explanation) -> None:
     """Show all that is known of a reason."""
-    told = Shown(
+    told = FindingView(
         explanation.sentence,
         code=explanation.code,
         details=(
@@ -187,7 +187,7 @@ def show_explanation(explanation: Explanation) -> None:
             *(f"In logs: {words}" for words in explanation.says),
             *([f"Needs approval: {', '.join(explanation.risks)}"] if explanation.risks else []),
         ),
-        remedy=remedy_words(explanation.remedy),
+        remedy=format_remedy(explanation.remedy),
         evidence=explanation.evidence,
         in_full=True,
     )
@@ -241,7 +241,7 @@ def _show_code(code: UnknownCode, beside: str) -> None:
 
 def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
     times = f", {found.count:,} times" if found.count > 1 else ""
-    told = shown(
+    told = finding_view(
         found,
         severity="",
         position=f"line {found.line:,}{times}" if answer.lines > 1 else "",
@@ -263,9 +263,9 @@ def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
         say(f"  {against} contradict every cause that is known. Read the host again, or report this.")
 
 
-def _cause(cause: CauseFinding, host: str | None) -> Shown:
+def _cause(cause: CauseFinding, host: str | None) -> FindingView:
     seen = "Found" if cause.standing == "shown" else "Possible"
-    return shown(
+    return finding_view(
         cause,
         code="",
         severity="",

@@ -167,9 +167,9 @@ class Planner:
         named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
         if not self.assumed:
             return HostFacts(read.known, named=named)
-        from winhost.compat.stated import stated  # loads all rules
+        from winhost.compat.stated import apply_statements  # loads all rules
 
-        return HostFacts(stated(read.known, self.assumed), named=named)
+        return HostFacts(apply_statements(read.known, self.assumed), named=named)
 
     def _asked_of(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
         path, best = self.asked.path, None

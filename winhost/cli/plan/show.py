@@ -21,7 +21,7 @@ from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.knowledge import catalogue
 from winhost.model.errors import WinhostError, visible
-from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Deferred, Plan, Stage, sort_risks
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import titled
@@ -315,8 +315,8 @@ def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
     for step in steps:
         groups.setdefault(_GROUP_OF[step.resource], []).append(step)
     for group, members in groups.items():
-        risks = in_order(risk for step in members for risk in step.risks)
-        maybe = in_order(risk for step in members for risk in step.may_need if risk not in risks)
+        risks = sort_risks(risk for step in members for risk in step.risks)
+        maybe = sort_risks(risk for step in members for risk in step.may_need if risk not in risks)
         yield group, _what(members), _approvals(risks, maybe)
 
 

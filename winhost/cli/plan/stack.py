@@ -21,7 +21,7 @@ from winhost.engine.stack_target import StackTarget, node_target, stack_target
 from winhost.gateway.key_lines import parse_key
 from winhost.images import k3s_release
 from winhost.images.image_registry import ImageName
-from winhost.knowledge.versions import newer_line
+from winhost.knowledge.versions import describe_newer_line
 from winhost.model.cluster_defaults import KEYS
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy, Exposure, YieldTo
@@ -152,7 +152,7 @@ class PlannedStack:
             cluster=cluster,
             join=Join(options.join, options.join_token) if options.join and options.join_token else None,
             wsl=target.network,
-            newer=newer_line("k3s", options.k3s_version),
+            newer=describe_newer_line("k3s", options.k3s_version),
         )
         with usage_errors():
             found = cluster_stack(target.facts, wanted)

@@ -21,7 +21,7 @@ from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import shown
+from winhost.findings.show import finding_view
 from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.key_lines import parse_key
 from winhost.gateway.settings_values import WrongSettings
@@ -384,7 +384,7 @@ def _lost(lost: Lost) -> Iterator[str]:
 
 
 def _explain(reason: Finding, position: str, *details: str) -> None:
-    told = shown(
+    told = finding_view(
         reason,
         severity="" if reason.severity is Severity.NOTE else reason.severity,
         position=position,

@@ -24,7 +24,7 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.fleet import AnyHost
-from winhost.model.plan import in_order
+from winhost.model.plan import sort_risks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.vms import VmDisk
@@ -125,7 +125,7 @@ class _Down:
 def _needed(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
     """Return the consents that are needed, including the restart that removes the Hyper-V role."""
     later = (RESTART,) if _waiting_role(record, steps) else ()
-    return in_order((*(risk for step in steps for risk in step.risks), *later))
+    return sort_risks((*(risk for step in steps for risk in step.risks), *later))
 
 
 def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:

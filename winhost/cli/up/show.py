@@ -11,11 +11,11 @@ from winhost.cli.output import with_fleet
 from winhost.cli.plan.show import GROUPS, NOTE, group_changes, grouped_titles, short
 from winhost.cli.terminal import columns
 from winhost.cli.up.choice import Choice, gb
-from winhost.compat.target import named
+from winhost.compat.target import name_gpus
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.model.units import Bytes, gib
 from winhost.resources.host import Gpu
 
@@ -71,7 +71,7 @@ def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
         yield _WHOLE[0], with_fleet(f"winhost models show {plan.host}")
     for look in screen.choice.look[:1]:
         yield "", f"look: {look}"
-    yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
+    yield "GPUs", f"{name_gpus(screen.used) or 'not known'}; idle: {name_gpus(screen.idle) or 'none'}"
 
 
 def _consequences(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
@@ -159,7 +159,7 @@ def likely_risks(plan: Plan) -> tuple[str, ...]:
     """Return the risks that a plan will ask for, and vm-stop for a new VM, which nobody else uses yet."""
     makes_vm = "OwnVm" in resources_of(plan)
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
-    return in_order((*plan.risks, *own))
+    return sort_risks((*plan.risks, *own))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:

@@ -75,7 +75,7 @@ from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost
 from winhost.model.path import check_path, path_of
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
@@ -367,7 +367,7 @@ def _agreed(screen: Screen, asked: UpOptions) -> tuple[str, ...]:
     """Ask one question for all approvals. Raises UsageError (NotAsked), ConsentNeeded, and Abort as `begin` does."""
     plan, given = screen.plan, asked.options.accepted
     likely, asking = likely_risks(plan), asking_for(plan, plan.stages)
-    every = in_order((*likely, *given))
+    every = sort_risks((*likely, *given))
     accept = ("--accept", ",".join(every)) if every else ()
     by_words = f"To do it without questions: {asked.command('--yes', *accept)}"
     if asked.options.yes:
