@@ -61,7 +61,7 @@ class HostSession:
         self,
         connector: Connector,
         patience: Patience,
-        tell: Callable[[ProgressEvent], None],
+        report: Callable[[ProgressEvent], None],
         within: float = 300,
         sources: uploads.Sources | None = None,
         stop: Callable[[], bool] = lambda: False,
@@ -73,7 +73,7 @@ class HostSession:
         self._cuttable = cuttable
         self._connector = connector
         self._patience = patience
-        self._tell = tell
+        self._report = report
         self._within = within
         self._agent: Agent | None = None
         self.awaits_guests = False
@@ -87,7 +87,7 @@ class HostSession:
 
     def facts(self, named: Named = (), *, settled: bool = False) -> Facts:
         """Read everything, and what is named; a read whose answer was lost is simply read again, once."""
-        self._tell(ProgressEvent(self.host, "at", "reading"))
+        self._report(ProgressEvent(self.host, "at", "reading"))
 
         def read(agent: Agent) -> Facts:
             facts = read_facts(agent, named, settled=settled)
@@ -121,7 +121,7 @@ class HostSession:
             return self._calling(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
         except (SessionDropped, TimedOut) as lost:
             log.info("%s: set %s: its answer is lost, so reading what is so", self.host, step.resource)
-            self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
+            self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
             if isinstance(lost, ReachAnew):
                 self._get_in_again(step)
             return self._settle(step, how)
@@ -177,7 +177,7 @@ class HostSession:
             if error.fault.code != NO_RANGE:
                 raise
             note = f"{step.title}: its server cannot go on in the middle; all of it is fetched again, unwatched"
-            self._tell(ProgressEvent(self.host, "note", note, step))
+            self._report(ProgressEvent(self.host, "note", note, step))
         return self._before_now(step)
 
     def _slice(self, agent: Agent, step: Step, at: int, address: str, patient: bool) -> Received:
@@ -188,7 +188,7 @@ class HostSession:
             except RemoteError as error:
                 if error.fault.code != NOT_FETCHED or not patient:
                     raise
-                self._tell(ProgressEvent(self.host, "waiting", f"{error}; trying again", step))
+                self._report(ProgressEvent(self.host, "waiting", f"{error}; trying again", step))
             self._put_off_if_asked()
             time.sleep(min(self._patience.longest, self._patience.first * 2**attempt))
         return agent.pull(*_of(step), at, address, _FETCHING)
@@ -214,7 +214,7 @@ class HostSession:
                 raise
             how = "it cannot be fetched from this computer" if offer else "it cannot be written to the host"
             why = f"{how} ({error}); sending it over the connection instead"
-            self._tell(ProgressEvent(self.host, "note", f"{step.title}: {why}", step))
+            self._report(ProgressEvent(self.host, "note", f"{step.title}: {why}", step))
             received = self._reading(lambda agent: agent.received(*_of(step), {}))
         pieces = self._receiver(step, lambda agent, at: agent.send(*_of(step), at, source.piece(at)))
         yield from uploads.send(source, received, pieces)
@@ -239,7 +239,7 @@ class HostSession:
                 return self._calling(lambda agent: take(agent, at))
             except (SessionDropped, TimedOut) as lost:
                 log.info("%s: send %s: an answer is lost, so asking what has come", self.host, step.resource)
-                self._tell(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
+                self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; asking how much has come", step))
                 raise
 
         def ask() -> Received:
@@ -249,14 +249,14 @@ class HostSession:
 
     def _tell_moved(self, step: Step, verb: str, at: int, whole: int | None, began: tuple[float, int]) -> None:
         if whole is None:
-            return self._tell(ProgressEvent(self.host, "sending", f"{step.title}: {verb} {at / 1e6:.1f} MB", step))
+            return self._report(ProgressEvent(self.host, "sending", f"{step.title}: {verb} {at / 1e6:.1f} MB", step))
         text = f"{step.title}: {verb} {at / 1e6:.1f} of {whole / 1e6:.1f} MB"
         seconds, done = time.monotonic() - began[0], at - began[1]
         if done > 0 and seconds > 0:
             text += f", {done / seconds / 1e6:.1f} MB/s"
             if (left := (whole - at) * seconds / done) >= _WORTH_TELLING:
                 text += f", about {left / 60:.0f} min left"
-        return self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
+        return self._report(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def boot_id(self) -> str:
         """The id of the present boot."""
@@ -275,20 +275,20 @@ class HostSession:
         self.close()
         with self._cuttable():
             patience = replace(self._patience, deadline=self._patience.deadline + longer)
-            self._agent, boot = reboot.wait(self._connector, old_boot, patience, self._telling_once())
+            self._agent, boot = reboot.wait(self._connector, old_boot, patience, self._report_each_once())
         return boot
 
-    def _telling_once(self) -> Callable[[str], None]:
+    def _report_each_once(self) -> Callable[[str], None]:
         """A callback that reports each thing that is waited for once. A request to stop is heard at that moment."""
         reported: set[str] = set()
 
-        def tell(text: str) -> None:
+        def report(text: str) -> None:
             self._put_off_if_asked()
             if text not in reported:
                 reported.add(text)
-                self._tell(ProgressEvent(self.host, "waiting", text))
+                self._report(ProgressEvent(self.host, "waiting", text))
 
-        return tell
+        return report
 
     def reach(self) -> None:
         """Wait for a host that may still be restarting. Raises the last WireError."""
@@ -299,14 +299,14 @@ class HostSession:
 
         Raises UploadInterrupted, the last WireError.
         """
-        tell = self._telling_once()
+        report = self._report_each_once()
 
-        def told(attempt: Any) -> None:
+        def report_retry(attempt: Any) -> None:
             log_retry(log, self.host, "not reached", attempt)
-            tell(f"{attempt.outcome.exception()}; trying again")
+            report(f"{attempt.outcome.exception()}; trying again")
 
         with self._cuttable():
-            return self._patience.ask(ask, told)
+            return self._patience.ask(ask, report_retry)
 
     def _put_off_if_asked(self) -> None:
         if self._stop():
@@ -319,7 +319,7 @@ class HostSession:
         try:
             self._waiting(self._open)
         except AuthenticationFailed as refused:
-            self._tell(ProgressEvent(self.host, "waiting", f"{refused.what}; waiting for the host to undo it", step))
+            self._report(ProgressEvent(self.host, "waiting", f"{refused.what}; waiting for the host to undo it", step))
             over = time.monotonic() + self._within + _UNDOING
             while time.monotonic() < over:
                 self._put_off_if_asked()
@@ -359,7 +359,7 @@ class HostSession:
         try:
             with self._cuttable():
                 agent = self._open()
-                agent.hear = lambda text: self._tell(ProgressEvent(self.host, "waiting", text))
+                agent.hear = lambda text: self._report(ProgressEvent(self.host, "waiting", text))
                 agent.patience = self._patience if self.awaits_guests else None
                 return action(agent)
         except (SessionDropped, TimedOut):

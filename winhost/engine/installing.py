@@ -61,7 +61,7 @@ def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
 
     def hear(event: InstallEvent) -> None:  # anybody on its network may have sent it, so it decides nothing
         if now.progress.hear(event):
-            run.tell("waiting", f"installer: {now.progress.failure or now.progress.phase}")
+            run.report("waiting", f"installer: {now.progress.failure or now.progress.phase}")
 
     report = stack.enter_context(heard_progress(address, hear))
     settings = settings_to_fetch(plan, key, report=report)

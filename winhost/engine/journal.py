@@ -46,7 +46,7 @@ class Journal:
     def write(self, event: str, **fields: Any) -> RawEvent:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        entry = LINES.following(self.entries, at, event, fields)
+        entry = LINES.next_entry(self.entries, at, event, fields)
         self._around("before", entry)
         line = LINES.line(entry)
         _append(self.path, line, self._size)

@@ -12,7 +12,7 @@ from winhost import __version__
 from winhost.connect.ways_in import GuestSilent
 from winhost.connect.wire_errors import WireError, error_of
 from winhost.core.answers import Id, MissingFact, identity
-from winhost.core.marks import MarkedRun, without
+from winhost.core.marks import MarkedRun, remove_run_marks
 from winhost.core.order import NoInstance
 from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
@@ -96,7 +96,7 @@ class RunFiles:
         """
         if self._context.stop():
             raise uploads.UploadInterrupted
-        self._context.tell(disk_images.told(self._context.connector.host, doing, done, whole))
+        self._context.report(disk_images.told(self._context.connector.host, doing, done, whole))
 
 
 class OpenRun:
@@ -130,7 +130,7 @@ class OpenRun:
         self.session = HostSession(
             context.connector,
             context.patience,
-            context.tell,
+            context.report,
             context.within,
             uploads.Sources(self.files.find, self.files.offer, self.files.share),
             context.stop,
@@ -175,12 +175,12 @@ class OpenRun:
     # ---- telling
 
     @property
-    def begun(self) -> str | None:
+    def name_if_started(self) -> str | None:
         """The run's name, once there is such a run."""
         return self.name if self.journal is not None else None
 
     @property
-    def marked(self) -> MarkedRun:
+    def marked_run(self) -> MarkedRun:
         """The run as marks on the host name it. Only for a run that has a journal."""
         assert self.journal is not None
         return MarkedRun(self.name, id_of(self.journal.entries), me())
@@ -191,12 +191,12 @@ class OpenRun:
         """
         back = self.record.going_back
         host = self.record.host
-        return EndOfRun(code, f"{host}: {what}", meaning, host=host, run=self.begun, going_back=back, **more)
+        return EndOfRun(code, f"{host}: {what}", meaning, host=host, run=self.name_if_started, going_back=back, **more)
 
-    def forget_marks(self, facts: Facts | None = None, but: Iterable[Id] = ()) -> None:
+    def forget_marks(self, facts: Facts | None = None, keep: Iterable[Id] = ()) -> None:
         """Take its marks off the host, but those of these resources. facts: of the systems that can be reached."""
         for system in self.marked_systems(facts):
-            self.session.keep_marks(system, lambda lines: without(lines, self.marked.id, but))
+            self.session.keep_marks(system, lambda lines: remove_run_marks(lines, self.marked_run.id, keep))
 
     def marked_systems(self, facts: Facts | None = None) -> list[str]:
         """The systems in which the run changed something, among those that the facts cover."""
@@ -243,9 +243,11 @@ class OpenRun:
             raise
         return journal
 
-    def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
+    def report(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         """Report progress to whoever watches."""
-        self.context.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))
+        self.context.report(
+            ProgressEvent(self.record.host, kind, text, step, number, total, run=self.name_if_started or "")
+        )
 
     # ---- ending before the end
 
@@ -316,7 +318,7 @@ class OpenRun:
                     self.forget_marks()
                 self.write("outcome", outcome="nothing changed")
 
-    def stop_if_asked(self) -> None:
+    def stop_if_requested(self) -> None:
         """Stop between two steps if somebody asked. Raises EndOfRun: Stopped."""
         if self.context.stop():
             raise self._stopped()

@@ -9,7 +9,7 @@ from winhost.core.checks import check
 from winhost.core.dataclass import dataclass
 from winhost.core.marks import Mark, MarkedRun, read_marks
 from winhost.core.order import steps_for
-from winhost.core.rollback import LaterRuns, Turn, in_turns, outlook, turn_of
+from winhost.core.rollback import LaterRuns, Turn, group_by_turn, outlook, turn_of
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
@@ -102,12 +102,12 @@ def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlo
 def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """The steps that rollback would take now, what it would keep, and what it cannot tell."""
     back = find_back(record, facts, later)
-    return tuple(step for part in in_turns(back.desired, _turn) for step in _steps(part, facts, record)), back
+    return tuple(step for part in group_by_turn(back.desired, _turn) for step in _steps(part, facts, record)), back
 
 
-def find_back(record: RunState, facts: Facts, later: LaterRuns, put_back: Set[Id] = frozenset()) -> RollbackOutlook:
-    """Find what can be undone by now, and what stays. put_back: what this rollback has restored already."""
-    found = outlook(record, host_answers(facts), later, put_back)
+def find_back(record: RunState, facts: Facts, later: LaterRuns, restored: Set[Id] = frozenset()) -> RollbackOutlook:
+    """Find what can be undone by now, and what stays. restored: what this rollback has restored already."""
+    found = outlook(record, host_answers(facts), later, restored)
     kept = {id_: _with_names(why, facts) for id_, why in found.kept.items()}
     # The VM or the partition of this run goes, and with it its Linux, whatever was changed in that.
     goes = any(goal.resource in _HOLD_LINUX and goal.desired.get("made") is False for goal in found.goals.values())
@@ -153,17 +153,17 @@ class _Rollback(WorkingRun):
 
     def back(self) -> Outcome:
         self.settle(back=True)
-        goals = self.go_back()
+        goals = self.roll_back()
         outlook = self.outlook
         for sentence in outlook.kept:
-            self.tell("kept", sentence)
+            self.report("kept", sentence)
         for lacks in outlook.missing:
-            self.tell("note", f"{lacks.title}: not judged: {lacks.why}")
+            self.report("note", f"{lacks.title}: not judged: {lacks.why}")
         checks = tuple(found for goal in goals for found in check(goal, self.host, unread) if not found.holds)
         outcome = "not all rolled back" if checks or outlook.missing else "rolled back"
         if outlook.waiting and outcome == "rolled back":
             outcome = "partly rolled back"
-        self.give_up(outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
+        self.finish_rollback(outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
         if (self.record.outcome, self.record.waiting) != (outcome, outlook.waiting):
             self.write("outcome", outcome=outcome, waiting=plain(list(outlook.waiting)))
         host, following = self.record.host, _next(self.name, outlook)
@@ -187,23 +187,23 @@ class _Rollback(WorkingRun):
         lines = [line for system in self.marked_systems(self.facts) for line in self.session.marks(system)]
         return later_runs(self.record, self.context.store, read_marks(lines))
 
-    def goals_back(self, put_back: Set[Id]) -> Sequence[DesiredResource]:
-        self.outlook = find_back(self.record, self.facts, self.later(), put_back)
+    def rollback_goals(self, restored: Set[Id]) -> Sequence[DesiredResource]:
+        self.outlook = find_back(self.record, self.facts, self.later(), restored)
         return self.outlook.desired
 
     def turn_of(self, goal: DesiredResource) -> Turn:
         return _turn(goal)
 
-    def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
+    def rollback_steps(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
         return _steps(goals, self.facts, self.record)
 
-    def refuse_to_go_back(self, steps: Sequence[Step]) -> None:
+    def require_rollback_consents(self, steps: Sequence[Step]) -> None:
         for sentence in self.outlook.along:
-            self.tell("note", sentence)
-        if lacking := self.lacking(steps, self.given):
-            raise ConsentNeeded(self.record.host, self.name, lacking, True, self.record.going_back)
+            self.report("note", sentence)
+        if missing := self.missing_consents(steps, self.given):
+            raise ConsentNeeded(self.record.host, self.name, missing, True, self.record.going_back)
 
-    def turn_back(self) -> None:
+    def start_rollback(self) -> None:
         if not self.record.going_back or self.given - self.record.accepted:
             # Consents given for going there are not consents for going back.
             self.write("back", accepted=sorted(self.given))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from winhost.connect.wire_errors import Drifted
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
-from winhost.core.checks import drifted
+from winhost.core.checks import find_drift
 from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amend
@@ -119,8 +119,8 @@ class Runner(WorkingRun):
             while (stage := self._next_stage(facts)) is not None:
                 if self._run_stage(stage, facts):
                     facts = self.read()
-                self.note_dependents()
-            self.note_dependents()  # also where the run was killed before it could
+                self.record_dependents()
+            self.record_dependents()  # also where the run was killed before it could
             return self._finish(facts)
 
     def first_steps(self) -> tuple[Step, ...]:
@@ -193,7 +193,7 @@ class Runner(WorkingRun):
         else:
             self.record = replace(self.record, stages=(*self.record.stages, stage))
         steps = "1 step" if len(stage.steps) == 1 else f"{len(stage.steps)} steps"
-        self.tell("stage", f"stage {stage.number}: read and judged again, {steps}")
+        self.report("stage", f"stage {stage.number}: read and judged again, {steps}")
         return stage
 
     def _to_choose(self, error: WinhostError) -> WinhostError:
@@ -212,11 +212,11 @@ class Runner(WorkingRun):
         there = _of_what_is_there(stage, facts)
         steps = self._steps(there, facts)
         did = bool(steps) or self.record.restart_due or there != stage
-        self.do(steps)
+        self.run_steps(steps)
         if there != stage:
             # It was broken off while the VM was off for other steps; by now it runs again, and its guest can be asked.
             facts = self.read()
-            self.do(self._steps(stage, facts))
+            self.run_steps(self._steps(stage, facts))
         if self.journal is not None:
             self.write("stage", number=stage.number)
         else:  # nothing was to be done, so there is no run to keep a record of
@@ -228,7 +228,7 @@ class Runner(WorkingRun):
         NotBeside.
         """
         check_stage(HostFacts(facts), self.request, stage.desired)
-        if differing := drifted(self.record, stage.desired, stage.steps, host_answers(facts)):
+        if differing := find_drift(self.record, stage.desired, stage.steps, host_answers(facts)):
             raise Drifted(self.record.host, "apply", differing)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.request)
@@ -257,9 +257,9 @@ class Runner(WorkingRun):
     def _finish(self, facts: Facts) -> Outcome:
         stages = self.record.stages
         # States that held when the plan was made may hold no longer after other steps: an engine was replaced.
-        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
+        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].is_wait_only]
         if again := steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again."):
-            self.do(again)
+            self.run_steps(again)
             facts = self.read()
         checks = tuple(verify_stages(stages, facts))
         if all(check.holds for check in checks):

@@ -33,7 +33,7 @@ class RunContext:
     store: Store
     patience: Patience = field(default_factory=Patience)
     within: float = 300
-    tell: Callable[[ProgressEvent], None] = lambda event: None
+    report: Callable[[ProgressEvent], None] = lambda event: None
     stop: Callable[[], bool] = lambda: False
     around: Callable[[str, RawEvent], None] = lambda when, entry: None
     folder: Path = Path()

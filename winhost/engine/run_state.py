@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from winhost.core import changes
 from winhost.core.answers import Id, Json, Key, identity
-from winhost.core.changes import Changes, Unfitting
+from winhost.core.changes import Changes, InvalidEntry
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine import events
@@ -88,7 +88,7 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
             record = fold(record, line) if record else _begun(run, parse_event(line))
         except ValidationError as error:
             raise _damaged(run, line, error) from error
-        except Unfitting as unfitting:
+        except InvalidEntry as unfitting:
             raise damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
     if record is None:
         raise RunNeverBegan(run)
@@ -124,7 +124,7 @@ def fold(record: RunState, line: RawEvent) -> RunState:
     """The record after one more line."""
     entry = parse_event(line)
     if isinstance(entry, events.RunStarted):
-        raise Unfitting("a second beginning")
+        raise InvalidEntry("a second beginning")
     stopped = entry if isinstance(entry, events.RunStopped) else None
     # How it ended says more than why it stopped, and comes behind it.
     kept = record.stopped if isinstance(entry, events.RunEnded) else stopped
@@ -133,9 +133,9 @@ def fold(record: RunState, line: RawEvent) -> RunState:
 
 def _begun(run: str, entry: events.JournalEvent) -> RunState:
     if not isinstance(entry, events.RunStarted):
-        raise Unfitting("it does not begin with the plan")
+        raise InvalidEntry("it does not begin with the plan")
     if not entry.plan.stages:
-        raise Unfitting("its plan has no stage")
+        raise InvalidEntry("its plan has no stage")
     _refuse_mistakes(plan_mistakes(entry.plan))
     _refuse_misfits(*entry.plan.stages)
     return RunState(
@@ -153,7 +153,7 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
 
 def _refuse_mistakes(mistakes: Iterable[Mistake]) -> None:
     for loc, message in mistakes:
-        raise Unfitting(f"{dotted(loc)}: {message}")
+        raise InvalidEntry(f"{dotted(loc)}: {message}")
 
 
 def _refuse_misfits(*stages: Stage) -> None:
@@ -163,7 +163,7 @@ def _refuse_misfits(*stages: Stage) -> None:
 
 def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None:
     if misfit := misfit_of(resource, key, desired):
-        raise Unfitting(misfit)
+        raise InvalidEntry(misfit)
 
 
 def _refuse_stage(stage: Stage) -> None:
@@ -180,7 +180,7 @@ def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
 def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.resource, step.key, step.desired)
-    record = changes.begun(record, step, entry.found, entry.users)
+    record = changes.record_step_start(record, step, entry.found, entry.users)
     _refuse_mistakes(step_mistakes(("step",), step))
     return record
 
@@ -202,16 +202,20 @@ def _id(each: Any) -> Id:
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {
     events.StagePlanned: _planned,
     events.StepStarted: _begin,
-    events.StepEnded: lambda run, told: changes.ended(run, _id(told), told.after, told.restart),
-    events.StepRefused: lambda run, told: changes.ended(run, _id(told), told.after),
-    events.RestartStarted: lambda run, told: changes.restarting(run, told.boot_id),
-    events.RestartEnded: lambda run, told: changes.restarted(run, ((_id(each), each.after) for each in told.left)),
-    events.DependentsNoted: lambda run, told: changes.noted(run, {_id(each): each.users for each in told.resources}),
-    events.ResourcesRestored: lambda run, told: changes.restored(run, map(_id, told.resources)),
+    events.StepEnded: lambda run, told: changes.record_step_end(run, _id(told), told.after, told.restart),
+    events.StepRefused: lambda run, told: changes.record_step_end(run, _id(told), told.after),
+    events.RestartStarted: lambda run, told: changes.record_restart_request(run, told.boot_id),
+    events.RestartEnded: lambda run, told: changes.record_restart(run, ((_id(each), each.after) for each in told.left)),
+    events.DependentsNoted: lambda run, told: changes.record_dependents(
+        run, {_id(each): each.users for each in told.resources}
+    ),
+    events.ResourcesRestored: lambda run, told: changes.record_restored(run, map(_id, told.resources)),
     events.StageEnded: lambda run, told: replace(run, finished_stages=run.finished_stages | {told.number}),
     events.ConsentsGiven: lambda run, told: replace(run, accepted=run.accepted | set(told.accepted), outcome=None),
     # Consents given for going there are not consents for going back.
-    events.RollbackStarted: lambda run, told: replace(changes.turned_back(run), accepted=frozenset(told.accepted)),
+    events.RollbackStarted: lambda run, told: replace(
+        changes.record_rollback_start(run), accepted=frozenset(told.accepted)
+    ),
     events.RunStopped: lambda run, told: run,
     events.RequestAmended: _amend,
     events.RunEnded: lambda run, told: replace(run, outcome=told.outcome, waiting=told.waiting),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import HostAnswers, Id, Json
-from winhost.core.loop import Loop, NotSet
+from winhost.core.loop import Loop, StepFailure
 from winhost.core.steps import Step
 from winhost.engine import amend
 from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
@@ -21,8 +21,8 @@ from winhost.resources.registry import RESOURCE_TYPES, host_answers
 class WorkingRun(OpenRun, Loop):
     """facts: the host as it was read last."""
 
-    UNAVAILABLE = NotAvailable
-    NOT_DONE = (Drifted, RemoteError, NotAvailable)
+    UNAVAILABLE_ERROR = NotAvailable
+    STEP_ERRORS = (Drifted, RemoteError, NotAvailable)
     session: HostSession
     record: RunState
     facts: Facts
@@ -46,21 +46,21 @@ class WorkingRun(OpenRun, Loop):
         self.host = host_answers(self.facts)
         return self.facts
 
-    def look(self) -> None:
+    def read_host(self) -> None:
         self.read()
 
     @property
     def consents(self) -> frozenset[str]:
         return self.record.accepted
 
-    def not_set(self, step: Step, error: Exception) -> NotSet:
+    def step_failure(self, step: Step, error: Exception) -> StepFailure:
         if not isinstance(error, RemoteError | NotAvailable):
-            return NotSet(error, {"error": str(error)}, drifted=True)
+            return StepFailure(error, {"error": str(error)}, drifted=True)
         # What the step depends on is gone, so nobody can tell how far it came.
         after = error.after if isinstance(error, RemoteError) else None
         failed = self._failed(step, error)
         failed.__cause__ = error
-        return NotSet(failed, {"error": str(error)}, after=after)
+        return StepFailure(failed, {"error": str(error)}, after=after)
 
     def _failed(self, step: Step, error: RemoteError | NotAvailable) -> EndOfRun:
         """Make the error for a step that the host refused, or that lost what it needs."""
@@ -84,35 +84,35 @@ class WorkingRun(OpenRun, Loop):
 
     def restart_host(self, boot: str) -> str:
         with installing(self) as self._installation:
-            self.tell("restart", "restarting")
+            self.report("restart", "restarting")
             return self.session.restart(boot, self._installation.longer)
 
     def check_restarted(self) -> None:
         check_switched(self, self._installation)
 
-    def restarts(self, resource: str) -> bool:
+    def takes_effect_with_restart(self, resource: str) -> bool:
         """True if a change of this resource restarts the host or its VM."""
         return RESOURCE_TYPES[resource].restarts
 
-    def forget(self, but: Iterable[Id]) -> None:
-        self.forget_marks(self.facts, but)
+    def remove_marks(self, keep: Iterable[Id]) -> None:
+        self.forget_marks(self.facts, keep)
 
     # ---- what ends it before its end
 
-    def refuse_without_consent(self, steps: Sequence[Step]) -> None:
-        lacking = self.lacking(steps, self.record.accepted)
-        if lacking:
+    def require_consents(self, steps: Sequence[Step]) -> None:
+        missing = self.missing_consents(steps, self.record.accepted)
+        if missing:
             record = self.record
-            raise ConsentNeeded(record.host, self.begun, lacking, record.going_back, not record.unchanged)
+            raise ConsentNeeded(record.host, self.name_if_started, missing, record.going_back, not record.unchanged)
 
     @staticmethod
-    def lacking(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
+    def missing_consents(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
         """Consents that these steps need and nobody gave."""
         return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
 
-    def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
-        """Make the error for a step that the host accepted without doing it. lacking: property → (desired, found)."""
-        listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in lacking.items())
+    def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
+        """Make the error for a step that the host accepted without doing it. unmet: property → (desired, found)."""
+        listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in unmet.items())
         return self.end_of_run("NotTaken", f"{step.title}: accepted without error, but {listed}")
 
 

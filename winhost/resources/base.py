@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
+from winhost.core.rules import UNDO_EACH_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.values import Value
 
@@ -97,7 +97,7 @@ class ResourceType:
     credential: str = ""
     lasts: Callable[[Change], float] = lambda change: 0
     irreversible: tuple[KeepIf, ...] = ()
-    undo: UndoRule = BY_PROPERTY
+    undo: UndoRule = UNDO_EACH_PROPERTY
     state: type[State] = field(default=State)
 
     def misfit(self, key: Key, desired: Mapping[str, Json]) -> str | None:
