@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader
 from winhost.hardware.gpus import NvLink, known
 from winhost.hardware.host_gpus import gpu_name, listed, memory_of, runs_cuda, serves, shows
@@ -300,7 +300,7 @@ def driver_branch(windows: str | None) -> Version | None:
 
 def _gpu(gpu: Instance[LinuxGpu]) -> Gpu:
     vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
-    untold: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
+    untold: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_READ)
     told = {
         "name": _name_of(gpu.state),
         "vram": _told(gpu.state, "vram"),
@@ -356,7 +356,7 @@ def linked(gpus: Iterable[Gpu], by: NvLink) -> list[Gpu]:
 def available_memory(target: Target) -> AvailableMemory:
     """Raises MissingFact, always for partitions: facts do not contain their size."""
     if target.path == "gpu-p":
-        raise MissingFact("the size of a GPU partition", NOT_THERE)
+        raise MissingFact("the size of a GPU partition", NOT_READ)
     gpus, host = tuple(map(memory_of, target.gpus)), target.memory
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")

@@ -52,7 +52,7 @@ class Unavailable:
 
 
 Missing = Unknown | Unavailable
-NOT_THERE = Unknown(RemoteFault("NotRead", message="these facts do not hold it"))
+NOT_READ = Unknown(RemoteFault("NotRead", message="these facts do not hold it"))
 
 
 class MissingFact(Exception):
@@ -138,8 +138,8 @@ class HostAnswers:
     rules: Mapping[str, ResourceRules]
 
     def answer(self, resource: str) -> tuple[Record, ...] | Missing:
-        """Return the answer of a resource; `NOT_THERE` if it was not read."""
-        return self.answers.get(resource, NOT_THERE)
+        """Return the answer of a resource; `NOT_READ` if it was not read."""
+        return self.answers.get(resource, NOT_READ)
 
     def state_of(self, resource: str, key: Key) -> Mapping[str, Json] | None:
         """Return the state of an instance as the host answered it. For an instance that does not exist, return the

@@ -9,7 +9,7 @@ from typing import Any
 from winhost import __version__
 from winhost.compat.assess import judge, recommended
 from winhost.connect.wire_errors import error_of
-from winhost.core.answers import NOT_THERE, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
+from winhost.core.answers import NOT_READ, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import RESTART, Condition
@@ -303,7 +303,7 @@ def _awaited(desired: DesiredResource, host: HostAnswers) -> str | None:
     except MissingFact as missing:
         if isinstance(missing.missing, Unavailable):
             return missing.missing.unavailable
-        unread = missing.missing == NOT_THERE
+        unread = missing.missing == NOT_READ
     except NoInstance:
         unread = True
     return READING if unread and desired.resource in LINUX else None  # anything else is said once it is judged

@@ -1,6 +1,6 @@
 """Check whether desired properties still hold, one by one."""
 
-from winhost.core.answers import NOT_THERE, identity
+from winhost.core.answers import NOT_READ, identity
 from winhost.core.checks import Check, check
 from winhost.engine.failures import PlanRefused
 from winhost.engine.planning import CheckedPlan, make_plan
@@ -35,7 +35,7 @@ def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:
         return [*verify_stages(plan.stages, facts.document), forbidden]
     # Facts of a Linux hold what it was asked for by name when they were read, and this is not among it.
     untold = (
-        Check(each.title, each.resource, "state", "as planned", str(NOT_THERE), holds=False)
+        Check(each.title, each.resource, "state", "as planned", str(NOT_READ), holds=False)
         for each in later[-1].deferred
         if each.until == READING
     )

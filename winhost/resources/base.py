@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transf
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.core.rules import UNDO_EACH_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
 from winhost.core.steps import Change
@@ -153,7 +153,7 @@ class Form:
 
 
 # The default of a property that facts may lack: reading it raises as if the host had not told it.
-NOT_TOLD: Any = NOT_THERE
+NOT_TOLD: Any = NOT_READ
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 
