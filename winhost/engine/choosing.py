@@ -16,7 +16,7 @@ from winhost.model.reason import Assessment, Severity, Verdict
 from winhost.resources.host import HostFacts
 
 # They take the machine itself, whatever they are worth on it.
-NEVER_UNASKED = ("dual-boot", "bare-metal")
+EXPLICIT_ONLY_PATHS = ("dual-boot", "bare-metal")
 
 
 Command = Callable[..., str]
@@ -25,7 +25,7 @@ Options = tuple[str, ...]
 """A path and more options of `winhost plan`, as they follow `--path`."""
 
 
-def _not_chosen(
+def _not_chosen_error(
     facts: HostFacts, best: Fit, options: Options, why: str, command: Command | None, others: Sequence[Options] = ()
 ) -> RefusedError:
     """The best option is not one that is taken unless somebody names it. options: those of `winhost plan` that choose
@@ -37,23 +37,23 @@ def _not_chosen(
         if command:
             hint = f"Do it all the same: {command('--path', options[0], *unverified)}"
         else:
-            hint = f"Plan it all the same: winhost plan {facts.named} --path {_typed((*options, *unverified))}"
-        return _refused(facts.host, what, why, hint)
+            hint = f"Plan it all the same: winhost plan {facts.named} --path {_quote_options((*options, *unverified))}"
+        return _refused_error(facts.host, what, why, hint)
     hint = f"winhost cannot plan it yet. What else there is here: winhost assess {facts.named}"
     if command:
-        ways = [command("--path", each[0]) for each in others]
+        commands = [command("--path", other[0]) for other in others]
     else:
-        ways = [f"winhost plan {facts.named} --path {_typed(each)}" for each in others]
-    if ways:
-        hint += f"\nTo {'take' if command else 'plan'} another one: {' or '.join(ways)}"
-    return _refused(facts.host, what, why, hint)
+        commands = [f"winhost plan {facts.named} --path {_quote_options(other)}" for other in others]
+    if commands:
+        hint += f"\nTo {'take' if command else 'plan'} another one: {' or '.join(commands)}"
+    return _refused_error(facts.host, what, why, hint)
 
 
-def _refused(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
+def _refused_error(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
     return RefusedError("NotChosen", what=what, meaning=meaning, hint=hint, host=host)
 
 
-def _why_none(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
+def _why_unsupported(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
     """Say why no option works: first that there is no GPU for it, whatever else stands in the way."""
     with suppress(MissingFact):
         if not facts.is_linux and no_gpu(facts):
@@ -65,11 +65,11 @@ def _why_none(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
     return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
 
 
-def _typed(options: Options) -> str:
+def _quote_options(options: Options) -> str:
     return visible(shlex.join(options))
 
 
-def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
+def recommend_path(facts: HostFacts, command: Command | None = None) -> Fit:
     """The path that assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named.
     command: the one that asks, where it is not `winhost plan`.
     """
@@ -79,9 +79,9 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
     if judged.recommended is None:
         what = f"no option works on {visible(facts.host)} as it is"
         hint = f"What would make one work: winhost assess {facts.named}"
-        raise _refused(facts.host, what, _why_none(facts, judged, best), hint)
+        raise _refused_error(facts.host, what, _why_unsupported(facts, judged, best), hint)
     why = None
-    if path in NEVER_UNASKED:
+    if path in EXPLICIT_ONLY_PATHS:
         why = "It takes the machine itself, and is never chosen by default."
     elif best.verdict is Verdict.UNVERIFIED:
         why = "Nobody has verified it on a host like this one."
@@ -91,12 +91,12 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
         options = {each.path: each.path_and_options for each in judged.paths}
         possible = [each.path for each in judged.paths if each.verdict is not Verdict.UNSUPPORTED]
         others = [options[each] for each in possible if each in PLANNERS]
-        raise _not_chosen(facts, best, options[path], why, command, others)
+        raise _not_chosen_error(facts, best, options[path], why, command, others)
     return best
 
 
-def check_unasked(facts: HostFacts, plan: Plan, best: Fit, command: Command | None = None) -> None:
+def check_default_plan(facts: HostFacts, plan: Plan, best: Fit, command: Command | None = None) -> None:
     """Raises RefusedError (NotChosen) for a plan of a path that nobody named, and that needs the consent `data`."""
     if "data" in plan.risks:
         why = f"It asks for the consent data: {RISKS['data']}."
-        raise _not_chosen(facts, best, (path_of(best.variant),), why, command)
+        raise _not_chosen_error(facts, best, (path_of(best.variant),), why, command)

@@ -16,12 +16,12 @@ from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
 
 SCHEMA = "winhost.journal/3"
-LARGEST = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
+MAX_SIZE = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
 LINES = LineFormat(lambda entry: visible_json(entry, separators=(",", ":")), ending=b"\n")
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
 
 
-def damaged(path: Path, line: int, why: str) -> UsageError:
+def damaged_journal_error(path: Path, line: int, why: str) -> UsageError:
     """Make the error for a journal that is not as it was written: rollback from it could restore what never was."""
     return UsageError(
         "Damaged",
@@ -32,14 +32,14 @@ def damaged(path: Path, line: int, why: str) -> UsageError:
 
 
 class Journal:
-    """Appends to one file. `around` is called before and after each line is on disk: tests crash there."""
+    """Appends to one file. `hook` is called before and after each line is on disk: tests crash there."""
 
-    def __init__(self, path: Path, around: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
+    def __init__(self, path: Path, hook: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
-        self._around = around
+        self._hook = hook
         self.entries, self._size = _read(path) if path.exists() else ([], 0)
         if path.exists():  # what follows the last whole line goes
-            descriptor = os.open(path, os.O_WRONLY | _NO_LINK)
+            descriptor = os.open(path, os.O_WRONLY | _NO_FOLLOW)
             with os.fdopen(descriptor, "wb") as file:
                 file.truncate(self._size)
 
@@ -47,12 +47,12 @@ class Journal:
         """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = LINES.next_entry(self.entries, at, event, fields)
-        self._around("before", entry)
+        self._hook("before", entry)
         line = LINES.line(entry)
         _append(self.path, line, self._size)
         self._size += len(line)
         self.entries.append(read_line(entry["n"], line))
-        self._around("after", entry)
+        self._hook("after", entry)
         return entry
 
 
@@ -66,17 +66,17 @@ def read_journal(path: Path) -> list[RawEvent]:
 def _read(path: Path) -> tuple[list[RawEvent], int]:
     """Read a journal's events and the size of its complete lines in bytes."""
     if path.is_symlink():
-        raise damaged(path, 1, "it is a symbolic link")
+        raise damaged_journal_error(path, 1, "it is a symbolic link")
     try:
-        data = read_within(path, LARGEST)
+        data = read_within(path, MAX_SIZE)
         _refuse_foreign(path, data)
         return LINES.entries(data), data.rfind(b"\n") + 1
     except TooLarge as large:
-        raise damaged(path, 1, f"the file {large}") from None
+        raise damaged_journal_error(path, 1, f"the file {large}") from None
     except OSError as error:
-        raise damaged(path, 1, f"it cannot be read ({error.strerror})") from error
+        raise damaged_journal_error(path, 1, f"it cannot be read ({error.strerror})") from error
     except DamagedLine as line:
-        raise damaged(path, line.number, line.why) from None
+        raise damaged_journal_error(path, line.number, line.why) from None
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
@@ -100,7 +100,7 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
 def _append(path: Path, line: bytes, size: int) -> None:
     """Append a line, and make sure that a new file keeps its name. Raises OSError."""
     new = not path.exists()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_FOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
         append(descriptor, line, size)

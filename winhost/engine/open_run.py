@@ -16,14 +16,14 @@ from winhost.core.marks import MarkedRun, remove_run_marks
 from winhost.core.order import NoInstance
 from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
-from winhost.engine.failures import EndOfRun, gone, halted, wrong_host
+from winhost.engine.failures import RunInterrupted, halted_error, missing_instance_error, wrong_host_error
 from winhost.engine.host_session import HostSession
 from winhost.engine.journal import SCHEMA, Journal
 from winhost.engine.planning import CheckedPlan, request_of
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState, fold, id_of, replay
-from winhost.engine.store import me
+from winhost.engine.store import user_and_computer
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -44,8 +44,8 @@ class RunFiles:
         self._request = request
 
     def find(self, desired: Attachment) -> Path:
-        """The path of an attachment. Raises UploadInterrupted, and what `disk_images.made_disk` raises."""
-        return disk_images.found(self._folder, self._request(), self._tell_of_disk)(desired)
+        """The path of an attachment. Raises UploadInterrupted, and what `disk_images.make_disk` raises."""
+        return disk_images.file_finder(self._folder, self._request(), self._report_disk)(desired)
 
     def check(self, steps: Iterable[Step]) -> None:
         """Check that the files of these steps exist, and can be sent as the request says. Raises UsageError (NotBeside,
@@ -88,15 +88,15 @@ class RunFiles:
 
     @property
     def _upload(self) -> str:
-        return disk_images.upload_of(self._request())
+        return disk_images.upload_transport(self._request())
 
-    def _tell_of_disk(self, doing: str, done: int, whole: int) -> None:
+    def _report_disk(self, doing: str, done: int, whole: int) -> None:
         """Report the progress of a disk that is made here before it is sent. Raises UploadInterrupted where somebody
         asked to stop.
         """
-        if self._context.stop():
+        if self._context.is_stop_requested():
             raise uploads.UploadInterrupted
-        self._context.report(disk_images.told(self._context.connector.host, doing, done, whole))
+        self._context.report(disk_images.disk_progress(self._context.connector.host, doing, done, whole))
 
 
 class OpenRun:
@@ -118,14 +118,14 @@ class OpenRun:
         self.journal: Journal | None = None
         self._request = checked.request if checked else None
         if checked is None:
-            self.journal = Journal(context.store.existing(name), context.around)
+            self.journal = Journal(context.store.existing_journal(name), context.journal_hook)
             self.record = replay(name, self.journal.entries)
         else:
             plan, folder = checked.plan, str(context.folder.absolute())
             self.record = RunState(
                 run=name, host=plan.host, plan=plan, accepted=accepted, stages=plan.stages[:1], folder=folder
             )
-        self.began_at = len(self.journal.entries) if self.journal else 0
+        self.initial_length = len(self.journal.entries) if self.journal else 0
         self.files = RunFiles(context, Path(self.record.folder), lambda: self.request)
         self.session = HostSession(
             context.connector,
@@ -133,8 +133,8 @@ class OpenRun:
             context.report,
             context.within,
             uploads.Sources(self.files.find, self.files.offer, self.files.share),
-            context.stop,
-            context.cuttable,
+            context.is_stop_requested,
+            context.interruptible,
         )
 
     @property
@@ -148,7 +148,7 @@ class OpenRun:
     def request(self, request: PathRequest) -> None:
         self._request = request
 
-    def parse(self) -> None:
+    def parse_request(self) -> None:
         """Parse the request before the host is read to go forward, because `read` reads what its playbook names; going
         back needs none. Raises UsageError: NotAPlan.
         """
@@ -164,12 +164,12 @@ class OpenRun:
             named |= self._request.playbook.named
         return self.session.facts(named, settled=settled)
 
-    def seen(self) -> Facts:
+    def read_planned_host(self) -> Facts:
         """The host as it is, and the very machine of the plan. Raises UsageError: WrongHost."""
         facts = self.read(settled=self.journal is not None)
         machine = HostFacts(facts).machine_id
         if machine != self.record.plan.machine_id:
-            raise wrong_host(self.record.host, self.record.plan.machine_id, machine)
+            raise wrong_host_error(self.record.host, self.record.plan.machine_id, machine)
         return facts
 
     # ---- telling
@@ -183,15 +183,17 @@ class OpenRun:
     def marked_run(self) -> MarkedRun:
         """The run as marks on the host name it. Only for a run that has a journal."""
         assert self.journal is not None
-        return MarkedRun(self.name, id_of(self.journal.entries), me())
+        return MarkedRun(self.name, id_of(self.journal.entries), user_and_computer())
 
-    def end_of_run(self, code: str, what: str, meaning: str | None = None, **more: Any) -> EndOfRun:
+    def interrupted(self, code: str, what: str, meaning: str | None = None, **more: Any) -> RunInterrupted:
         """Make the error with which this run stops before its end. what: behind the name of the host; more: as
-        `EndOfRun` takes it.
+        `RunInterrupted` takes it.
         """
         back = self.record.going_back
         host = self.record.host
-        return EndOfRun(code, f"{host}: {what}", meaning, host=host, run=self.name_if_started, going_back=back, **more)
+        return RunInterrupted(
+            code, f"{host}: {what}", meaning, host=host, run=self.name_if_started, going_back=back, **more
+        )
 
     def forget_marks(self, facts: Facts | None = None, keep: Iterable[Id] = ()) -> None:
         """Take its marks off the host, but those of these resources. facts: of the systems that can be reached."""
@@ -200,12 +202,14 @@ class OpenRun:
 
     def marked_systems(self, facts: Facts | None = None) -> list[str]:
         """The systems in which the run changed something, among those that the facts cover."""
-        read = None if facts is None else [name for name, found in facts.resources.items() if isinstance(found, tuple)]
+        readable = (
+            None if facts is None else [name for name, found in facts.resources.items() if isinstance(found, tuple)]
+        )
         return [
             system
             for system, known in SYSTEMS.items()
             if any(resource in known for resource, _ in self.record.touched)
-            and (read is None or any(resource in known for resource in read))
+            and (readable is None or any(resource in known for resource in readable))
         ]
 
     def write(self, event: str, **fields: Any) -> None:
@@ -217,13 +221,13 @@ class OpenRun:
         except OSError as error:
             what = f"the journal cannot be written: {visible(str(error))}"
             meaning = "No step is begun before the journal says so on disk; free some space in the state folder."
-            raise self.end_of_run("CannotWrite", what, meaning) from error
+            raise self.interrupted("CannotWrite", what, meaning) from error
         self.record = fold(self.record, entry)
 
     def _new_journal(self) -> Journal:
         """Begin the journal with the plan, and with what needed nothing before the first change."""
         path = self.context.store.path(self.name)
-        journal = Journal(path, self.context.around)
+        journal = Journal(path, self.context.journal_hook)
         try:
             journal.write(
                 "run",
@@ -252,7 +256,7 @@ class OpenRun:
     # ---- ending before the end
 
     @contextmanager
-    def reaching(self, *, looking: bool = False) -> Iterator[None]:
+    def connected(self, *, is_preview: bool = False) -> Iterator[None]:
         """Close the wire in the end; a run that ends before its end says why, in its journal too, and how to go on.
 
         looking: the run is only looked at, which is no part of it and leaves no line.
@@ -261,58 +265,60 @@ class OpenRun:
         try:
             yield
         except (WinhostError, MissingFact, NoInstance, KeyboardInterrupt, uploads.UploadInterrupted) as error:
-            ending = self._ending(error)
-            if not looking:
-                self._write_stopped(ending)
-            if ending is error:
+            interruption = self._interruption(error)
+            if not is_preview:
+                self._write_stopped(interruption)
+            if interruption is error:
                 raise
-            raise ending from error
+            raise interruption from error
         finally:
             self.session.close()
 
-    def _ending(
+    def _interruption(
         self, error: WinhostError | MissingFact | NoInstance | KeyboardInterrupt | uploads.UploadInterrupted
     ) -> WinhostError | KeyboardInterrupt:
         """The error with the ways on and back, where there are any."""
         host, back = self.record.host, self.record.going_back
         if isinstance(error, NoInstance):
-            error = gone(host, error, visible(host))
+            error = missing_instance_error(host, error, visible(host))
         if isinstance(error, MissingFact):
             error = error_of(error, host) or error
         if isinstance(error, uploads.UploadInterrupted):
             return self._stopped()
         if isinstance(error, MissingFact):
             meaning = "Nothing is changed without it: neither what to do nor how to undo it would be known."
-            return self.end_of_run("CannotTell", visible(unread(error)), meaning)
-        if isinstance(error, EndOfRun) or self.journal is None:
+            return self.interrupted("CannotTell", visible(unread(error)), meaning)
+        if isinstance(error, RunInterrupted) or self.journal is None:
             return error
         if isinstance(error, KeyboardInterrupt):
             meaning = "That step may still be going on there. Whoever goes on or back waits for it and reads again."
-            return self.end_of_run("CutShort", "stopped in the middle of a step, as you asked", meaning)
+            return self.interrupted("CutShort", "stopped in the middle of a step, as you asked", meaning)
         if isinstance(error, WireError):
-            advice = isinstance(error, GuestSilent) or error.code == "NotBack"  # what to look at where nobody answers
-            return EndOfRun(
+            has_advice = (
+                isinstance(error, GuestSilent) or error.code == "NotBack"
+            )  # what to look at where nobody answers
+            return RunInterrupted(
                 "OutOfReach",
                 what=error.what,
-                meaning=error.meaning if advice else _NOTHING_LOST,
+                meaning=error.meaning if has_advice else _NOTHING_LOST,
                 host=host,
                 run=self.name,
                 going_back=back,
                 exit_code=error.exit_code,
             )
-        return error if self.record.unchanged else halted(host, self.name, error, back)
+        return error if self.record.unchanged else halted_error(host, self.name, error, back)
 
-    def _write_stopped(self, ending: WinhostError | KeyboardInterrupt) -> None:
+    def _write_stopped(self, interruption: WinhostError | KeyboardInterrupt) -> None:
         """Record the reason for `winhost runs`: where a terminal was, there may be none by now. Not for a mere
         preview.
         """
-        if self.journal is None or not isinstance(ending, WinhostError):
+        if self.journal is None or not isinstance(interruption, WinhostError):
             return
-        if self.record.outcome is not None and len(self.journal.entries) == self.began_at:
+        if self.record.outcome is not None and len(self.journal.entries) == self.initial_length:
             return
-        next_ = [command for _, command in ending.next_steps] if isinstance(ending, EndOfRun) else []
-        with suppress(EndOfRun):  # then it is the journal that stopped it
-            self.write("stopped", why=ending.what, next=next_)
+        next_ = [command for _, command in interruption.next_steps] if isinstance(interruption, RunInterrupted) else []
+        with suppress(RunInterrupted):  # then it is the journal that stopped it
+            self.write("stopped", why=interruption.what, next=next_)
             if self.record.unchanged and not self.record.going_back:
                 with suppress(WinhostError, KeyboardInterrupt):  # a mark of what was not done says nothing
                     self.forget_marks()
@@ -320,14 +326,14 @@ class OpenRun:
 
     def stop_if_requested(self) -> None:
         """Stop between two steps if somebody asked. Raises EndOfRun: Stopped."""
-        if self.context.stop():
+        if self.context.is_stop_requested():
             raise self._stopped()
 
-    def _stopped(self) -> EndOfRun:
+    def _stopped(self) -> RunInterrupted:
         """Make the error for a run that was stopped from outside, after a step or between two pieces of a file that it
         sends.
         """
         midway = self.record.midway
         changes = f"{self.changed} {'change' if self.changed == 1 else 'changes'}"
         meaning = f"Until it goes on or back: {'; '.join(midway)}." if midway else None
-        return self.end_of_run("Stopped", f"stopped after {changes}, {self.context.why()}", meaning)
+        return self.interrupted("Stopped", f"stopped after {changes}, {self.context.stop_reason()}", meaning)

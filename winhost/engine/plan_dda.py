@@ -72,32 +72,32 @@ class VmNotNamed(UsageError):
         self.known = known
 
 
-def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
+def choose_vm(facts: HostFacts, requested: str | None) -> Instance[Vm]:
     """Choose the VM by GUID or exact name, or the only one if none is named. Raises NotOnHost, VmNotNamed,
     MissingFact.
     """
-    known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
-    if asked is None:
-        if len(known) != 1:
-            raise VmNotNamed(facts.host, known)
+    names = {vm.key["vm"]: vm.state.name for vm in facts.vms}
+    if requested is None:
+        if len(names) != 1:
+            raise VmNotNamed(facts.host, names)
         return facts.vms[0]
-    found = [vm for vm in facts.vms if vm.key["vm"] == asked.strip("{}").lower()]
-    found = found or [vm for vm in facts.vms if vm.state.name == asked]
-    if len(found) != 1:
-        raise NotOnHost(facts.host, "VM", asked, known, several=bool(found))
-    return found[0]
+    matches = [vm for vm in facts.vms if vm.key["vm"] == requested.strip("{}").lower()]
+    matches = matches or [vm for vm in facts.vms if vm.state.name == requested]
+    if len(matches) != 1:
+        raise NotOnHost(facts.host, "VM", requested, names, several=bool(matches))
+    return matches[0]
 
 
-def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
+def choose_gpus(facts: HostFacts, requested: tuple[str, ...]) -> tuple[Gpu, ...]:
     """Choose GPUs by location path or exact name. Raises NotOnHost."""
-    known = {gpu.location: gpu.pci.state.name for gpu in facts.gpus}
+    names = {gpu.location: gpu.pci.state.name for gpu in facts.gpus}
     chosen: dict[str, Gpu] = {}
-    for word in asked:
-        found = [c for c in facts.gpus if word in (c.location, c.pci.key["location"])]
-        found = found or [c for c in facts.gpus if c.pci.state.name.casefold() == word.casefold()]
-        if len(found) != 1:
-            raise NotOnHost(facts.host, "GPU", word, known, several=bool(found))
-        chosen[found[0].location] = found[0]
+    for name in requested:
+        matches = [gpu for gpu in facts.gpus if name in (gpu.location, gpu.pci.key["location"])]
+        matches = matches or [gpu for gpu in facts.gpus if gpu.pci.state.name.casefold() == name.casefold()]
+        if len(matches) != 1:
+            raise NotOnHost(facts.host, "GPU", name, names, several=bool(matches))
+        chosen[matches[0].location] = matches[0]
     return tuple(chosen[location] for location in sorted(chosen))
 
 
@@ -105,7 +105,7 @@ def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenWindows:
     """The sizes of the windows to set in bytes, with the reasons."""
 
     high: Bytes
@@ -205,40 +205,42 @@ class DdaDecisions(ContainersInside):
         return {"id": vm.key["vm"], "name": visible(vm.state.name)}
 
     @cached_property
-    def mmio(self) -> Chosen:
+    def mmio(self) -> ChosenWindows:
         """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the GPUs."""
         needed = self._windows
-        high = max(needed.high.size, self._grown.high) if self._request.high is None else self._request.high
-        low = max(needed.low.size, self._grown.low) if self._request.low is None else self._request.low
+        high = max(needed.high.size, self._windows_in_use.high) if self._request.high is None else self._request.high
+        low = max(needed.low.size, self._windows_in_use.low) if self._request.low is None else self._request.low
         why = f"High window {size(high)}, nothing below {mib(needed.high.floor)} works. {needed.high.why}"
-        return Chosen(high, low, " ".join((why, *needed.high.doubts)))
+        return ChosenWindows(high, low, " ".join((why, *needed.high.doubts)))
 
     @cached_property
     def _windows(self) -> MmioWindows:
-        return windows(self._facts, self.selection, self._lacking)
+        return windows(self._facts, self.selection, self._unmet_requests)
 
     @property
-    def _grown(self) -> AskedInVain:
+    def _windows_in_use(self) -> AskedInVain:
         """The windows of our own guest once it has its GPUs: it may have asked for more than is known."""
         with suppress(MissingFact):
             window = self._facts.of(VmMmio, {"vm": self.vm["id"]})
-            if self._guest and window is not None and self._has_all:
+            if self._guest and window is not None and self._has_all_gpus:
                 return AskedInVain(window.high, window.low)
         return AskedInVain(0, 0)
 
     @property
-    def _has_all(self) -> bool:
+    def _has_all_gpus(self) -> bool:
         return all(self._facts.assignment(gpu.pci) == self.assignment["assigned"] for gpu in self._gpus)
 
     @property
-    def _lacking(self) -> Mapping[str, AskedInVain]:
+    def _unmet_requests(self) -> Mapping[str, AskedInVain]:
         """The MMIO space that the guest asked for in vain, by location, for GPUs that it has and does not see."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
-            asked = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
-            if self._guest and asked != AskedInVain(0, 0):
-                seen = [inside.state.device for inside in self._facts.all(LinuxGpu)]
-                return {gpu.location: asked for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in seen}
+            unmet = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
+            if self._guest and unmet != AskedInVain(0, 0):
+                visible_devices = [inside.state.device for inside in self._facts.all(LinuxGpu)]
+                return {
+                    gpu.location: unmet for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in visible_devices
+                }
         return {}
 
     @property
@@ -248,7 +250,7 @@ class DdaDecisions(ContainersInside):
         """
         if not self._guest:
             return ()
-        self._await_gpus()
+        self._require_gpus()
         if not self.drivers and not self._has_other_driver:
             return ()
         return ({"count": len(self._gpus), "loaded": True, "unplaced": 0},)
@@ -259,9 +261,9 @@ class DdaDecisions(ContainersInside):
         driver = self._facts.the(LinuxGpuDriver)
         return bool(driver.loaded or driver.installed)
 
-    def _await_gpus(self) -> None:
+    def _require_gpus(self) -> None:
         """Raises MissingFact until the VM has all of them."""
-        if not self._has_all:
+        if not self._has_all_gpus:
             raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
 
     @cached_property
@@ -280,7 +282,7 @@ class DdaDecisions(ContainersInside):
         """The CDI specifications of the GPUs, once the guest has them: without a GPU there is nothing to list."""
         if self.inside is None:
             return ()
-        self._await_gpus()
+        self._require_gpus()
         return ({"title": "The GPUs, for containers"},)
 
     @property
@@ -288,7 +290,7 @@ class DdaDecisions(ContainersInside):
         """The guest once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
         if not self._guest:
             return ()
-        if not self._guest.is_ready or not self._has_all or self._facts.the(ShownGpus).count != len(self._gpus):
+        if not self._guest.is_ready or not self._has_all_gpus or self._facts.the(ShownGpus).count != len(self._gpus):
             raise MissingFact("ShownGpus", Unavailable(ShownGpus.resource_type.name))
         return ({"name": self.vm["name"]},)
 
@@ -307,8 +309,8 @@ class DdaDecisions(ContainersInside):
                 if "low" in each.desired:
                     mmio.check_low(each.desired["low"], self._windows.low)
 
-    def _check_high(self, asked: Bytes, needed: MmioWindows) -> None:
-        mmio.check_high(asked, needed.high, allow_unverified=self._request.allow_unverified)
+    def _check_high(self, high: Bytes, needed: MmioWindows) -> None:
+        mmio.check_high(high, needed.high, allow_unverified=self._request.allow_unverified)
 
     @cached_property
     def assignment(self) -> Mapping[str, str]:
@@ -325,13 +327,13 @@ class DdaDecisions(ContainersInside):
             installed = self._facts.of(AptPackages, {"packages": driver.packages})
             if installed is None or installed.installed is not True:
                 raise MissingFact("LinuxGpuDriver", Unavailable(LinuxGpuDriver.resource_type.name))
-        return tuple(_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
+        return tuple(_gpu_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
 
     @cached_property
     def companions(self) -> tuple[GpuFunction, ...]:
         _ = self.gpus
         gpus = ((gpu, other) for gpu in self._gpus for other in gpu.companions)
-        return tuple(_function(other, f"{gpu_name(gpu)}, its {other.state.kind} function") for gpu, other in gpus)
+        return tuple(_gpu_function(other, f"{gpu_name(gpu)}, its {other.state.kind} function") for gpu, other in gpus)
 
     @cached_property
     def power(self) -> str:
@@ -344,14 +346,14 @@ class DdaDecisions(ContainersInside):
         if self._settings.new_vm is not None:
             _ = self.vm["id"]
             return RUNNING
-        found = self._facts.of(VmPower, {"vm": self.vm["id"]})
-        if found is None:
-            gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
-            raise MissingFact("VmPower", Unknown(gone))
-        return found.state
+        vm_power = self._facts.of(VmPower, {"vm": self.vm["id"]})
+        if vm_power is None:
+            fault = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
+            raise MissingFact("VmPower", Unknown(fault))
+        return vm_power.state
 
 
-def _function(device: Instance[PciDevice], name: str) -> GpuFunction:
+def _gpu_function(device: Instance[PciDevice], name: str) -> GpuFunction:
     return GpuFunction(device.key["location"], device.key["device"], name)
 
 
@@ -385,39 +387,41 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
         if self._request.high is not None and (above := mmio.over_cap(self._request.high)):
             general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
-        if (asked := self._settings.new_vm) is not None:
-            general += tuple(numa_cautions(self._facts, self.gpus, parse_size(asked.memory), asked.cpus))
+        if (new_vm := self._settings.new_vm) is not None:
+            general += tuple(numa_cautions(self._facts, self.gpus, parse_size(new_vm.memory), new_vm.cpus))
         if self._request.gpus:
             return general
         going = {gpu.location for gpu in self.gpus}
-        because = spoiling(self._facts, self._default)
-        alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
+        spoiling_findings = spoiling(self._facts, self._default)
+        default_locations = {gpu.location for gpu in self._default}  # those that would go if the others did not
         judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
         staying = (gpu for gpu in able if gpu.key not in going)
-        return general + tuple(_staying(gpu, because if gpu.key in alone else ()) for gpu in staying)
+        return general + tuple(
+            _staying_caution(gpu, spoiling_findings if gpu.key in default_locations else ()) for gpu in staying
+        )
 
     @property
     def choices(self) -> str | None:
         """Options of the first VM, and of as many GPUs as go to it together, of which nothing is left to doubt."""
-        for vm in self._vms():
-            gpus = self._together(vm)
+        for vm in self._candidate_vms():
+            gpus = self._gpus_going_together(vm)
             if not gpus:
                 continue
-            asked = self._request.vm if vm is self._vm else vm.key["vm"]
-            words = [f"--vm {quote(asked)}"] if asked else []
-            words += [f"--gpu {quote(gpu.location)}" for gpu in gpus if gpus != self.gpus]
-            return " ".join(words)
+            vm_name = self._request.vm if vm is self._vm else vm.key["vm"]
+            options = [f"--vm {quote(vm_name)}"] if vm_name else []
+            options += [f"--gpu {quote(gpu.location)}" for gpu in gpus if gpus != self.gpus]
+            return " ".join(options)
         return None
 
-    def _vms(self) -> Iterator[Instance[Vm]]:
+    def _candidate_vms(self) -> Iterator[Instance[Vm]]:
         """The one that is chosen first, then those of which nothing is wrong."""
         if self._vm:
             yield self._vm
         good = {each.key for each in judge(self._facts, self._request.path).vms if each.verdict.rank < _DOUBTFUL}
         yield from (vm for vm in self._facts.vms if vm is not self._vm and vm.key["vm"] in good)
 
-    def _together(self, vm: Instance[Vm]) -> tuple[Gpu, ...]:
+    def _gpus_going_together(self, vm: Instance[Vm]) -> tuple[Gpu, ...]:
         judged = judge(self._facts, self._request.path).gpus
         gpus: tuple[Gpu, ...] = ()
         for gpu in default_gpus(self._facts, judged, vm.key["vm"]):
@@ -435,17 +439,17 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """
         gpus = judge(self._facts, self._request.path).gpus
         risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
-        of_gpus = {
+        gpu_risks = {
             identity("AssignableDevice", function.key): in_order(risks.get(gpu.location, ()))
             for gpu in self._facts.gpus
             for function in gpu.functions
-            if self._on_host(function)
+            if self._is_on_host(function)
         }
         new = self._settings.new_vm
         if new is None or new.upload != FETCHED or not new.disk_sha256 or not staged(new)["source"].startswith("./"):
-            return of_gpus
+            return gpu_risks
         file = {part: staged(new)[part] for part in ("sha256", "name", "source")}
-        return {**of_gpus, identity("StagedFile", file): ("network",)}
+        return {**gpu_risks, identity("StagedFile", file): ("network",)}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """The VM, and whether windows that were asked for hold the GPUs that it has already."""
@@ -454,8 +458,8 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 return ()
-            asked = {"high": self._request.high, "low": self._request.low}
-            values = {"vm": self._request.vm, **{name: value for name, value in asked.items() if value is not None}}
+            sizes = {"high": self._request.high, "low": self._request.low}
+            values = {"vm": self._request.vm, **{name: value for name, value in sizes.items() if value is not None}}
             return tuple(Unchecked(name, value, missing.missing.unavailable) for name, value in values.items())
         return ()
 
@@ -486,14 +490,14 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         except MissingFact:
             return None
 
-    def _on_host(self, function: Instance[PciDevice]) -> bool:
+    def _is_on_host(self, function: Instance[PciDevice]) -> bool:
         return (if_known(lambda: self._facts.assignment(function)) or "").startswith("host-")
 
 
-def _staying(gpu: SubjectVerdict, together: Sequence[Finding]) -> Caution:
+def _staying_caution(gpu: SubjectVerdict, findings: Sequence[Finding]) -> Caution:
     """together: why it does not go with the others, if it could go alone."""
     heaviest = max(gpu.reasons, key=lambda reason: reason.severity.rank, default=None)
     stays = f"{gpu.name} ({gpu.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu."
-    if together and gpu.verdict.rank < _DOUBTFUL:
-        return Caution(together[0].code, Severity.DEGRADED, f"{stays} Beside the others it is doubtful.")
+    if findings and gpu.verdict.rank < _DOUBTFUL:
+        return Caution(findings[0].code, Severity.DEGRADED, f"{stays} Beside the others it is doubtful.")
     return Caution(heaviest.code if heaviest else "dda.assigned-elsewhere", Severity.NOTE, stays)

@@ -44,7 +44,7 @@ from winhost.wslconfig.keys import changed
 # ---- .wslconfig, and the files of the distro
 
 
-NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
+NO_IDLE_TIMEOUT = "-1"  # of both idle times: no client window has to stay open
 
 WslConfigValues = dict[tuple[str, str], str | None]  # by section and key; None takes a key out
 
@@ -75,8 +75,8 @@ def wslconfig_values(
         ("wsl2", "networkingMode"): networking_mode,
         ("wsl2", "memory"): f"{memory // MiB}MB",
         ("wsl2", "guiApplications"): "false",
-        ("wsl2", "vmIdleTimeout"): NEVER_IDLE,
-        ("general", "instanceIdleTimeout"): NEVER_IDLE,
+        ("wsl2", "vmIdleTimeout"): NO_IDLE_TIMEOUT,
+        ("general", "instanceIdleTimeout"): NO_IDLE_TIMEOUT,
     }
     if (swap := settings.stated("swap")) is not None:
         values["wsl2", "swap"] = f"{swap // MiB}MB"
@@ -198,10 +198,15 @@ class Wsl2Decisions:
         """Functions of GPUs that left Windows for a VM and belong to none: WSL sees what Windows has."""
         try:
             functions = [(gpu, each) for gpu in self.gpus for each in gpu.functions]
-            left = [(gpu, each) for gpu, each in functions if self._facts.assignment(each) == DISMOUNTED]
+            dismounted_functions = [
+                (gpu, each) for gpu, each in functions if self._facts.assignment(each) == DISMOUNTED
+            ]
         except MissingFact:
             return ()  # without the Hyper-V role nothing can be dismounted
-        return tuple({**each.key, "name": f"{gpu_label(gpu)}, its {each.state.kind} function"} for gpu, each in left)
+        return tuple(
+            {**each.key, "name": f"{gpu_label(gpu)}, its {each.state.kind} function"}
+            for gpu, each in dismounted_functions
+        )
 
     @cached_property
     def switches(self) -> tuple[Mapping[str, str], ...]:
@@ -225,7 +230,7 @@ class Wsl2Decisions:
         static = self._networking_mode == "bridged" and bridge is not None and bridge.address != "dhcp"
         listen = bridge.address.split("/")[0] if bridge and static else ANY_ADDRESS
         allowed = None if self._networking_mode == "nat" else self._allowed
-        return (SshAccess(self._port, listen, [access.key], allowed, self._who),)
+        return (SshAccess(self._port, listen, [access.key], allowed, self._allowed_text),)
 
     @property
     def _port(self) -> int:
@@ -237,7 +242,12 @@ class Wsl2Decisions:
         """Behind NAT the distro is reached only through a forwarded port of Windows."""
         if self._networking_mode != "nat" or not self.ways_in:
             return ()
-        ssh = {"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who}
+        ssh = {
+            "port": str(self._port),
+            "connect": self._port,
+            "allowed": self._allowed,
+            "who": self._allowed_text,
+        }
         endpoint = self._settings.endpoint
         if endpoint is None:
             return (ssh,)
@@ -251,13 +261,13 @@ class Wsl2Decisions:
         """
         if self._networking_mode != "mirrored" or not self.ways_in:
             return ()
-        ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who}
+        ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._allowed_text}
         endpoint = self._settings.endpoint
         if endpoint is None:
             return (ssh,)
         # It knows one set of networks for all ports; sshd and the firewall of the distro keep each to its own.
         allowed = [*self._allowed, *(each for each in endpoint.networks if each not in self._allowed)]
-        who = f"SSH from {self._who}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
+        who = f"SSH from {self._allowed_text}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
         return ({**ssh, "ports": [self._port, endpoint.port], "allowed": allowed, "who": who},)
 
     @cached_property
@@ -266,7 +276,7 @@ class Wsl2Decisions:
         return list(allowed(self._facts, self._settings))
 
     @property
-    def _who(self) -> str:
+    def _allowed_text(self) -> str:
         named = "as you set it" if self._settings.access.allow else "the host's own; others: --set access.allow=[…]"
         return f"{', '.join(self._allowed)} ({named})"
 
@@ -321,7 +331,7 @@ def _staged(file: File, title: str) -> Staged:
 
 
 # Which settings only the host's answer on a resource can prove wrong: what is taken, not there or not to be had.
-_CHECKED_BY = {
+_SETTINGS_CHECKED_BY = {
     "ExternalSwitch": ("bridge.switch",),
     "AptSource": ("containers.ubuntu",),
     "DebianPackage": ("containers.docker", "containers.toolkit"),
@@ -338,7 +348,7 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         """The verdict on the host with what the plan itself mends: the WSL that it installs, the driver models that it
         sets.
         """
-        return judge(self._as_planned, f"wsl2/{self._networking_mode}")
+        return judge(self._planned_facts, f"wsl2/{self._networking_mode}")
 
     @cached_property
     def decisions(self) -> Wsl2Decisions:
@@ -357,18 +367,18 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         """The risks that its reasons name are asked for on the switch: no other step of this path takes something from
         the host.
         """
-        asked = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
+        consents = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
         bridge = self._settings.bridge
-        return {identity("ExternalSwitch", {"name": bridge.switch}): asked} if bridge else {}
+        return {identity("ExternalSwitch", {"name": bridge.switch}): consents} if bridge else {}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         """Settings that nothing but a resource that waits can tell whether they can be."""
-        until = {each.resource: each.until for each in deferred if each.resource in _CHECKED_BY}
+        until = {each.resource: each.until for each in deferred if each.resource in _SETTINGS_CHECKED_BY}
         values = self._settings.model_dump(mode="json")
         return tuple(
-            Unchecked(name, _at(values, name), thing, (resource,))
-            for resource, thing in until.items()
-            for name in _CHECKED_BY[resource]
+            Unchecked(name, _value_at(values, name), prerequisite, (resource,))
+            for resource, prerequisite in until.items()
+            for name in _SETTINGS_CHECKED_BY[resource]
         )
 
     @cached_property
@@ -380,21 +390,21 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
             return self._settings.network
         if self._settings.bridge:
             return "bridged"
-        return min(UNBRIDGED, key=lambda mode: judge(self._as_planned, f"wsl2/{mode}").verdict.rank)
+        return min(UNBRIDGED, key=lambda mode: judge(self._planned_facts, f"wsl2/{mode}").verdict.rank)
 
     @cached_property
-    def _as_planned(self) -> HostFacts:
+    def _planned_facts(self) -> HostFacts:
 
-        def out_of_tcc(device: Record) -> Record:
+        def leave_tcc(device: Record) -> Record:
             return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
 
-        document = self._facts.document.edited("PciDevice", out_of_tcc)
+        document = self._facts.document.edited("PciDevice", leave_tcc)
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = document.edited("Wsl", lambda each: with_state(each, newer))
-        return kept_awake(HostFacts(self._bridged(document)), self._settings.never_sleep)
+        return kept_awake(HostFacts(self._with_bridge_only(document)), self._settings.never_sleep)
 
-    def _bridged(self, document: Facts) -> Facts:
+    def _with_bridge_only(self, document: Facts) -> Facts:
         """The facts with only the network that the settings name: nothing else is touched, and nothing else serves."""
         bridge = self._settings.bridge
         if bridge is None:
@@ -407,9 +417,9 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         return document.edited("NetworkAdapter", lambda each: each if each.key == chosen else None)
 
 
-def _at(values: Mapping[str, Json], name: str) -> Json:
+def _value_at(values: Mapping[str, Json], name: str) -> Json:
     """The value at a path such as `bridge.switch`, None where there is no bridge."""
-    found: Json = values
+    value: Json = values
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -13,7 +13,7 @@ from winhost.model.measured import Measurement, ProbeAnswer
 PARTS = ("driver", "shm", "copies", "peers", "ipc-legacy", "ipc-fd", "managed", "video")
 # What takes more of the machine than a moment, so only where it is asked for.
 DISTURBING = ("pin-limit", "checkpoint", "nccl", "container")
-WITHIN = 1200  # seconds: more than all deadlines of the script together
+TIMEOUT_S = 1200  # seconds: more than all deadlines of the script together
 
 
 def probe(wire: SshWire, program: str, path: str, also: Sequence[str], image: str | None) -> Measurement:
@@ -24,7 +24,7 @@ def probe(wire: SshWire, program: str, path: str, also: Sequence[str], image: st
         "parts": [*PARTS, *(part for part in DISTURBING if part in also)],
         "container": {"image": image, "program": program} if image else None,
     }
-    answer = one_answer(wire.host, wire.invoke(json.dumps(request), WITHIN), ProbeAnswer, "probe")
+    answer = one_answer(wire.host, wire.invoke(json.dumps(request), TIMEOUT_S), ProbeAnswer, "probe")
     return Measurement(
         path=path,
         target=wire.host.partition("/")[2] or wire.host,

@@ -10,14 +10,14 @@ from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amend
 from winhost.engine.amend import Amendment
-from winhost.engine.failures import ConsentNeeded, PlanRefused, halted, unfinished
+from winhost.engine.failures import ConsentNeeded, PlanRefused, halted_error, unfinished_run_error
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import (
     CheckedPlan,
-    asked_risks,
     check_stage,
     make_plan,
     next_stage,
+    verdict_risks,
 )
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import has_ended, replay
@@ -44,7 +44,7 @@ def apply(checked: CheckedPlan, accepted: Iterable[str], context: RunContext) ->
         _refuse_unfinished(plan, context.store)
         run = context.store.new_run(plan.host)
         runner = Runner(run, context, checked, frozenset(accepted))
-        return runner.forward()
+        return runner.run_forward()
 
 
 def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Amendment | None = None) -> Outcome:
@@ -53,19 +53,19 @@ def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Am
     amendment: another request for what is left, for which only these consents count.
     """
     with context.store.lock(context.connector.host, f"resume {run}"):
-        runner = _forward(run, context)
+        runner = _open_for_resume(run, context)
         if amendment is None:
             runner.accept(accepted)
-        return runner.forward(amendment, frozenset(accepted))
+        return runner.run_forward(amendment, frozenset(accepted))
 
 
 def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stage:
     """The stage that `resume` would run with another request; changes nothing. Raises as it does."""
     with context.store.lock(context.connector.host, f"resume {run}"):
-        runner = _forward(run, context)
-        with runner.reaching(looking=True):
-            runner.parse()
-            return runner.planned_again(runner.seen(), request)
+        runner = _open_for_resume(run, context)
+        with runner.connected(is_preview=True):
+            runner.parse_request()
+            return runner.replan(runner.read_planned_host(), request)
 
 
 def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
@@ -73,44 +73,44 @@ def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
     it does.
     """
     plan = checked.plan
-    context.store.refuse_held(plan.host)
+    context.store.refuse_locked(plan.host)
     _refuse_unfinished(plan, context.store)
     runner = Runner("", context, checked)
-    with runner.reaching():
-        return runner.first_steps()
+    with runner.connected():
+        return runner.steps_of_first_stage()
 
 
-def _forward(run: str, context: RunContext) -> "Runner":
+def _open_for_resume(run: str, context: RunContext) -> "Runner":
     runner = Runner(run, context)
     if runner.record.going_back:
         raise UsageError("OneWay", what=f"{run} is going back; go on with that", hint=f"winhost rollback {run}")
-    _refuse_unfinished(runner.record.plan, context.store, but=run)
+    _refuse_unfinished(runner.record.plan, context.store, except_run=run)
     return runner
 
 
-def _refuse_unfinished(plan: Plan, store: Store, but: str = "") -> None:
+def _refuse_unfinished(plan: Plan, store: Store, except_run: str = "") -> None:
     """Refuse while another run at the host is unfinished. A run that changed nothing does not block others."""
     for name in store.runs_of(plan.host):
         try:
-            lines = read_journal(store.existing(name))
-            if name == but or has_ended(lines):
+            lines = read_journal(store.existing_journal(name))
+            if name == except_run or has_ended(lines):
                 continue
             record = replay(name, lines)
         except WinhostError:
             continue  # nobody can go on with it, either
         if not record.unchanged and record.plan.machine_id == plan.machine_id:
-            raise unfinished(plan.host, name, record.going_back)
+            raise unfinished_run_error(plan.host, name, record.going_back)
 
 
 class Runner(WorkingRun):
     """A run that goes forward."""
 
-    def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
+    def run_forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
         """Run all stages that are not finished, then verify. amendment: another request, with its consents."""
-        self.session.awaits_guests = True
-        with self.reaching():
-            self.parse()
-            facts = self.settle()
+        self.session.waits_for_guests = True
+        with self.connected():
+            self.parse_request()
+            facts = self.wait_until_settled()
             if self.journal is None:
                 # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
                 make_plan(HostFacts(facts), self.request)
@@ -123,42 +123,42 @@ class Runner(WorkingRun):
             self.record_dependents()  # also where the run was killed before it could
             return self._finish(facts)
 
-    def first_steps(self) -> tuple[Step, ...]:
+    def steps_of_first_stage(self) -> tuple[Step, ...]:
         """The remaining steps of the first stage."""
-        self.parse()
-        facts = self.seen()
+        self.parse_request()
+        facts = self.read_planned_host()
         make_plan(HostFacts(facts), self.request)
         return self._steps(self.record.stages[0], facts)
 
-    def planned_again(self, facts: Facts, request: PathRequest) -> Stage:
+    def replan(self, facts: Facts, request: PathRequest) -> Stage:
         """Plan the remaining work with another request. Raises WinhostError (NothingAnew, AlreadyUsed), and as
         `next_stage` does.
         """
         amend.refuse_pointless(self.record, request)
         number = 1 + max(self.record.finished_stages, default=0)
-        found = HostFacts(amend.as_found(self.record, facts))
+        host_facts = HostFacts(amend.facts_before_needs(self.record, facts))
         try:
-            stage = next_stage(found, request, number)
+            stage = next_stage(host_facts, request, number)
         except WinhostError as error:
-            raise self._to_choose(error) from error
-        amend.refuse_used(self.record, request, stage)
+            raise self._offer_retry(error) from error
+        amend.refuse_used_values(self.record, request, stage)
         steps = steps_for(
-            stage.desired, host_answers(facts), prefix=f"{number}.", extra_risks=asked_risks(found, request)
+            stage.desired, host_answers(facts), prefix=f"{number}.", extra_risks=verdict_risks(host_facts, request)
         )
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
         """Replace the request. Consents that were given for the old one do not count."""
         request, record = amendment.request, self.record
-        stage = self.planned_again(facts, request)
+        stage = self.replan(facts, request)
         if amendment.shown not in (None, stage):
-            raise amend.not_as_shown(record.host)
+            raise amend.outdated_preview_error(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
-        if lacking := tuple(risk for risk in needed if risk not in accepted):
-            raise ConsentNeeded(record.host, self.name, lacking, changed=True, retry_options=amendment.options)
+        if missing := tuple(risk for risk in needed if risk not in accepted):
+            raise ConsentNeeded(record.host, self.name, missing, changed=True, retry_options=amendment.options)
         self.write(
             "amend",
-            changes=[plain(change) for change in amend.changes(record.plan.request, request.document)],
+            changes=[plain(change) for change in amend.request_changes(record.plan.request, request.document)],
             request=plain(request.document),
             stage=plain(stage),
             accepted=sorted(accepted),
@@ -181,13 +181,13 @@ class Runner(WorkingRun):
         try:
             stage = next_stage(HostFacts(facts), self.request, last.number + 1)
         except WinhostError as error:
-            raise self._to_choose(error) from error
+            raise self._offer_retry(error) from error
         if (stage.desired, stage.deferred) == (last.desired, last.deferred):
             waiting = {titled(deferred.resource): titled(deferred.until) for deferred in stage.deferred}
             listed = ", ".join(f"{resource} (before {until} is there)" for resource, until in waiting.items())
             what = f"all that could be planned is done, but this still cannot be: {listed}"
             meaning = "The host was read again after the last step and is no further. Look at why, then go on."
-            raise self.end_of_run("NeverCame", what, meaning)
+            raise self.interrupted("NeverCame", what, meaning)
         if self.journal is not None:
             self.write("planned", stage=plain(stage))
         else:
@@ -196,24 +196,24 @@ class Runner(WorkingRun):
         self.report("stage", f"stage {stage.number}: read and judged again, {steps}")
         return stage
 
-    def _to_choose(self, error: WinhostError) -> WinhostError:
+    def _offer_retry(self, error: WinhostError) -> WinhostError:
         """Offer to replace a request value that a later stage finds wrong, if something was changed by then."""
         if self.journal is None:
             return error
-        retry_options = amend.options(self.record.plan.request.path, error)
+        retry_options = amend.retry_options_of(self.record.plan.request.path, error)
         if isinstance(error, PlanRefused):
-            return error.in_run(self.name, retry_options)
+            return error.for_run(self.name, retry_options)
         if isinstance(error.__cause__, MissingFact):  # the logon to a Linux failed: no other request mends that
             return error
-        return halted(self.record.host, self.name, error, retry_options=retry_options)
+        return halted_error(self.record.host, self.name, error, retry_options=retry_options)
 
     def _run_stage(self, stage: Stage, facts: Facts) -> bool:
         """Run a stage. Returns whether the host may differ from these facts by now, and is to be read again."""
-        there = _of_what_is_there(stage, facts)
-        steps = self._steps(there, facts)
-        did = bool(steps) or self.record.restart_due or there != stage
+        readable = _readable_part(stage, facts)
+        steps = self._steps(readable, facts)
+        may_differ = bool(steps) or self.record.restart_due or readable != stage
         self.run_steps(steps)
-        if there != stage:
+        if readable != stage:
             # It was broken off while the VM was off for other steps; by now it runs again, and its guest can be asked.
             facts = self.read()
             self.run_steps(self._steps(stage, facts))
@@ -221,7 +221,7 @@ class Runner(WorkingRun):
             self.write("stage", number=stage.number)
         else:  # nothing was to be done, so there is no run to keep a record of
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
-        return did
+        return may_differ
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
         """The remaining steps of a stage, if they may be taken. Raises WinhostError: PlanRefused, NotAPlan, Drifted,
@@ -231,7 +231,7 @@ class Runner(WorkingRun):
         if differing := find_drift(self.record, stage.desired, stage.steps, host_answers(facts)):
             raise Drifted(self.record.host, "apply", differing)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
-        risks = asked_risks(HostFacts(facts), self.request)
+        risks = verdict_risks(HostFacts(facts), self.request)
         pending = self._pending_restore()
         goals = (*stage.desired, *pending.values())
         steps = steps_for(goals, host_answers(facts), prefix=f"{stage.number}.", extra_risks=risks)
@@ -249,21 +249,21 @@ class Runner(WorkingRun):
             identity(desired.resource, desired.key) for stage in self.record.stages for desired in stage.desired
         }
         return {
-            id_: DesiredResource(moved.resource, moved.key, moved.original, moved.title, "As it was found.")
-            for id_, moved in self.record.touched.items()
-            if id_ not in requested and not moved.is_restored
+            id_: DesiredResource(touched.resource, touched.key, touched.original, touched.title, "As it was found.")
+            for id_, touched in self.record.touched.items()
+            if id_ not in requested and not touched.is_restored
         }
 
     def _finish(self, facts: Facts) -> Outcome:
         stages = self.record.stages
         # States that held when the plan was made may hold no longer after other steps: an engine was replaced.
-        waited = [each for stage in stages for each in stage.desired if RULES[each.resource].is_wait_only]
-        if again := steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again."):
-            self.run_steps(again)
+        waited_for = [each for stage in stages for each in stage.desired if RULES[each.resource].is_wait_only]
+        if repeated := steps_for(waited_for, host_answers(facts), prefix=f"{stages[-1].number}.again."):
+            self.run_steps(repeated)
             facts = self.read()
         checks = tuple(verify_stages(stages, facts))
         if all(check.holds for check in checks):
-            checks += self.context.final(self.record, self.session)
+            checks += self.context.final_checks(self.record, self.session)
         holds = all(check.holds for check in checks)
         outcome = "applied" if holds else "differs"
         if self.journal is not None and self.record.outcome != outcome:
@@ -271,10 +271,12 @@ class Runner(WorkingRun):
         return Outcome(self.name, self.record.host, outcome if self.journal else "nothing to do", self.changed, checks)
 
 
-def _of_what_is_there(stage: Stage, facts: Facts) -> Stage:
+def _readable_part(stage: Stage, facts: Facts) -> Stage:
     """Leave out what is in a guest that cannot be read now, although it could when the stage was planned."""
-    host, off = host_answers(facts), Unavailable(SEED)
-    desired = tuple(each for each in stage.desired if host.answer(each.resource) != off)
+    host, stopped_guest = host_answers(facts), Unavailable(SEED)
+    desired = tuple(each for each in stage.desired if host.answer(each.resource) != stopped_guest)
     if desired == stage.desired:
         return stage
-    return replace(stage, desired=desired, steps=tuple(s for s in stage.steps if host.answer(s.resource) != off))
+    return replace(
+        stage, desired=desired, steps=tuple(s for s in stage.steps if host.answer(s.resource) != stopped_guest)
+    )

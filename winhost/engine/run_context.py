@@ -24,7 +24,7 @@ from winhost.model.fleet import Host
 class RunContext:
     """The context of a run. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
     and why; around: the journal's hook; folder: of the plan, for the files beside it; a run that is resumed has it
-    in its journal; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
+    in its journal; interruptible: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
     elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for files
     that do not come over the wire; final: what else is tried once all is as planned, and must hold.
     """
@@ -34,17 +34,17 @@ class RunContext:
     patience: Patience = field(default_factory=Patience)
     within: float = 300
     report: Callable[[ProgressEvent], None] = lambda event: None
-    stop: Callable[[], bool] = lambda: False
-    around: Callable[[str, RawEvent], None] = lambda when, entry: None
+    is_stop_requested: Callable[[], bool] = lambda: False
+    journal_hook: Callable[[str, RawEvent], None] = lambda when, entry: None
     folder: Path = Path()
-    why: Callable[[], str] = lambda: "as you asked"
-    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    stop_reason: Callable[[], str] = lambda: "as you asked"
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
     machine: Host | None = None
-    final: Callable[[RunState, HostSession], tuple[Check, ...]] = lambda record, session: ()
+    final_checks: Callable[[RunState, HostSession], tuple[Check, ...]] = lambda record, session: ()
 
 
 @dataclass(frozen=True)
-class NotJudged:
+class Undecided:
     """A resource that rollback could neither restore nor keep, because a fact is missing: why, and until: the resource
     that has to be there first, where that is what lacks.
     """
@@ -69,7 +69,7 @@ class Outcome:
     changed: int
     checks: tuple[Check, ...] = ()
     kept: tuple[str, ...] = ()
-    missing: tuple[NotJudged, ...] = ()
+    missing: tuple[Undecided, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     next: str | None = None
 

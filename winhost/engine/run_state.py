@@ -14,7 +14,7 @@ from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine import events
 from winhost.engine.events import parse_event
-from winhost.engine.journal import damaged
+from winhost.engine.journal import damaged_journal_error
 from winhost.engine.planfile import plan_mistakes, step_mistakes
 from winhost.model.errors import UsageError
 from winhost.model.plan import Plan, Stage
@@ -39,10 +39,10 @@ class RunState(Changes):
     stopped: events.RunStopped | None = None
 
     @property
-    def between(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
+    def moved_needs(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
         """Properties neither as they were found nor as they shall be, but moved for other steps: as found, and now."""
         last = {identity(w.resource, w.key): w.desired for stage in self.stages for w in stage.desired}
-        found = {}
+        needs = {}
         for id_, touched in self.touched.items():
             now = {**touched.after, **(touched.transitional[-1] if self.going_back and touched.transitional else {})}
             moved = {
@@ -51,16 +51,16 @@ class RunState(Changes):
                 if now[name] not in (before, last.get(id_, {}).get(name, before))
             }
             if moved:
-                found[id_] = moved
-        return found
+                needs[id_] = moved
+        return needs
 
     @property
     def midway(self) -> tuple[str, ...]:
         """The unfinished step, and needs that were met for other steps, in words."""
-        begun = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
-        return begun + tuple(
+        in_flight = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
+        return in_flight + tuple(
             f"{self.touched[id_].title}: {name} is {now}, was {before}"
-            for id_, moved in self.between.items()
+            for id_, moved in self.moved_needs.items()
             for name, (before, now) in moved.items()
         )
 
@@ -85,11 +85,11 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
     record: RunState | None = None
     for line in lines:
         try:
-            record = fold(record, line) if record else _begun(run, parse_event(line))
+            record = fold(record, line) if record else _start_record(run, parse_event(line))
         except ValidationError as error:
-            raise _damaged(run, line, error) from error
-        except InvalidEntry as unfitting:
-            raise damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
+            raise _damaged_line_error(run, line, error) from error
+        except InvalidEntry as invalid:
+            raise damaged_journal_error(Path(f"{run}.jsonl"), line["n"], str(invalid)) from invalid
     if record is None:
         raise RunNeverBegan(run)
     return record
@@ -105,19 +105,19 @@ def has_ended(lines: Sequence[RawEvent]) -> bool:
     return bool(lines) and lines[-1].get("event") == "outcome"
 
 
-def parsed(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
+def parse_events(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
     """The lines, typed. Raises UsageError (Damaged) for one that no run has written."""
     for line in lines:
         try:
             yield parse_event(line)
         except ValidationError as error:
-            raise _damaged(run, line, error) from error
+            raise _damaged_line_error(run, line, error) from error
 
 
-def _damaged(run: str, line: RawEvent, error: ValidationError) -> UsageError:
+def _damaged_line_error(run: str, line: RawEvent, error: ValidationError) -> UsageError:
     first = error.errors()[0]
     why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
-    return damaged(Path(f"{run}.jsonl"), line["n"], why)
+    return damaged_journal_error(Path(f"{run}.jsonl"), line["n"], why)
 
 
 def fold(record: RunState, line: RawEvent) -> RunState:
@@ -125,13 +125,13 @@ def fold(record: RunState, line: RawEvent) -> RunState:
     entry = parse_event(line)
     if isinstance(entry, events.RunStarted):
         raise InvalidEntry("a second beginning")
-    stopped = entry if isinstance(entry, events.RunStopped) else None
+    own_stop = entry if isinstance(entry, events.RunStopped) else None
     # How it ended says more than why it stopped, and comes behind it.
-    kept = record.stopped if isinstance(entry, events.RunEnded) else stopped
-    return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=kept)
+    stopped_event = record.stopped if isinstance(entry, events.RunEnded) else own_stop
+    return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=stopped_event)
 
 
-def _begun(run: str, entry: events.JournalEvent) -> RunState:
+def _start_record(run: str, entry: events.JournalEvent) -> RunState:
     if not isinstance(entry, events.RunStarted):
         raise InvalidEntry("it does not begin with the plan")
     if not entry.plan.stages:
@@ -202,21 +202,23 @@ def _id(each: Any) -> Id:
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {
     events.StagePlanned: _planned,
     events.StepStarted: _begin,
-    events.StepEnded: lambda run, told: changes.record_step_end(run, _id(told), told.after, told.restart),
-    events.StepRefused: lambda run, told: changes.record_step_end(run, _id(told), told.after),
-    events.RestartStarted: lambda run, told: changes.record_restart_request(run, told.boot_id),
-    events.RestartEnded: lambda run, told: changes.record_restart(run, ((_id(each), each.after) for each in told.left)),
-    events.DependentsNoted: lambda run, told: changes.record_dependents(
-        run, {_id(each): each.users for each in told.resources}
+    events.StepEnded: lambda run, event: changes.record_step_end(run, _id(event), event.after, event.restart),
+    events.StepRefused: lambda run, event: changes.record_step_end(run, _id(event), event.after),
+    events.RestartStarted: lambda run, event: changes.record_restart_request(run, event.boot_id),
+    events.RestartEnded: lambda run, event: changes.record_restart(
+        run, ((_id(each), each.after) for each in event.left)
     ),
-    events.ResourcesRestored: lambda run, told: changes.record_restored(run, map(_id, told.resources)),
-    events.StageEnded: lambda run, told: replace(run, finished_stages=run.finished_stages | {told.number}),
-    events.ConsentsGiven: lambda run, told: replace(run, accepted=run.accepted | set(told.accepted), outcome=None),
+    events.DependentsNoted: lambda run, event: changes.record_dependents(
+        run, {_id(each): each.users for each in event.resources}
+    ),
+    events.ResourcesRestored: lambda run, event: changes.record_restored(run, map(_id, event.resources)),
+    events.StageEnded: lambda run, event: replace(run, finished_stages=run.finished_stages | {event.number}),
+    events.ConsentsGiven: lambda run, event: replace(run, accepted=run.accepted | set(event.accepted), outcome=None),
     # Consents given for going there are not consents for going back.
-    events.RollbackStarted: lambda run, told: replace(
-        changes.record_rollback_start(run), accepted=frozenset(told.accepted)
+    events.RollbackStarted: lambda run, event: replace(
+        changes.record_rollback_start(run), accepted=frozenset(event.accepted)
     ),
-    events.RunStopped: lambda run, told: run,
+    events.RunStopped: lambda run, event: run,
     events.RequestAmended: _amend,
-    events.RunEnded: lambda run, told: replace(run, outcome=told.outcome, waiting=told.waiting),
+    events.RunEnded: lambda run, event: replace(run, outcome=event.outcome, waiting=event.waiting),
 }

@@ -7,9 +7,9 @@ from winhost.core.answers import HostAnswers, Id, Json
 from winhost.core.loop import Loop, StepFailure
 from winhost.core.steps import Step
 from winhost.engine import amend
-from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
+from winhost.engine.failures import ConsentNeeded, NextStep, RunInterrupted, describe_error, next_steps_of
 from winhost.engine.host_session import HostSession
-from winhost.engine.installing import Installation, check_switched, installing, starts_other
+from winhost.engine.installing import Installation, check_booted_system, offering_settings, will_boot_linux
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
@@ -29,15 +29,15 @@ class WorkingRun(OpenRun, Loop):
     host: HostAnswers
     _installation = Installation()
 
-    def settle(self, *, back: bool = False) -> Facts:
+    def wait_until_settled(self, *, rolling_back: bool = False) -> Facts:
         """Bring the run to rest: wait out what still runs on the host and a restart under way, then read. On the way
         back the other system is not started: what is to start next is taken back first.
         """
         if self.journal is not None:
-            self.session.reach()
-            if not (back and starts_other(self)):
+            self.session.wait_until_reachable()
+            if not (rolling_back and will_boot_linux(self)):
                 self.finish_restart()
-        return self.seen()
+        return self.read_planned_host()
 
     # ---- what the host is asked
 
@@ -58,37 +58,37 @@ class WorkingRun(OpenRun, Loop):
             return StepFailure(error, {"error": str(error)}, drifted=True)
         # What the step depends on is gone, so nobody can tell how far it came.
         after = error.after if isinstance(error, RemoteError) else None
-        failed = self._failed(step, error)
-        failed.__cause__ = error
-        return StepFailure(failed, {"error": str(error)}, after=after)
+        interruption = self._step_failed_error(step, error)
+        interruption.__cause__ = error
+        return StepFailure(interruption, {"error": str(error)}, after=after)
 
-    def _failed(self, step: Step, error: RemoteError | NotAvailable) -> EndOfRun:
+    def _step_failed_error(self, step: Step, error: RemoteError | NotAvailable) -> RunInterrupted:
         """Make the error for a step that the host refused, or that lost what it needs."""
         record, back = self.record, self.record.going_back
-        alone = len(record.touched) == 1
-        said = ["It was the first step." if alone else "Steps before this one are done and journalled."]
+        is_first = len(record.touched) == 1
+        sentences = ["It was the first step." if is_first else "Steps before this one are done and journalled."]
         for risk in (risk for risk in step.may_need if risk not in record.accepted):
-            said.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
+            sentences.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
         # Where only this step could tell that a value does not work, another one is chosen.
-        retry_options = None if back else amend.options_for(record.plan, step.resource)
+        retry_options = None if back else amend.retry_options_for_step(record.plan, step.resource)
         steps = next_steps_of(self.name, back, retry_options=retry_options)
-        return EndOfRun(
+        return RunInterrupted(
             "StepFailed",
-            what=f"{step.title}: {in_words(error)}",
-            meaning="\n".join((" ".join(said), *_likely(error, HostFacts(self.facts)))),
+            what=f"{step.title}: {describe_error(error)}",
+            meaning="\n".join((" ".join(sentences), *_likely_cause(error, HostFacts(self.facts)))),
             host=record.host,
             run=self.name,
             going_back=back,
-            next_steps=(*steps, *_with_the_width(record.host, error)),
+            next_steps=(*steps, *_replan_with_width(record.host, error)),
         )
 
     def restart_host(self, boot: str) -> str:
-        with installing(self) as self._installation:
+        with offering_settings(self) as self._installation:
             self.report("restart", "restarting")
-            return self.session.restart(boot, self._installation.longer)
+            return self.session.restart(boot, self._installation.extra_wait)
 
     def check_restarted(self) -> None:
-        check_switched(self, self._installation)
+        check_booted_system(self, self._installation)
 
     def takes_effect_with_restart(self, resource: str) -> bool:
         """True if a change of this resource restarts the host or its VM."""
@@ -113,7 +113,7 @@ class WorkingRun(OpenRun, Loop):
     def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
         """Make the error for a step that the host accepted without doing it. unmet: property → (desired, found)."""
         listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in unmet.items())
-        return self.end_of_run("NotTaken", f"{step.title}: accepted without error, but {listed}")
+        return self.interrupted("NotTaken", f"{step.title}: accepted without error, but {listed}")
 
 
 # When a consent that a step may need would have helped.
@@ -124,7 +124,7 @@ _HELPS = {
 }
 
 
-def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
+def _replan_with_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
     """Offer another plan for a window that ends too high: it would fail again however often this run goes on."""
     from winhost.symptoms.codes import address_bits  # what only a failure needs
 
@@ -134,12 +134,12 @@ def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[Ne
         yield f"After rolling back, plan with the {bits} address bits that the host names", command
 
 
-def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
+def _likely_cause(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
     """The likeliest cause of the host's error that the facts do not contradict."""
     from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
 
-    known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
-    cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
-    if known and cause and cause.remedy:
+    diagnosis = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
+    cause = next((cause for cause in diagnosis.causes if cause.standing != "ruled-out"), None) if diagnosis else None
+    if diagnosis and cause and cause.remedy:
         yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
-        yield f"Remedy: {cause.remedy.do} Other causes and sources: winhost explain {known.code}"
+        yield f"Remedy: {cause.remedy.do} Other causes and sources: winhost explain {diagnosis.code}"

@@ -63,14 +63,14 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
     """
     settings = request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
-        _refuse_no_access(facts.host, settings)
+        _require_access(facts.host, settings)
         behind_nat = beyond and Wsl2Planner(facts, request).decisions.network == "nat"
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)
-        request, by = _with_engine(facts, request, settings.containers, program)
+        request, by = _choose_engine(facts, request, settings.containers, program)
         peers = _peers(facts, new) if beyond else None
-        return StackTarget(_as_in_guest(facts, request, new), request, by, _GUESTS, peers)
+        return StackTarget(_guest_facts(facts, request, new), request, by, _GUESTS, peers)
     if isinstance(settings, DualBootSettings):
         if settings.system is None:
             raise UsageError(
@@ -80,7 +80,7 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
                 "with kind: linux and plan the workload there.",
                 host=facts.host,
             )
-        request, by = _with_engine(facts, request, settings.containers, program)
+        request, by = _choose_engine(facts, request, settings.containers, program)
         return StackTarget(facts, request, by, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
         # Nothing there runs in a container; an engine that was asked for comes all the same.
@@ -95,7 +95,7 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
     """
     book, settings = request.playbook, request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
-        _refuse_no_access(facts.host, settings)
+        _require_access(facts.host, settings)
         if settings.swap not in ("auto", NO_SWAP):
             raise UsageError(
                 "SwapInCluster",
@@ -103,19 +103,19 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
                 hint="Leave swap out, or: --set swap=0",
                 host=facts.host,
             )
-        made = request.with_settings(swap=NO_SWAP)
-        return StackTarget(facts, made, NONE, network=Wsl2Planner(facts, made).decisions.network)
+        node_request = request.with_settings(swap=NO_SWAP)
+        return StackTarget(facts, node_request, NONE, network=Wsl2Planner(facts, node_request).decisions.network)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)
         containers = book.settings.get("containers") or _default_containers()
         assert isinstance(containers, dict)
-        made = request.with_settings(containers={**containers, "engine": NONE})
-        return StackTarget(_as_in_guest(facts, made, new), made, NONE, _GUESTS)
+        node_request = request.with_settings(containers={**containers, "engine": NONE})
+        return StackTarget(_guest_facts(facts, node_request, new), node_request, NONE, _GUESTS)
     if isinstance(settings, DualBootSettings):
-        here = visible(facts.host)
+        host = visible(facts.host)
         raise UsageError(
             "NotANode",
-            what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {here}",
+            what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {host}",
             hint="Leave deploy: kubernetes out of the workload: then its engines are units of that Linux.",
             host=facts.host,
         )
@@ -138,7 +138,7 @@ def _new_guest(facts: HostFacts, settings: DdaSettings) -> NewVm:
     return new
 
 
-def _with_engine(
+def _choose_engine(
     facts: HostFacts, request: PathRequest, containers: LinuxSettings | None, program: str | None
 ) -> tuple[PathRequest, str]:
     """Choose the container engine of a Linux that is still to come, unless a program serves. Raises UsageError."""
@@ -169,25 +169,27 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
     return (f"{network.gateway}/32",) if network.nat else None
 
 
-def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
+def _guest_facts(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
     """Make the facts of the guest: with the GPUs that go there, and with the guest's memory plus the part of Windows,
     which is subtracted later.
     """
-    going, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
-    stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
+    assigned_gpus, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
+    staying_locations = {
+        function.key["location"] for gpu in facts.gpus if gpu not in assigned_gpus for function in gpu.functions
+    }
     # Windows does not report the VRAM of a GPU that it gave away; the guest does.
-    inside = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
-    seen = {gpu.device: gpu.vram for gpu in inside if gpu.device and gpu.vram}
+    guest_gpus = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
+    vram_by_device = {gpu.device: gpu.vram for gpu in guest_gpus if gpu.device and gpu.vram}
 
-    def in_guest(device: Record) -> Record | None:
-        if device.key["location"] in stay:
+    def convert(device: Record) -> Record | None:
+        if device.key["location"] in staying_locations:
             return None
         if device.state.get("kind") != "display" or device.state.get("vram"):
             return device
-        size = seen.get(pci_id(device.key["device"]))
+        size = vram_by_device.get(pci_id(device.key["device"]))
         return with_state(device, {"vram": size}) if size else device
 
-    document = facts.document.edited(PciDevice.resource_type.name, in_guest)
+    document = facts.document.edited(PciDevice.resource_type.name, convert)
     its_memory = {Memory.resource_type.name: (Record({"total": memory + WINDOWS, "free": memory}),)}
     return HostFacts(replace(document, resources={**document.resources, **its_memory}))
 
@@ -203,7 +205,7 @@ def _engine_of(facts: HostFacts, name: str) -> str:
     return name
 
 
-def _refuse_no_access(host: str, settings: Wsl2Settings) -> None:
+def _require_access(host: str, settings: Wsl2Settings) -> None:
     """Raises UsageError: NoSshAccess."""
     if settings.access.key is None:
         raise UsageError(

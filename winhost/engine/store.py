@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 _ROOT = 0
 _ANOTHER = "Set WINHOST_STATE to a folder of your own."
-LOOK_S = 1  # a lock is tried for so long: whoever only looks holds it for a moment
+LOCK_TIMEOUT_S = 1  # a lock is tried for so long: whoever only looks holds it for a moment
 
 
-def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
+def _busy_error(host: str, note: Path, *, command: bool = False) -> WinhostError:
     """Make the error for a host that another run holds, or another `winhost up` or `down` that may still plan."""
     if command:
-        what = f"{host} is being worked on by another winhost: {_holder(note)}"
+        what = f"{host} is being worked on by another winhost: {_describe_holder(note)}"
         hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
     else:
-        what = f"{host} is being changed by another run: {_holder(note)}"
+        what = f"{host} is being changed by another run: {_describe_holder(note)}"
         hint = "Wait for it, or look: winhost runs"
     return WinhostError("Busy", what=what, hint=hint, host=host)
 
 
-def _no_store(path: Path, why: str) -> UsageError:
+def _unusable_store_error(path: Path, why: str) -> UsageError:
     return UsageError(
         "NoStore",
         what=f"{visible(str(path))} cannot be made: {visible(why)}",
@@ -70,7 +70,7 @@ class Store:
     def runs(self) -> tuple[str, ...]:
         """Oldest first; those of one second by host. Raises UsageError: NoStore."""
         if self.folder.is_file():
-            raise _no_store(self.folder, "a file is there")
+            raise _unusable_store_error(self.folder, "a file is there")
         paths = (self.folder / "runs").glob("*.jsonl")
         names = (path.stem for path in paths if path.is_file())
         return tuple(sorted(names, key=lambda name: name.rpartition(".")[::-1]))
@@ -86,9 +86,9 @@ class Store:
 
     def path(self, run: str) -> Path:
         """The path of a run's journal."""
-        return self._own("runs") / f"{run}.jsonl"
+        return self._private_subfolder("runs") / f"{run}.jsonl"
 
-    def remembered(self, host: str) -> Path:
+    def remembered_windows_path(self, host: str) -> Path:
         """The file with facts of a Windows while the Linux beside it runs."""
         return self.folder / "windows" / f"{_safe(host)}.json"
 
@@ -102,9 +102,9 @@ class Store:
 
     def keys(self) -> Path:
         """The folder of these keys, made where it is not there. Raises UsageError: NoStore, NotPrivate."""
-        return self._own("keys")
+        return self._private_subfolder("keys")
 
-    def existing(self, run: str) -> Path:
+    def existing_journal(self, run: str) -> Path:
         """Raises UsageError: UnknownRun."""
         if run not in self.runs():
             raise UsageError(
@@ -129,23 +129,27 @@ class Store:
         try:
             lock.acquire()
         except Timeout:
-            raise _busy(host, note, command=command) from None
+            raise _busy_error(host, note, command=command) from None
         except OSError as error:
-            raise _no_store(path, error.strerror or str(error)) from error
+            raise _unusable_store_error(path, error.strerror or str(error)) from error
         try:
             with suppress(OSError):  # a full disk; the lock holds without it
-                write_whole(note, [json.dumps({"who": f"{me()}, process {os.getpid()}", "doing": doing})], mode=0o600)
+                write_whole(
+                    note,
+                    [json.dumps({"who": f"{user_and_computer()}, process {os.getpid()}", "doing": doing})],
+                    mode=0o600,
+                )
             yield
         finally:
             note.unlink(missing_ok=True)
             lock.release()
 
-    def refuse_held(self, host: str) -> None:
+    def refuse_locked(self, host: str) -> None:
         """Raises Busy, as `lock` does, and leaves nothing behind."""
-        if self.held(host):
-            raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
+        if self.is_locked(host):
+            raise _busy_error(host, self.folder / "locks" / f"{_safe(host)}.json")
 
-    def held(self, host: str, *, command: bool = False) -> bool:
+    def is_locked(self, host: str, *, command: bool = False) -> bool:
         """Tell whether a run works on the host now; command: whether `up` or `down` does, which may still plan."""
         from filelock import Timeout
 
@@ -163,30 +167,30 @@ class Store:
     def _file_lock(self, name: str) -> "BaseFileLock":
         from filelock import FileLock
 
-        path = self._own("locks") / f"{name}.lock"
+        path = self._private_subfolder("locks") / f"{name}.lock"
         if path.is_symlink():  # it would be emptied, whatever it leads to
-            raise _no_store(path, "it is a symbolic link")
-        return FileLock(path, timeout=LOOK_S, mode=0o600)
+            raise _unusable_store_error(path, "it is a symbolic link")
+        return FileLock(path, timeout=LOCK_TIMEOUT_S, mode=0o600)
 
-    def _own(self, name: str) -> Path:
+    def _private_subfolder(self, name: str) -> Path:
         """Raises UsageError: NoStore, NotPrivate."""
         folder = self.folder / name
         try:
             private_folder(self.folder)
             return private_folder(folder)
         except OSError as error:
-            raise _no_store(folder, error.strerror or str(error)) from error
+            raise _unusable_store_error(folder, error.strerror or str(error)) from error
 
 
-def me() -> str:
+def user_and_computer() -> str:
     """The account and the computer."""
     return f"{getpass.getuser()} on {socket.gethostname()}"
 
 
-def _holder(note: Path) -> str:
+def _describe_holder(note: Path) -> str:
     try:
-        held = json.loads(note.read_text(encoding="utf-8"))
-        return visible(f"{held['who']}, {held['doing']}")
+        is_locked = json.loads(note.read_text(encoding="utf-8"))
+        return visible(f"{is_locked['who']}, {is_locked['doing']}")
     except (OSError, ValueError, LookupError, TypeError):
         return "a process that has just begun or is ending"
 
@@ -212,11 +216,11 @@ def private_folder(folder: Path) -> Path:
     if not folder.is_dir():
         folder.mkdir()  # says why not
     if os.name == "posix":
-        _refuse_open(folder)
+        _require_private(folder)
     return folder
 
 
-def not_private(folder: Path, why: str, hint: str) -> UsageError:
+def not_private_error(folder: Path, why: str, hint: str) -> UsageError:
     return UsageError(
         "NotPrivate",
         what=f"{visible(str(folder))} {visible(why)}, so winhost keeps neither journals nor keys there",
@@ -225,20 +229,22 @@ def not_private(folder: Path, why: str, hint: str) -> UsageError:
     )
 
 
-def _refuse_open(folder: Path) -> None:
-    whole = folder.resolve()
-    if not _ours(whole.stat()):
-        raise not_private(folder, "belongs to another account", _ANOTHER)
-    mode = stat.S_IMODE(whole.stat().st_mode)
+def _require_private(folder: Path) -> None:
+    resolved = folder.resolve()
+    if not _is_own(resolved.stat()):
+        raise not_private_error(folder, "belongs to another account", _ANOTHER)
+    mode = stat.S_IMODE(resolved.stat().st_mode)
     if mode & 0o077:
-        raise not_private(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
-    for parent in whole.parents:
-        there = parent.stat()
-        if not (_ours(there) or there.st_uid == _ROOT):
-            raise not_private(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
-        if there.st_mode & stat.S_IWOTH and not there.st_mode & stat.S_ISVTX:
-            raise not_private(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
+        raise not_private_error(
+            folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(resolved))}"
+        )
+    for parent in resolved.parents:
+        status = parent.stat()
+        if not (_is_own(status) or status.st_uid == _ROOT):
+            raise not_private_error(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise not_private_error(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
 
 
-def _ours(status: os.stat_result) -> bool:
+def _is_own(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid()

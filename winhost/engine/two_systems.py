@@ -18,7 +18,7 @@ from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
-from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
+from winhost.engine.boot import WINDOWS, LinuxFirmware, find_entry, query_linux_boot
 from winhost.engine.store import Store, private_folder
 from winhost.model.documents import write_document
 from winhost.model.facts import Answer, Facts
@@ -46,7 +46,7 @@ class RememberedWindows:
 
     @property
     def _path(self) -> Path:
-        return self.store.remembered(self.host)
+        return self.store.remembered_windows_path(self.host)
 
     def answers(self) -> dict[str, Answer]:
         """The answers by resource; none of a host without a Linux beside Windows. Raises UsageError for a file that is
@@ -71,9 +71,9 @@ class RememberedWindows:
         write_whole(self._path, [write_document(replace(facts, resources=resources))], mode=0o600)
 
 
-def _told(target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
+def _query_boot(target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
     with closing(SshWire(target, program)) as wire:
-        return on_linux(wire, **request)
+        return query_linux_boot(wire, **request)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class TwoSystems:
     program: str
     boot: str
     open_linux: Callable[[LinuxHost, str], Agent]
-    tell: Callable[..., LinuxFirmware] = field(default=_told)
+    query_boot: Callable[..., LinuxFirmware] = field(default=_query_boot)
 
     @property
     def host(self) -> str:
@@ -97,14 +97,14 @@ class TwoSystems:
         try:
             agent = self.windows.open()
         except Unreachable as silent:
-            linux = self._beside(silent)
+            linux = self._open_linux(silent)
             if linux is None:
                 raise
             return linux
         agent.keep = self.memory.keep
         return agent
 
-    def _beside(self, silent: Unreachable) -> Agent | None:
+    def _open_linux(self, silent: Unreachable) -> Agent | None:
         """The agent of the Linux beside Windows; None where there is none, or its installer answers there."""
         answers = self.memory.answers()
         target = target_beside(self.target, answers)
@@ -112,13 +112,13 @@ class TwoSystems:
             return None
         try:
             linux = self.open_linux(target, self.program)
-            firmware = self.tell(target, self.boot, heartbeat=True)
+            firmware = self.query_boot(target, self.boot, heartbeat=True)
         except WireError as error:
             log.info("%s: Windows: %s; Linux: %s", self.host, failure(silent), failure(error))
             return None
         log.info("%s: its Linux runs, and Windows said last what is told of it", self.host)
         return LinuxBesideWindows(
-            self.host, linux, answers, firmware, lambda **asked: self.tell(target, self.boot, **asked)
+            self.host, linux, answers, firmware, lambda **asked: self.query_boot(target, self.boot, **asked)
         )
 
 
@@ -131,13 +131,13 @@ class LinuxBesideWindows(Agent):
         linux: Agent,
         windows: Mapping[str, Answer],
         firmware: LinuxFirmware,
-        ask: Callable[..., LinuxFirmware],
+        query: Callable[..., LinuxFirmware],
     ) -> None:
         super().__init__(linux.wire, linux.call_timeout, linux.fits, "linux")
         linux.hear = lambda text: self.hear(text)
         self._host = host
-        self._windows = {**windows, **_of_firmware(windows, firmware)}
-        self._ask = ask
+        self._windows = {**windows, **_firmware_answers(windows, firmware)}
+        self._query_firmware = query
 
     @property
     def host(self) -> str:
@@ -157,7 +157,7 @@ class LinuxBesideWindows(Agent):
             return super().get(resource, key, settled=settled)
         state = self._remembered(resource, key)
         if isinstance(state, RemoteFault):
-            raise self._not_there(f"get {resource}")
+            raise self._windows_unavailable(f"get {resource}")
         return state
 
     def each(self, ids: Sequence[Id]) -> list[State]:
@@ -172,7 +172,7 @@ class LinuxBesideWindows(Agent):
         if resource in LINUX:
             return super().set(resource, key, desired, expect, how)
         if resource != RUNNING:
-            raise self._not_there(f"set {resource}")
+            raise self._windows_unavailable(f"set {resource}")
         before = self._remembered(RUNNING, {})
         assert isinstance(before, Mapping)
         drift = {name: (value, before.get(name)) for name, value in expect.items() if before.get(name) != value}
@@ -180,9 +180,9 @@ class LinuxBesideWindows(Agent):
             raise Drifted(self.host, f"set {resource}", drift)
         if desired.get("system") != WINDOWS:
             return SetAnswer(before, before)
-        found = self._ask(to=WINDOWS)
-        entry_of(self.host, WINDOWS, found.entries)
-        self._windows |= _of_firmware(self._windows, found)
+        firmware = self._query_firmware(to=WINDOWS)
+        find_entry(self.host, WINDOWS, firmware.entries)
+        self._windows |= _firmware_answers(self._windows, firmware)
         after = self._remembered(RUNNING, {})
         assert isinstance(after, Mapping)
         return SetAnswer(before, after, restart=True)
@@ -190,13 +190,13 @@ class LinuxBesideWindows(Agent):
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """Count received bytes as `Agent` does. Raises NotAvailable for resources of Windows."""
         if resource not in LINUX:
-            raise self._not_there(f"send {resource}")
+            raise self._windows_unavailable(f"send {resource}")
         return super().received(resource, key, expect)
 
     def restart(self) -> None:
         """Into what was asked for before, else into this Linux again: by its order the firmware starts Windows."""
-        if self._ask().next is None:
-            self._ask(to=LINUX_SYSTEM)
+        if self._query_firmware().next is None:
+            self._query_firmware(to=LINUX_SYSTEM)
         super().restart()
 
     def _remembered(self, resource: str, key: Key) -> State:
@@ -208,7 +208,7 @@ class LinuxBesideWindows(Agent):
         absent = RULES[resource].absent if resource in RULES else None
         return next((each.state for each in answer if dict(each.key) == dict(key)), absent)
 
-    def _not_there(self, doing: str) -> NotAvailable:
+    def _windows_unavailable(self, doing: str) -> NotAvailable:
         """Windows can be asked, and changed, only while it runs."""
         return NotAvailable(self.host, doing, RUNNING)
 
@@ -219,7 +219,7 @@ def runs_linux(facts: Facts) -> bool:
     return isinstance(found, tuple) and any(each.state.get("system") == LINUX_SYSTEM for each in found)
 
 
-def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict[str, Answer]:
+def _firmware_answers(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict[str, Answer]:
     """The firmware as the Linux reads it, in the form that Windows would answer."""
     entries = [vars(each) for each in firmware.entries]
     boot: dict[str, Json] = {
@@ -229,8 +229,10 @@ def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict
         "order": list(firmware.order),
         "entries": entries,
     }
-    found = windows.get(RUNNING)
-    state = dict(found[0].state) if isinstance(found, tuple) and found else {"installer": None}
+    running_answer = windows.get(RUNNING)
+    state = (
+        dict(running_answer[0].state) if isinstance(running_answer, tuple) and running_answer else {"installer": None}
+    )
     started = (each.path for each in firmware.entries if each.entry == firmware.current)
     linux = next(started, None) or firmware.current  # it runs, whatever started it
     running = {**state, "system": LINUX_SYSTEM, "linux": linux}

@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # a plan asks which files it sends, and sends none
 # As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
 PIECE = MiB
 
-_BEGINNINGS = 3  # of a download
+_MAX_STARTS = 3  # of a download
 
-_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 
 
-def _unusable(path: str, why: str) -> UsageError:
+def _unusable_file_error(path: str, why: str) -> UsageError:
     """A file that the plan sends is not there, or is another one."""
     return UsageError(
         "NotBeside",
@@ -50,7 +50,7 @@ class Receiver:
     """
 
     put: Callable[[int], "Received"]
-    ask: Callable[[], "Received"]
+    received: Callable[[], "Received"]
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,24 @@ class OpenAttachment:
     size: int
     file: FileIO
 
-    def goes_on_at(self, received: "Received") -> int:
+    def resume_offset(self, received: "Received") -> int:
         """The offset at which to continue; 0 if the host's part is no beginning of this file."""
         if received.size > self.size:
             return 0
         digest = hashlib.sha256()
         self.file.seek(0)
-        left = received.size
-        while left and (piece := self.file.read(min(left, PIECE))):
+        remaining = received.size
+        while remaining and (piece := self.file.read(min(remaining, PIECE))):
             digest.update(piece)
-            left -= len(piece)
+            remaining -= len(piece)
         return received.size if digest.hexdigest() == received.sha256 else 0
 
-    def piece(self, at: int) -> bytes:
+    def piece(self, offset: int) -> bytes:
         """Raises UsageError (NotBeside) for a file that got shorter meanwhile."""
-        self.file.seek(at)
-        if piece := self.file.read(min(PIECE, self.size - at)):
+        self.file.seek(offset)
+        if piece := self.file.read(min(PIECE, self.size - offset)):
             return piece
-        raise _unusable(self.path, "got shorter while it was sent")
+        raise _unusable_file_error(self.path, "got shorter while it was sent")
 
 
 def attachment_of(step: Step) -> Attachment | None:
@@ -105,12 +105,12 @@ class Sources:
     share: Callable[[], Share | None] = lambda: None
 
 
-def download_of(step: Step) -> str | None:
+def download_address(step: Step) -> str | None:
     """The address from which the host fetches what a step takes."""
     return RESOURCE_TYPES[step.resource].download(change_of(step))
 
 
-def beside(folder: Path) -> Find:
+def find_in_folder(folder: Path) -> Find:
     """Files that lie in the folder of the plan."""
     return lambda desired: folder / desired.name
 
@@ -118,61 +118,63 @@ def beside(folder: Path) -> Find:
 def check(steps: Iterable[Step], find: Find) -> None:
     """All files that these steps send, by their checksums. Raises UsageError (NotBeside), and what `find` raises."""
     for desired in dict.fromkeys(filter(None, map(attachment_of, steps))):
-        with opened(desired, find) as source:
-            found = hashlib.file_digest(source.file, "sha256").hexdigest()
-        if found != desired.sha256:
-            raise _unusable(source.path, f"has SHA-256 {found}, and the plan wants {desired.sha256}")
+        with open_attachment(desired, find) as source:
+            digest = hashlib.file_digest(source.file, "sha256").hexdigest()
+        if digest != desired.sha256:
+            raise _unusable_file_error(source.path, f"has SHA-256 {digest}, and the plan wants {desired.sha256}")
 
 
 @contextmanager
-def opened(desired: Attachment, find: Find) -> Iterator[OpenAttachment]:
+def open_attachment(attachment: Attachment, find: Find) -> Iterator[OpenAttachment]:
     """Raises UsageError (NotBeside), and what `find` raises."""
-    if not _PLAIN.fullmatch(desired.name) or is_device(desired.name):
-        raise _unusable(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
-    path = find(desired)
+    if not _PLAIN_NAME.fullmatch(attachment.name) or is_device(attachment.name):
+        raise _unusable_file_error(
+            f"./{attachment.name}", "is no plain name of a file: letters, digits, dot, dash and underscore"
+        )
+    path = find(attachment)
     if not path.is_file():
-        raise _unusable(str(path), "is not there, or is no file")
+        raise _unusable_file_error(str(path), "is not there, or is no file")
     try:
         with path.open("rb", buffering=0) as file:
             yield OpenAttachment(str(path), path.stat().st_size, file)
     except OSError as error:
-        raise _unusable(str(path), f"cannot be read: {error.strerror}") from error
+        raise _unusable_file_error(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def send(source: OpenAttachment, received: "Received", to: Receiver) -> Iterator[int]:
+def send(source: OpenAttachment, received: "Received", receiver: Receiver) -> Iterator[int]:
     """Send what the host does not hold yet; yields, before each piece and after the last, how many bytes it holds.
 
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
     resumes. Raises SessionDropped, TimedOut, RemoteError, UsageError (NotBeside).
     """
-    for at, _ in _put(source.goes_on_at(received), source.size, to, source.goes_on_at):
-        yield at
+    for offset, _ in _transfer(source.resume_offset(received), source.size, receiver, source.resume_offset):
+        yield offset
 
 
-def fetch(received: "Received", to: Receiver) -> Iterator[tuple[int, int | None]]:
+def fetch(received: "Received", receiver: Receiver) -> Iterator[tuple[int, int | None]]:
     """Let the host download what it does not hold yet; yields, as `send`, how many bytes it holds, and of how many.
     Ends early if the server has another version of it each time, so that it begins again and again.
     """
-    last, beginnings = -1, 1
-    for at, whole in _put(received.size, received.whole, to, lambda received: received.size):
-        yield at, whole
-        beginnings += at <= last
-        last = at
-        if beginnings > _BEGINNINGS:
+    previous, starts = -1, 1
+    for offset, total in _transfer(received.size, received.whole, receiver, lambda received: received.size):
+        yield offset, total
+        starts += offset <= previous
+        previous = offset
+        if starts > _MAX_STARTS:
             return
 
 
-def _put(
-    at: int, whole: int | None, to: Receiver, goes_on_at: Callable[["Received"], int]
+def _transfer(
+    offset: int, total: int | None, receiver: Receiver, resume_offset: Callable[["Received"], int]
 ) -> Iterator[tuple[int, int | None]]:
-    lost_at = -1
-    while at != whole:
-        yield at, whole
+    lost_offset = -1
+    while offset != total:
+        yield offset, total
         try:
-            received = to.put(at)
-            at, whole = received.size, whole if received.whole is None else received.whole
+            received = receiver.put(offset)
+            offset, total = received.size, total if received.whole is None else received.whole
         except (SessionDropped, TimedOut):
-            if at == lost_at:
+            if offset == lost_offset:
                 raise
-            lost_at, at = at, goes_on_at(to.ask())
-    yield at, whole
+            lost_offset, offset = offset, resume_offset(receiver.received())
+    yield offset, total

@@ -13,7 +13,7 @@ BOOT, WSL, WINDOWS = "boot", "wsl", "windows"
 
 
 @dataclass(frozen=True)
-class Changed:
+class ChangedVersion:
     """what: driver, toolkit, wsl, kernel, windows, vLLM of a model, or boot, which has no versions: it was started
     again.
     """
@@ -28,11 +28,11 @@ class SinceVerified:
     """unknown: components whose version was known then and is not now, or is not read here: it may be another one."""
 
     at: str
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedVersion, ...]
     unknown: tuple[str, ...] = ()
 
 
-def keep_verified(host: str, versions: Sequence[Version]) -> None:
+def save_verified(host: str, versions: Sequence[Version]) -> None:
     """Raises UsageError (NotPrivate), OSError."""
     path = Store().verified(host)
     private_folder(path.parent)
@@ -44,17 +44,19 @@ def keep_verified(host: str, versions: Sequence[Version]) -> None:
     )
 
 
-def since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
+def changes_since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
     """Compare versions with the last verification; None without a readable one. A version unknown then is no change."""
     try:
-        kept = json.loads(Store().verified(host).read_text("utf-8"))
-        at, before = str(kept["at"]), dict(kept["versions"])
+        stored = json.loads(Store().verified(host).read_text("utf-8"))
+        at, before = str(stored["at"]), dict(stored["versions"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    other = [each for each in versions if each.name in before and before[each.name] != each.version]
+    different = [each for each in versions if each.name in before and before[each.name] != each.version]
     changed = (
-        Changed(each.name, None, None) if each.name == BOOT else Changed(each.name, before[each.name], each.version)
-        for each in other
+        ChangedVersion(each.name, None, None)
+        if each.name == BOOT
+        else ChangedVersion(each.name, before[each.name], each.version)
+        for each in different
     )
     now = {each.name for each in versions}
     unknown = [each for each in before if each not in now]

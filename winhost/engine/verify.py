@@ -30,13 +30,13 @@ def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:
     try:
         later = make_plan(facts, checked.request.with_options(allow_unverified=True)).stages
     except PlanRefused as refused:
-        why = " ".join(refused.grounds.because)
+        why = " ".join(refused.grounds.reasons)
         forbidden = Check(f"Path {plan.request.path}", "", "verdict", "possible", why, holds=False)
         return [*verify_stages(plan.stages, facts.document), forbidden]
     # Facts of a Linux hold what it was asked for by name when they were read, and this is not among it.
-    untold = (
+    unread = (
         Check(each.title, each.resource, "state", "as planned", str(NOT_READ), holds=False)
         for each in later[-1].deferred
         if each.until == READING
     )
-    return [*verify_stages((*plan.stages, *later), facts.document), *untold]
+    return [*verify_stages((*plan.stages, *later), facts.document), *unread]
