@@ -267,7 +267,8 @@ class Wsl2Decisions:
             return (ssh,)
         # It knows one set of networks for all ports; sshd and the firewall of the distro keep each to its own.
         allowed = [*self._allowed, *(each for each in endpoint.networks if each not in self._allowed)]
-        who = f"SSH from {self._allowed_text}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
+        own = f"SSH from {self._allowed_text}, and the endpoint from {endpoint.who}"
+        who = f"{own}; the distro keeps each port to its own"
         return ({**ssh, "ports": [self._port, endpoint.port], "allowed": allowed, "who": who},)
 
     @cached_property
