@@ -18,8 +18,8 @@ from winhost.paths.playbook import PathRequest
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another request for a run under way. shown: its stage as a person has seen it, None where nobody was asked;
-    options: those of `resume` that chose it.
+    """Another request for a run in progress. shown: the stage that the user has confirmed, None without a question;
+    options: the arguments of `resume` that chose the request.
     """
 
     request: PathRequest
@@ -28,7 +28,7 @@ class Amendment:
 
 
 def outdated_preview_error(host: str) -> UsageError:
-    """The host changed while somebody was reading what would be done."""
+    """Make the error for a host that changed while the user was reading the preview."""
     return UsageError(
         "NotAsShown",
         what=f"{host} has changed since these steps were shown",
@@ -42,14 +42,14 @@ def _nothing_to_amend_error(run: str, reason: str, hint: str) -> UsageError:
 
 
 def retry_options_of(path: str, error: WinhostError) -> str:
-    """The options of `resume` that replace the value which this error found wrong."""
+    """Return the options of `resume` that replace the value which this error rejects."""
     if path != "dda":
         return "--set NAME=VALUE"
     return "--gpu NAME" if isinstance(error, NotOnHost) and error.kind == "GPU" else "--vm NAME"
 
 
 def retry_options_for_step(plan: Plan, resource: str) -> str | None:
-    """The options of `resume` that replace a value which only the host's refusal of this step could prove wrong."""
+    """Return the options of `resume` that replace a value which only this step can check; None if there is no such."""
     names = [each.name for each in plan.unchecked if resource in each.resources]
     if not names:
         return None
@@ -57,7 +57,7 @@ def retry_options_for_step(plan: Plan, resource: str) -> str | None:
 
 
 def request_changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
-    """The differences of two requests, by the names that `--set` takes."""
+    """Return the differences of two requests, by the names that `--set` takes."""
     before, after = _values_by_option(old), _values_by_option(new)
     return tuple(
         AmendedValue(name, before.get(name), after.get(name))
@@ -67,7 +67,7 @@ def request_changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, .
 
 
 def refuse_pointless(record: RunState, request: PathRequest) -> None:
-    """Raises UsageError: NothingAnew."""
+    """Refuse a request that cannot be amended, or that is the present one. Raises UsageError: NothingAnew."""
     if record.unchanged:
         hint = f"Plan again: winhost plan {visible(record.host)}"
         raise _nothing_to_amend_error(record.run, "it has changed nothing, so there is nothing to go on with", hint)
@@ -81,7 +81,7 @@ def refuse_pointless(record: RunState, request: PathRequest) -> None:
 
 
 def facts_before_needs(record: RunState, facts: Facts) -> Facts:
-    """The facts with what the run moved for other steps as it was: a VM that is off for these was not found off."""
+    """Return the facts with the needs of other steps undone: a VM that the run has turned off was not off before."""
     for (resource, key), moved in record.moved_needs.items():
         facts = facts.edited(resource, partial(_restore_moved, dict(key), moved))
     return facts
@@ -95,7 +95,7 @@ def _restore_moved(key: Key, moved: Mapping[str, tuple[Json, Json]], record: Rec
 def refuse_used_values(record: RunState, request: PathRequest, stage: Stage) -> None:
     """Refuse a new request that drops what the run already changed for the old one.
 
-    Raises EndOfRun: AlreadyUsed.
+    Raises RunInterrupted: AlreadyUsed.
     """
     old_goals = {identity(w.resource, w.key): w.desired for before in record.stages for w in before.desired}
     new_goals = {identity(w.resource, w.key): w.desired for w in stage.desired}

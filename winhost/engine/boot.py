@@ -1,4 +1,6 @@
-"""Switching a machine between its systems, once: read, match, set, read back, restart, and see which one came up."""
+"""Switch a machine between Windows and Linux once: read the boot entries, choose one, set it, verify it, restart, and
+wait for the system that boots.
+"""
 
 import json
 import time
@@ -21,7 +23,7 @@ from winhost.resources.windows.boot_entries import BootEntry, FirmwareBoot
 
 WINDOWS, LINUX, INSTALLER = "windows", "linux", "installer"
 _TIMEOUT_S = 60.0
-# What starts each system, by the end of its path: numbers change, and descriptions are in a language.
+# The boot loader of each system, by the end of its path: numbers change, and descriptions are localized.
 _LOADERS: Mapping[str, Sequence[str]] = {
     WINDOWS: ("\\microsoft\\boot\\bootmgfw.efi",),
     LINUX: ("\\ubuntu\\shimx64.efi", "\\ubuntu\\grubx64.efi", "\\debian\\shimx64.efi"),
@@ -31,7 +33,7 @@ _INSTALLER_DESCRIPTION = "winhost-installer"
 
 @dataclass(frozen=True)
 class LinuxFirmware:
-    """The firmware as a Linux beside Windows reads it. timer: minutes after which it starts Windows by itself."""
+    """The firmware as a Linux next to Windows reads it. timer: minutes after which this Linux restarts into Windows."""
 
     boot_id: str
     current: str | None
@@ -44,8 +46,8 @@ class LinuxFirmware:
 
 @dataclass(frozen=True)
 class SwitchResult:
-    """The outcome of a switch. entry: the one to be started once; came_up: the system that did, where that was waited
-    for; told: what to know of this firmware.
+    """The outcome of a switch. entry: the boot entry that is started once; came_up: the system that booted, if the
+    command waited for it; notes: known problems of this firmware.
     """
 
     host: str
@@ -58,12 +60,12 @@ class SwitchResult:
 
 
 def not_switched_error(host: str, why: str) -> WinhostError:
-    """The machine could not be told to start the system that was asked for."""
+    """Make the error for a machine that could not be set to boot the requested system."""
     return WinhostError("NotSwitched", what=f"{host}: {why}", meaning="Nothing was restarted.", host=host)
 
 
 def find_entry(host: str, system: str, entries: Sequence[BootEntry]) -> BootEntry:
-    """The one entry that starts this system. Raises WinhostError (NotSwitched)."""
+    """Find the one boot entry that starts this system. Raises WinhostError (NotSwitched)."""
     matches = [each for each in entries if _starts(each, system)]
     if len(matches) != 1:
         listed = ", ".join(f"{each.entry} {visible(each.description)}" for each in entries) or "none"
@@ -83,7 +85,9 @@ def _starts(entry: BootEntry, system: str) -> bool:
 
 
 def switch_from_windows(connector: Connector, facts: Facts, system: str, *, restart: bool) -> tuple[SwitchResult, str]:
-    """Switch, and return the boot id of before. Raises WinhostError (NotSwitched), WireError, RemoteError."""
+    """Switch to `system`. Also returns the id of the present boot. Raises WinhostError (NotSwitched), WireError,
+    RemoteError.
+    """
     with closing(connector.open()) as agent:
         firmware = _firmware(agent)
         entry = find_entry(facts.host, system, firmware.entries)
@@ -116,7 +120,7 @@ def windows_is_first(agent: Agent) -> bool:
 
 
 def _firmware(agent: Agent) -> FirmwareBoot:
-    """Read FirmwareBoot by its name: Windows reads the variables only then."""
+    """Read FirmwareBoot by name: only then the host reads the firmware's variables."""
     state = agent.get("FirmwareBoot", {})
     assert state is not None
     return typed(FirmwareBoot, Record(state)).state
@@ -131,12 +135,12 @@ def first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool
 
 
 def query_linux_boot(wire: SshWire, **request: Json) -> LinuxFirmware:
-    """One request to the Linux beside Windows. Raises RemoteError, WireError."""
+    """Send one request to the Linux next to Windows. Raises RemoteError, WireError."""
     return one_answer(wire.host, wire.invoke(json.dumps(request), _TIMEOUT_S), LinuxFirmware, "boot")
 
 
 def switch_from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[SwitchResult, str]:
-    """Switch to Windows, and return the boot id of before. Raises WinhostError (NotSwitched), RemoteError,
+    """Switch to Windows. Also returns the id of the present boot. Raises WinhostError (NotSwitched), RemoteError,
     WireError.
     """
     firmware = query_linux_boot(wire, to=WINDOWS, restart=restart)
@@ -154,10 +158,10 @@ def switch_from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[Switc
 
 
 def wait_for_other_system(same: Callable[[], str | None], other: Callable[[], bool], patience: Patience) -> bool | None:
-    """Wait until the other system is up: True; False where the one of before is, in another boot; None where neither
-    was.
+    """Wait for a system to boot. Returns True if the other system is up, False if the previous one booted again, None
+    if neither answers in time.
 
-    same: the boot id of the one of before, or None where it does not answer; other: whether the other one answers.
+    same: returns the boot id of the previous system if it answers in another boot; other: whether the other answers.
     """
     end, pause = time.monotonic() + patience.deadline, patience.first
     while time.monotonic() < end:
@@ -171,7 +175,7 @@ def wait_for_other_system(same: Callable[[], str | None], other: Callable[[], bo
 
 
 def is_running(connector: Connector, *systems: str) -> bool:
-    """Tell whether a session opens, with one of these systems."""
+    """Tell whether a session can be opened, and one of these systems answers."""
     try:
         with closing(connector.open()) as agent:
             return agent.system in systems

@@ -1,4 +1,4 @@
-"""The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
+"""Choose the path of a plan for which the user names none: the recommended one, if it may be chosen by default."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -15,21 +15,21 @@ from winhost.model.plan import RISKS, Plan
 from winhost.model.reason import Assessment, Severity, Verdict
 from winhost.resources.host import HostFacts
 
-# They take the machine itself, whatever they are worth on it.
+# These paths install another system on the machine, so they must be named.
 EXPLICIT_ONLY_PATHS = ("dual-boot", "bare-metal")
 
 
 Command = Callable[..., str]
-"""The command that is typed again, with these words more."""
+"""Formats the command of the user with more arguments."""
 Options = tuple[str, ...]
-"""A path and more options of `winhost plan`, as they follow `--path`."""
+"""The arguments of `winhost plan` after `--path`: a path, and options."""
 
 
 def _not_chosen_error(
     facts: HostFacts, best: Fit, options: Options, why: str, command: Command | None, others: Sequence[Options] = ()
 ) -> RefusedError:
-    """The best option is not one that is taken unless somebody names it. options: those of `winhost plan` that choose
-    it; others: those of other paths that can be planned.
+    """Make the error for a recommended path that is not chosen by default. options: the arguments that choose it;
+    others: the arguments that choose other paths.
     """
     what = f"the best option on {visible(facts.host)} is {best.variant} ({best.verdict}), which has to be named"
     if options[0] in PLANNERS:
@@ -54,7 +54,7 @@ def _refused_error(host: str, what: str, meaning: str | None, hint: str) -> Refu
 
 
 def _why_unsupported(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
-    """Say why no option works: first that there is no GPU for it, whatever else stands in the way."""
+    """Say why no path works. A missing GPU comes before all other reasons."""
     with suppress(MissingFact):
         if not facts.is_linux and no_gpu(facts):
             return "It has no GPU."
@@ -70,8 +70,8 @@ def _quote_options(options: Options) -> str:
 
 
 def recommend_path(facts: HostFacts, command: Command | None = None) -> Fit:
-    """The path that assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named.
-    command: the one that asks, where it is not `winhost plan`.
+    """Return the path that assess recommends. command: the present command, if it is not `winhost plan`. Raises
+    RefusedError (NotChosen) if the path is not chosen by default.
     """
     judged = assess(facts)
     best = fits(judged, Needs())[0]
@@ -96,7 +96,7 @@ def recommend_path(facts: HostFacts, command: Command | None = None) -> Fit:
 
 
 def check_default_plan(facts: HostFacts, plan: Plan, best: Fit, command: Command | None = None) -> None:
-    """Raises RefusedError (NotChosen) for a plan of a path that nobody named, and that needs the consent `data`."""
+    """Refuse a plan of a default path that needs the consent `data`. Raises RefusedError (NotChosen)."""
     if "data" in plan.risks:
         why = f"It asks for the consent data: {RISKS['data']}."
         raise _not_chosen_error(facts, best, (path_of(best.variant),), why, command)

@@ -1,4 +1,4 @@
-"""Reading a host: one batch, one document."""
+"""Read all resources of a host into one facts document."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
@@ -15,12 +15,11 @@ Named: TypeAlias = Iterable[Id] | Callable[[Facts], Iterable[Id]]
 
 
 def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Facts:
-    """Every resource of the host, and of those that it does not list the named ones, which may depend on what it is.
-
-    With `settled`, after a call that may still be running there has ended.
+    """Read every resource of the host. named: instances to read by name if the host does not list them, or a function
+    that returns these for the facts; settled: after a call that may still be running on the host has ended.
     """
     resources, states = _read_listed(agent, named, settled)
-    system = resources.get("Session", resources.get("LinuxSystem"))  # Windows of its session, a Linux of itself
+    system = resources.get("Session", resources.get("LinuxSystem"))  # the resource of a Windows, or of a Linux
     simulated = isinstance(system, tuple) and any(record.state.get("simulated") is True for record in system)
     facts = Facts(
         host=agent.host,
@@ -36,7 +35,7 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
     resources = dict(resources)
     for resource, key in unlisted:
         state, listed = states[resource, key], resources[resource]
-        if isinstance(state, RemoteFault):  # nothing of it could be read
+        if isinstance(state, RemoteFault):  # no property could be read
             state_type: Any = RESOURCE_TYPES[resource].state
             state = {each.name: {"unknown": asdict(state)} for each in fields(state_type)}
         if state is not None and isinstance(listed, tuple):
@@ -45,8 +44,8 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
 
 
 def _read_listed(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer], dict[Id, State]]:
-    """A Linux tells what is named in the same round trip: it lists little of that, and what is read twice costs nothing
-    the second time. On Windows most is listed, and each name would cost another call of a cmdlet.
+    """Read all resources, and of a Linux also the named instances, in one round trip. A Linux lists few of these, and
+    reading one twice costs nothing. Windows lists most instances, and reading one by name would call another cmdlet.
     """
     resources = tuple(SYSTEMS[agent.system])
     if callable(named) or agent.system != "linux":
@@ -56,7 +55,7 @@ def _read_listed(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, A
 
 
 def unavailable_resources(facts: Facts) -> dict[str, list[str]]:
-    """Resources that cannot exist yet, by what has to be there first."""
+    """Return resources that cannot exist yet, by the resource that has to exist first."""
     unavailable: dict[str, list[str]] = {}
     for resource, answer in facts.resources.items():
         if isinstance(answer, Unavailable):
@@ -65,7 +64,7 @@ def unavailable_resources(facts: Facts) -> dict[str, list[str]]:
 
 
 def unread_facts(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
-    """The resources and properties that could not be read, and why."""
+    """Yield the resources and properties that could not be read, each with its error."""
     for resource, answer in facts.resources.items():
         if isinstance(answer, Unknown):
             yield resource, answer.unknown

@@ -1,4 +1,4 @@
-"""Describe a run that stopped before its end: its present state, how to resume it, and how to roll it back."""
+"""Errors of runs that stopped before their end, with the commands that resume them or roll them back."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,14 @@ from winhost.model.plan import RISKS
 from winhost.model.reason import Verdict
 from winhost.resources.registry import titled
 
-NextStep = tuple[str, str]  # what it is, and its command
+NextStep = tuple[str, str]  # a label, and a command
 
 
 class RunInterrupted(WinhostError):
     """A run stopped before its end.
 
-    run: None where none was begun; next_steps: how to go on or back; by default those of every run.
+    run: None if it has no journal yet; next_steps: commands for the user, by default those that resume the run and
+    roll it back.
     """
 
     host: str
@@ -49,10 +50,10 @@ def next_steps_of(
     retry_options: str | None = None,
     amend_options: str | None = None,
 ) -> tuple[NextStep, ...]:
-    """The commands that resume the run and roll it back, each with a label.
+    """Return the commands that resume the run and roll it back, each with a label.
 
-    accept: consents that the first of them needs; retry_options: the options of `resume` that choose another value;
-    going_on: the same, where it was chosen and only the consents are missing.
+    accept: missing consents; retry_options: options of `resume` that choose another value; amend_options: the same, if
+    the user has chosen it and only consents are missing.
     """
     arguments = (f" {amend_options}" if amend_options else "") + (f" --accept {','.join(accept)}" if accept else "")
     if going_back:
@@ -62,10 +63,10 @@ def next_steps_of(
 
 
 class ConsentNeeded(RunInterrupted):
-    """Steps that need a consent which was not given. Nothing was changed since the last stage.
+    """Steps need a consent that was not given. Nothing was changed since the last stage.
 
-    changed: the same run has changed something before that in this direction, so that it is not an error of usage;
-    retry_options: the options of `resume` that choose another value, for which the consents are needed.
+    changed: the run has changed something before in this direction, so that this is no usage error; retry_options: the
+    options of `resume` with which the user chose another value that needs the consents.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ NOT_PLANNABLE = "not plannable"
 class RefusalGrounds:
     """The grounds on which a path is refused.
 
-    named: how a command names the host; because: sentences; codes: of the reasons; helps: what would change it;
-    choices: options of `winhost plan` with which it would work; instead: another option for this host; still: what
-    refuses the plan with --allow-unverified.
+    named: the host's name in commands; reasons: sentences; codes: of the reasons; remedies: sentences; working_options:
+    options of `winhost plan` with which the path would work; alternative: another path for this host;
+    remaining_refusal: why the plan would be refused even with --allow-unverified.
     """
 
     path: str
@@ -116,7 +117,7 @@ class RefusalGrounds:
 
 
 class PlanRefused(RunInterrupted):
-    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
+    """A plan, or a later stage of a run, is refused before its first step, because it would fail or is unverified.
 
     retry_options: the options of `resume` that choose another value.
     """
@@ -138,12 +139,12 @@ class PlanRefused(RunInterrupted):
         self.grounds = grounds
 
     def for_run(self, run: str, retry_options: str) -> "PlanRefused":
-        """This refusal, as that of a later stage of a run."""
+        """Return this refusal as that of a later stage of a run."""
         return PlanRefused(self.host, self.grounds, run, retry_options)
 
 
 def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]:
-    """fresh: no run has begun; later, it is too late to plan otherwise."""
+    """Yield the advice for a refusal. fresh: no run has started, so the user can still plan something else."""
     if grounds.remedies:
         yield f"What would help: {' '.join(grounds.remedies)}"
     if grounds.working_options and fresh:
@@ -163,7 +164,7 @@ def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]
 
 
 def wrong_host_error(host: str, planned: str, actual: str) -> UsageError:
-    """A plan is for one machine, whatever it is called today. planned, found: machine ids."""
+    """Make the error for a host that is not the machine of the plan. planned, actual: machine ids."""
     return UsageError(
         "WrongHost",
         what=f"{host} is not the machine that this was planned for: its id is {actual}, not {planned}",
@@ -174,7 +175,7 @@ def wrong_host_error(host: str, planned: str, actual: str) -> UsageError:
 
 
 def unfinished_run_error(host: str, run: str, going_back: bool) -> RunInterrupted:
-    """A run of this host has not ended: what it left half done would look like somebody else's changes."""
+    """Make the error for a host with an unfinished run. The changes of that run would look like somebody else's."""
     return RunInterrupted(
         "Unfinished",
         what=f"{host}: a run has not ended yet: {run}",
@@ -186,12 +187,12 @@ def unfinished_run_error(host: str, run: str, going_back: bool) -> RunInterrupte
 
 
 def missing_instance_error(host: str, missing: NoInstance, named: str) -> WinhostError:
-    """named: as a command names the host."""
+    """Make the error for an instance that the host does not have. named: the host's name in commands."""
     return WinhostError("Gone", what=f"{host} {missing}", hint=f"Read it again: winhost plan {named}", host=host)
 
 
 def describe_error(error: WinhostError) -> str:
-    """Say what happened, with resources called by their titles instead of their type names."""
+    """Say what happened, with titles of resources instead of their type names."""
     if not isinstance(error, NotAvailable | RemoteError):
         return error.what
     doing = " ".join(map(titled, error.doing.split(" ")))
@@ -204,11 +205,11 @@ def describe_error(error: WinhostError) -> str:
 def halted_error(
     host: str, run: str, error: WinhostError, going_back: bool = False, retry_options: str | None = None
 ) -> RunInterrupted:
-    """Something unusable or unplanned came to light when the run had changed something already.
+    """Make the error for a run that stopped because of another error after it had changed something.
 
-    retry_options: the options of `resume` that choose another value, where that may help.
+    retry_options: the options of `resume` that choose another value, if that may help.
     """
-    # How to correct what was given; what else an error advises is for somebody who has changed nothing yet.
+    # Only the hint of a usage error applies: other hints assume that nothing was changed yet.
     correction = error.hint if isinstance(error, UsageError) else None
     return RunInterrupted(
         "Halted",
@@ -218,5 +219,5 @@ def halted_error(
         run=run,
         going_back=going_back,
         next_steps=next_steps_of(run, going_back, retry_options=retry_options),
-        exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 says that nothing was done
+        exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 means that nothing was done
     )

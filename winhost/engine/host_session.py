@@ -1,4 +1,6 @@
-"""One host in reach: opens the wire when it is needed, settles a lost answer by reading again, restarts."""
+"""A session with one host: opens the connection when needed, resolves lost answers by reading again, restarts
+the host.
+"""
 
 import logging
 import socket
@@ -42,19 +44,19 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FETCH_SLICE_S = 20  # seconds of a fetch, until it is told how far it is
-_MAX_ATTEMPTS = 5  # in a row that bring nothing of a download that has begun
-_MIN_REPORTED_S = 60  # seconds that are left
+_FETCH_SLICE_S = 20  # seconds that the host downloads before it reports progress
+_MAX_ATTEMPTS = 5  # in a row without progress of a download that has started
+_MIN_REPORTED_S = 60  # a shorter remaining time is not reported
 
-_UNDO_S = 5  # seconds that a host may take to undo a change, beside the time that it waits
+_UNDO_S = 5  # seconds that a host may take to undo a change, in addition to the time that it waits
 
 
 class HostSession:
-    """A session with a host, opened when it is first needed and again where it was lost.
+    """A session with a host. It is opened when first needed, and again if it was lost.
 
-    tell: is told of waiting and sending; within: seconds that a guest has to shut down; sources: by default the current
-    folder; stop: whether somebody asked to stop, which ends sending between two pieces; cuttable: surrounds all waiting
-    for the host, where a run may be cut short.
+    report: is called with progress events; within: seconds that a guest has to shut down; sources: of files, by default
+    the current folder; stop: whether the user has asked to stop, which ends sending between two pieces; interruptible:
+    a context around each wait for the host, in which Ctrl-C may interrupt a run.
     """
 
     def __init__(
@@ -77,16 +79,16 @@ class HostSession:
         self._within = within
         self._agent: Agent | None = None
         self.waits_for_guests = False
-        """True if the session waits for a guest that runs and does not answer."""
+        """True if the session waits for a running guest that does not answer yet."""
 
     def close(self) -> None:
-        """Give the runspace back."""
+        """Close the connection."""
         if self._agent is not None:
             self._agent.close()
             self._agent = None
 
     def facts(self, named: Named = (), *, settled: bool = False) -> Facts:
-        """Read everything, and what is named; a read whose answer was lost is simply read again, once."""
+        """Read all resources, and the named instances. If the answer is lost, read again once."""
         self._report(ProgressEvent(self.host, "at", "reading"))
 
         def read(agent: Agent) -> Facts:
@@ -97,14 +99,15 @@ class HostSession:
         return self._read(read)
 
     def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """One state, or None where there is no such instance."""
+        """Read the state of an instance; None if it does not exist."""
         return self._read(lambda agent: agent.get(resource, key, settled=settled))
 
     def set(self, step: Step, accepted: frozenset[str], mark: str | None = None) -> SetAnswer:
-        """Do a step. A lost answer is settled by reading what is so, and only then is the rest asked for again.
+        """Do a step. The files that it needs are sent first. If the answer is lost, read the state, and repeat the
+        request only if the step was not done.
 
-        What the step takes from beside the plan is sent first. mark: kept on the host from before the change. Raises
-        UploadInterrupted, UsageError (NotBeside, SecretUnreadable).
+        mark: a line that the host stores before the change. Raises UploadInterrupted, UsageError (NotBeside,
+        SecretUnreadable).
         """
         declared, expect = RESOURCE_TYPES[step.resource], step.before
         within = max(self._within, declared.lasts(change_of(step)))
@@ -127,20 +130,22 @@ class HostSession:
             return self._resolve_lost_answer(step, how)
 
     def marks(self, system: str) -> tuple[str, ...]:
-        """The marks of runs on the host, or on its Linux; none where that system does not run."""
+        """Read the marks of runs on the host, or on its Linux; none if that system does not run."""
         with suppress(NotAvailable):
             return self._read(lambda agent: agent.marks(system))
         return ()
 
     def keep_marks(self, system: str, keep: Callable[[Sequence[str]], list[str]]) -> None:
-        """Keep only the marks that `keep` returns, also if another controller adds some meanwhile."""
+        """Remove the marks that `keep` does not return. Retries if another controller adds marks meanwhile."""
         while (lines := keep(known := self.marks(system))) != [*known]:
-            with suppress(Drifted):  # then they are read again
+            with suppress(Drifted):  # read them again
                 return self._call(lambda agent: agent.keep_marks(system, lines, known))
         return None
 
     def set_with_secret(self, resource: str, key: Key, desired: Mapping[str, Json], secret: str) -> None:
-        """Give something that this run made what is made at the moment of use, and stands in no plan and no journal."""
+        """Set properties of a resource that this run made, with a secret that was generated just now. Neither is in the
+        plan or in the journal.
+        """
         now = self.state(resource, key) or {}
         expect = {name: now.get(name) for name in desired}
         within = max(self._within, RESOURCE_TYPES[resource].lasts(Change(key, {}, desired)))
@@ -148,7 +153,7 @@ class HostSession:
         self._call(lambda agent: agent.set(resource, key, desired, expect, how))
 
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
-        """Send the step's file, and return the step's properties once all of it is there."""
+        """Send the step's file, then read the present values of the step's properties."""
         received = self._read(lambda agent: agent.received(step.resource, step.key, step.before))
         activity = f"send {brief(desired.name)}, of which {received.size:,} bytes are there"
         with (
@@ -163,8 +168,9 @@ class HostSession:
         return self._present_values(step)
 
     def _download(self, step: Step, address: str) -> Mapping[str, Json]:
-        """Let the host download what it can, and return the step's properties. It downloads in slices, so that progress
-        is shown, and a killed run continues there; where the server cannot, the step itself fetches all of it.
+        """Let the host download the step's file, then read the present values of the step's properties. It downloads in
+        slices, so that progress is shown and a killed run can continue. If the server does not support ranges, the step
+        itself downloads the whole file.
         """
         received = self._read(lambda agent: agent.received(*_target(step), step.before))
         start = (time.monotonic(), received.size)
@@ -174,7 +180,7 @@ class HostSession:
         )
         try:
             for offset, total in uploads.fetch(received, slices):
-                if (offset != total and (offset or total)) or reported:  # what came in one slice is told by its step
+                if (offset != total and (offset or total)) or reported:  # a file of one slice is reported by its step
                     self._report_transfer(step, "fetched", offset, total, start)
                     reported = True
                 self._stop_if_requested()
@@ -186,7 +192,7 @@ class HostSession:
         return self._present_values(step)
 
     def _slice(self, agent: Agent, step: Step, offset: int, address: str, retry: bool) -> Received:
-        """Fetch a slice. patient: more of it has come before, so what breaks off is tried again."""
+        """Fetch a slice. retry: a slice was fetched before, so an interrupted download is tried again."""
         for attempt in range(1, _MAX_ATTEMPTS):
             try:
                 return agent.pull(*_target(step), offset, address, _FETCH_SLICE_S)
@@ -203,7 +209,9 @@ class HostSession:
         return {name: now.get(name) for name in step.before}
 
     def _send_pieces(self, step: Step, source: uploads.OpenAttachment, received: Received) -> Iterator[int]:
-        """Send by fetching or by writing on the host where that was asked for and works; else in pieces by wire."""
+        """Send a file by HTTP or through a file share if the request asks for that and it works; else in pieces over
+        the connection.
+        """
         offer, share = self._sources.offer(), self._sources.share()
         try:
             if offer is not None:
@@ -230,16 +238,14 @@ class HostSession:
         self, step: Step, source: uploads.OpenAttachment, received: Received, share: uploads.Share
     ) -> Iterator[int]:
         offset = source.resume_offset(received)
-        if offset == 0:  # the host makes the folder and notes what comes
+        if offset == 0:  # the host creates the folder and records the upload
             self._call(lambda agent: agent.send(*_target(step), 0, b""))
         yield from share(received_at(step.key), Path(source.path), offset)
         if self._read(lambda agent: agent.received(*_target(step), {})).size != source.size:
             raise NotWritten("what was written is not where the host looks for it")
 
     def _receiver(self, step: Step, transfer: Callable[[Agent, int], Received]) -> uploads.Receiver:
-        """Make the receiver of a file. A lost answer does not tell whether the piece came: the host does, once it is in
-        reach again.
-        """
+        """Make the receiver of a file. After a lost answer, it asks the host how much has arrived."""
 
         def put(offset: int) -> Received:
             try:
@@ -268,16 +274,16 @@ class HostSession:
         return self._report(ProgressEvent(self.host, "sending", text, step, percent=100 * offset // max(total, 1)))
 
     def boot_id(self) -> str:
-        """The id of the present boot."""
+        """Read the id of the present boot."""
         return str(self._read(lambda agent: agent.boot())["boot_id"])
 
     def restart(self, old_boot: str, extra_wait: float = 0) -> str:
-        """Restart unless another boot is running already, and wait, for so many seconds longer than for a start.
-        Returns the new boot id.
+        """Restart the host unless another boot runs already, and wait until it is back. extra_wait: seconds in addition
+        to the usual deadline. Returns the new boot id.
 
         Raises UploadInterrupted, and WireError (NotBack).
         """
-        # A host that cannot be asked is going down already, or is asked again by whoever waits for it.
+        # A host that does not answer is shutting down already, or is contacted again by `reboot.wait`.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
             if self._read(lambda agent: agent.boot()).get("boot_id") == old_boot:
                 self._call(reboot.ask)
@@ -288,7 +294,9 @@ class HostSession:
         return boot
 
     def _report_each_once(self) -> Callable[[str], None]:
-        """A callback that reports each thing that is waited for once. A request to stop is heard at that moment."""
+        """Make a callback that reports each text once. It also raises UploadInterrupted if the user has asked
+        to stop.
+        """
         reported: set[str] = set()
 
         def report(text: str) -> None:
@@ -300,13 +308,12 @@ class HostSession:
         return report
 
     def wait_until_reachable(self) -> None:
-        """Wait for a host that may still be restarting. Raises the last WireError."""
+        """Wait for a host that may still be restarting. Raises the last WireError, UploadInterrupted."""
         self._retry_until_reached(self._open)
 
     def _retry_until_reached(self, call: Callable[[], T]) -> T:
-        """Ask until the host can be reached, or until somebody asks to stop.
-
-        Raises UploadInterrupted, the last WireError.
+        """Repeat a call until the host can be reached. Raises UploadInterrupted if the user asks to stop, and the last
+        WireError.
         """
         report = self._report_each_once()
 
@@ -322,8 +329,8 @@ class HostSession:
             raise uploads.UploadInterrupted
 
     def _reconnect_after_lockout(self, step: Step) -> None:
-        """Log on again once the host has undone the change that locked us out. One more logon is tried, not many: they
-        might lock the account.
+        """Log on again after the host has undone a change that locked this controller out. Only one logon is tried
+        before that, because more could lock the account.
         """
         try:
             self._retry_until_reached(self._open)
@@ -336,7 +343,7 @@ class HostSession:
                     time.sleep(min(1, self._within))
 
     def _resolve_lost_answer(self, step: Step, how: Mapping[str, Json]) -> SetAnswer:
-        # By the way to the very machine that has it: the host may answer long before the Linux on it does.
+        # Wait for the machine that has the resource: the host may answer long before its Linux does.
         now = self._retry_until_reached(lambda: self.state(step.resource, step.key, settled=True))
         if now is None:
             raise not_found(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
@@ -346,15 +353,15 @@ class HostSession:
         return self._call(lambda agent: agent.set(step.resource, step.key, step.desired, expect, how))
 
     def tunnel(self, address: str, port: int) -> socket.socket:
-        """A connection from the host's Linux to this address. Raises WinhostError."""
+        """Open a connection from the host's Linux to this address. Raises WinhostError."""
         return self._read(lambda agent: agent.tunnel(address, port))
 
     def ssh_route(self) -> SshWay | None:
-        """The SSH route to the host's Linux. Raises WinhostError."""
+        """Return the SSH route to the host's Linux. Raises WinhostError."""
         return self._read(lambda agent: agent.way())
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """Around waiting for what the host serves, where a run may be cut short."""
+        """Return a context for waiting, in which Ctrl-C may interrupt a run."""
         return self._interruptible()
 
     def _read(self, read: Callable[[Agent], T]) -> T:
@@ -372,7 +379,7 @@ class HostSession:
                 agent.patience = self._patience if self.waits_for_guests else None
                 return action(agent)
         except (SessionDropped, TimedOut):
-            self.close()  # whatever is asked next is asked in a new session
+            self.close()  # the next call opens a new session
             raise
 
     def _open(self) -> Agent:

@@ -1,4 +1,6 @@
-"""The start that installs Ubuntu: what its installer gets is made at that moment, and given out once, over TLS."""
+"""The restart that installs Ubuntu. The settings for the installer are made at that moment, and served once
+over TLS.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +27,7 @@ MAX_INSTALL_S = 2 * 3600  # seconds that an installation may take
 
 @dataclass
 class Installation:
-    """An installation under way, and what was heard of it. longer: seconds to wait beside those of a restart."""
+    """An installation in progress. extra_wait: seconds to wait in addition to those for a restart."""
 
     extra_wait: float = 0
     progress: InstallProgress = field(default_factory=InstallProgress)
@@ -33,7 +35,7 @@ class Installation:
 
 @contextmanager
 def offering_settings(run: OpenRun) -> Iterator[Installation]:
-    """Around a restart: where that starts the installer, its settings are offered meanwhile. Raises WinhostError."""
+    """A context for a restart: if that starts the installer, serve its settings meanwhile. Raises WinhostError."""
     system = _system_to_install(run)
     if system is None:
         yield Installation()
@@ -51,15 +53,15 @@ def offering_settings(run: OpenRun) -> Iterator[Installation]:
 
 
 def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Installation:
-    """Offer the installer its settings. Windows knows of the Linux by then, and the key by which it is known is
-    remembered. Raises OSError.
+    """Serve the installer's settings, and store the host key of the new Linux in Windows, by which it is recognized
+    later. Raises OSError, RunInterrupted (NotSealed).
     """
     key, installation = new_host_key(), Installation(MAX_INSTALL_S)
     plan = UbuntuDecisions(HostFacts(run.read()), system, None).install_plan()
     machine = run.context.machine
     address = own_address(machine.address) if system.serve == AUTO and machine else system.serve
 
-    def receive(event: InstallEvent) -> None:  # anybody on its network may have sent it, so it decides nothing
+    def receive(event: InstallEvent) -> None:  # anybody on the network may have sent it, so it is only shown
         if installation.progress.hear(event):
             run.report("waiting", f"installer: {installation.progress.failure or installation.progress.phase}")
 
@@ -69,7 +71,7 @@ def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Instal
     digest = sha256(ticket.encode("ascii")).hexdigest()
     run.session.set_with_secret(BESIDE, {"name": UBUNTU}, {"host_key": key.public}, "")
     run.read()
-    # Last before the restart: by it Windows stops writing to the installer's partition, and looks at what lies there.
+    # Last before the restart: Windows seals the installer's partition against writing, and checks its files.
     try:
         run.session.set_with_secret(BESIDE, {"name": UBUNTU}, {"ticket": digest}, ticket)
     except RemoteError as error:
@@ -87,7 +89,9 @@ def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Instal
 
 
 def check_booted_system(run: OpenRun, installation: Installation) -> None:
-    """After a restart, where the run decides which system runs. Raises EndOfRun (NotInstalled, FirmwareIgnored)."""
+    """Check that the expected system booted, if the run chooses it. Raises RunInterrupted (NotInstalled,
+    FirmwareIgnored).
+    """
     if identity(RUNNING, {}) not in run.record.touched:
         return
     expected = WINDOWS if run.record.going_back else LINUX
@@ -111,12 +115,12 @@ def check_booted_system(run: OpenRun, installation: Installation) -> None:
 
 
 def will_boot_linux(run: OpenRun) -> bool:
-    """Tell whether Windows runs and this run has the other system start next."""
+    """Tell whether Windows runs and this run has set Linux to boot next."""
     return identity(RUNNING, {}) in run.record.touched and _running_system(run).get("system") == LINUX_NEXT
 
 
 def _system_to_install(run: OpenRun) -> NewUbuntu | None:
-    """The system that the next start installs, if any."""
+    """Return the system that the next boot installs, if any."""
     if run.record.going_back or identity(RUNNING, {}) not in run.record.touched:
         return None
     settings = run.request.playbook.parsed_settings

@@ -1,4 +1,4 @@
-"""The record of a run: append-only JSON lines, on disk before anything is done, readable by their owner only.
+"""The journal of a run: append-only JSON lines, on disk before each change, readable by their owner only.
 
 Its lines are those of core/journal_lines.py.
 """
@@ -18,11 +18,11 @@ from winhost.model.versions import refuse_other_version
 SCHEMA = "winhost.journal/3"
 MAX_SIZE = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
 LINES = LineFormat(lambda entry: visible_json(entry, separators=(",", ":")), ending=b"\n")
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag, and few accounts may create links there
 
 
 def damaged_journal_error(path: Path, line: int, why: str) -> UsageError:
-    """Make the error for a journal that is not as it was written: rollback from it could restore what never was."""
+    """Make the error for a journal that is not as it was written. A rollback by it could restore wrong states."""
     return UsageError(
         "Damaged",
         what=f"{visible(str(path))}:{line}: the journal is damaged: {visible(why)}",
@@ -32,19 +32,19 @@ def damaged_journal_error(path: Path, line: int, why: str) -> UsageError:
 
 
 class Journal:
-    """Appends to one file. `hook` is called before and after each line is on disk: tests crash there."""
+    """The journal in one file. hook: is called before and after each line is on disk; tests crash there."""
 
     def __init__(self, path: Path, hook: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
         self._hook = hook
         self.entries, self._size = _read(path) if path.exists() else ([], 0)
-        if path.exists():  # what follows the last whole line goes
+        if path.exists():  # remove an incomplete last line
             descriptor = os.open(path, os.O_WRONLY | _NO_FOLLOW)
             with os.fdopen(descriptor, "wb") as file:
                 file.truncate(self._size)
 
     def write(self, event: str, **fields: Any) -> RawEvent:
-        """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
+        """Append an entry. It is on disk when this returns. Raises OSError, and then the file has no part of it."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = LINES.next_entry(self.entries, at, event, fields)
         self._hook("before", entry)
@@ -57,8 +57,8 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[RawEvent]:
-    """All whole lines, perhaps none. Raises UsageError: Damaged for anything but a torn last line, OtherVersion,
-    ForeignJournal.
+    """Read all complete lines, perhaps none. Raises UsageError: Damaged (an incomplete last line is no damage),
+    OtherVersion, ForeignJournal.
     """
     return _read(path)[0]
 
@@ -80,8 +80,8 @@ def _read(path: Path) -> tuple[list[RawEvent], int]:
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
-    """Refuse a journal of another schema by its first whole line, before the lines are held against rules that are not
-    its own.
+    """Refuse a journal of another schema by its first line, before the lines are checked by the rules of this
+    schema.
     """
     first, ended, _ = data.partition(b"\n")
     if not ended:
@@ -98,7 +98,7 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
 
 
 def _append(path: Path, line: bytes, size: int) -> None:
-    """Append a line, and make sure that a new file keeps its name. Raises OSError."""
+    """Append a line, and sync the folder of a new file. Raises OSError."""
     new = not path.exists()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_FOLLOW
     descriptor = os.open(path, flags, 0o600)
@@ -107,7 +107,7 @@ def _append(path: Path, line: bytes, size: int) -> None:
     finally:
         os.close(descriptor)
     if new and os.name == "posix":
-        # Else a crash of the machine can lose the file's name though its lines are on disk.
+        # Otherwise a crash of the machine could lose the file's name, although its lines are on disk.
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -1,8 +1,9 @@
-"""Keys that winhost makes where nobody names one: a pair for SSH to the Linux of a host, and an API key for its models.
+"""Keys that winhost makes if the user names none: an SSH key pair for the Linux of a host, and an API key for its
+models.
 
-Each host has its own, in the private state of the user who runs winhost. They stay there after a rollback, so that the
-same host gets the same keys when it is planned again; whoever deletes them is asked for none, because others are made.
-While a plan may still be declined, new keys lie in a folder of its own, `pending`, until `store_pending` keeps them.
+Each host has its own keys, in the private state folder of the user. They stay there after a rollback, so that the host
+gets the same keys when it is planned again. Deleted keys are made anew. While the user may still decline a plan, new
+keys are in a folder `pending` of that plan; `store_pending` moves them to the state folder.
 """
 
 import getpass
@@ -22,14 +23,16 @@ from winhost.model.files import write_whole
 from winhost.model.fleet import Host, Ssh
 from winhost.model.secrets import Secret, SecretRef
 
-SERVICE = "winhost/api-key"  # in a keyring, before the host
+SERVICE = "winhost/api-key"  # the first part of the name in a keyring, before the host
 _SSH, _API, _REFERENCE = "ssh", "api-key", "api-key-at"
-_LONGEST_NAME = 64  # of a key, as the gateway reads it
+_LONGEST_NAME = 64  # characters of a key's name that the gateway accepts
 
 
 @dataclass(frozen=True)
 class SshKey:
-    """line: the public half, for the Linux; key: where the private one is; ours: winhost made the pair."""
+    """An SSH key pair. line: the public key, for the Linux; key: a reference to the private key; is_managed: winhost
+    made the pair.
+    """
 
     line: str
     key: SecretRef
@@ -38,7 +41,7 @@ class SshKey:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """name: whose; key: where it is; made: the key itself, where it was made now."""
+    """An API key. name: of its user; key: a reference to it; created: the key itself, if it was made just now."""
 
     name: str
     key: SecretRef
@@ -49,7 +52,8 @@ class ApiKey:
 
 
 def ssh_key(host: str, configured: Ssh | None, store: Store | None = None, pending: Path | None = None) -> SshKey:
-    """named: of fleet.yaml. Without it the pair that winhost made for this host, which is made now if there is none.
+    """Return the key pair for the Linux of a host: the one of fleet.yaml, else the one that winhost made for this host,
+    which is made now if there is none.
 
     Raises UsageError: NoPublicHalf, SecretUnreadable, NoStore, NotPrivate.
     """
@@ -67,7 +71,7 @@ def ssh_key(host: str, configured: Ssh | None, store: Store | None = None, pendi
 
 
 def with_ssh_key(host: Host, store: Store | None = None) -> Host:
-    """The host as it is reached: where fleet.yaml names no key for its Linux, by the one that winhost made for it."""
+    """Return the host with winhost's own key for its Linux, if fleet.yaml names none and there is one."""
     configured = host.ssh or Ssh()
     if configured.key is not None:
         return host
@@ -89,7 +93,7 @@ def _new_private_key() -> bytes:
 
 
 def stored_api_key(host: str, store: Store | None = None) -> ApiKey | None:
-    """The key that winhost made for the models of a host, if it made one. Raises UsageError: KeyLost."""
+    """Return the API key that winhost made for a host, if it made one. Raises UsageError: KeyLost."""
     store = store or Store()
     file, reference_file = store.key(host, _API), store.key(host, _REFERENCE)
     if file.exists():
@@ -98,10 +102,10 @@ def stored_api_key(host: str, store: Store | None = None) -> ApiKey | None:
 
 
 def api_key(host: str, store: Store | None = None, pending: Path | None = None) -> ApiKey:
-    """The key of this user for the models of a host, made now if there is none.
+    """Return the API key of this user for a host. It is made now if there is none.
 
-    It is kept in the keyring of the system where one works, else in a file. Where WINHOST_STATE names the state, it is
-    in that folder, with all the rest. Raises UsageError: NoStore, NotPrivate.
+    It is stored in the system's keyring if one works, else in a file. If WINHOST_STATE names the state folder, it is
+    always a file there. Raises UsageError: NoStore, NotPrivate.
     """
     store, name = store or Store(), _user_name()
     with _lock_keys(store):
@@ -148,9 +152,9 @@ def _user_name() -> str:
 
 
 def store_pending(host: str, pending: Path, store: Store | None = None) -> SecretRef | None:
-    """Keep what was made in this folder, and empty it. Returns where the API key is now, if it was made there.
+    """Move the keys of this folder to the state. Returns a reference to the API key, if one was among them.
 
-    Raises UsageError (KeysMadeMeanwhile) where another plan has made keys for this host since.
+    Raises UsageError (KeysMadeMeanwhile) if another plan has made keys for this host since.
     """
     store = store or Store()
     ssh, api = pending / _SSH, pending / _API
@@ -174,7 +178,7 @@ def store_pending(host: str, pending: Path, store: Store | None = None) -> Secre
 
 
 def is_pending(pending: Path) -> bool:
-    """Tell whether a pair for SSH was made in this folder."""
+    """Tell whether this folder has a new SSH key pair."""
     return (pending / _SSH).exists()
 
 
@@ -183,7 +187,7 @@ def _file_reference(file: Path) -> SecretRef:
 
 
 def _lock_keys(store: Store) -> FileLock:
-    """Lock the keys, so that two plans at once make one key."""
+    """Lock the keys, so that two concurrent plans make one key."""
     return FileLock(store.keys() / ".lock", mode=0o600)
 
 
@@ -194,8 +198,8 @@ def _write_private(file: Path, text: str | bytes) -> None:
 
 
 def restrict_to_owner(folder: Path) -> None:
-    """Close a folder to others on Windows. One of %LOCALAPPDATA% is its user's alone, but WINHOST_STATE may name one
-    anywhere. Raises UsageError: NotPrivate.
+    """Let only the user open a folder on Windows. A folder in %LOCALAPPDATA% is private already, but WINHOST_STATE may
+    name any folder. Raises UsageError: NotPrivate.
     """
     user = f"{os.environ.get('USERDOMAIN', '.')}\\{os.environ.get('USERNAME', '')}"
     program = Path(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "icacls.exe")

@@ -1,4 +1,4 @@
-"""Take images, models and packages from copies on the Linux itself instead of from a registry and a hub: see `winhost
+"""Use copies of images, models and packages on the Linux itself instead of a registry and a hub: see `winhost
 fetch`.
 """
 
@@ -11,7 +11,7 @@ from winhost.model.plan import Offline, Plan
 
 
 def use_copies(desired: DesiredResource, offline: Offline | None) -> DesiredResource:
-    """The desired resource with a copy as its source, where there is one, known by the hash that the plan has."""
+    """Return the desired resource with a copy as its source, if there is one. The plan has the hash of the copy."""
     if offline is None:
         return desired
     return replace(
@@ -20,7 +20,7 @@ def use_copies(desired: DesiredResource, offline: Offline | None) -> DesiredReso
 
 
 def use_copies_in_plan(plan: Plan, offline: Offline) -> Plan:
-    """The plan for a host without a network: also what is planned later comes from copies."""
+    """Return the plan for a host without a network. Its later stages use copies too."""
     stages = []
     for stage in plan.stages:
         goals = {identity(each.resource, each.key): each.desired for each in stage.desired}
@@ -33,8 +33,8 @@ def use_copies_in_plan(plan: Plan, offline: Offline) -> Plan:
 
 
 def _use_copies_in_step(step: Step, goal: Mapping[str, Json], offline: Offline) -> Step:
-    """whole: the desired state that it is a step to. A step holds what differs: a source that is not among it is on the
-    host already as it was desired, or null where winhost was never asked for one.
+    """Use copies in a step. goal: the whole desired state of its resource. A step has only properties that differ: a
+    source that is not among them has its desired value already, or is null if none was desired.
     """
     sources = _sources(step.resource, step.key, {**goal, **step.desired}, offline)
     if not sources or step.role != "desired":

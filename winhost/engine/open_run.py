@@ -1,5 +1,5 @@
-"""The common part of going forward and back: a run's journal and state, the session with its host, and the errors with
-which it stops before its end.
+"""The common part of applying and rolling back: a run's journal and state, the session with its host, and the errors
+with which it stops before its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +36,7 @@ _NOTHING_LOST = "The journal knows what was begun and the host what is true: not
 
 
 class RunFiles:
-    """The files beside a plan. folder: where they lie; request: what is asked for, parsed when it is needed."""
+    """The files next to a plan. folder: of the plan; request: returns the parsed request."""
 
     def __init__(self, context: RunContext, folder: Path, request: Callable[[], PathRequest]) -> None:
         self._context = context
@@ -44,11 +44,11 @@ class RunFiles:
         self._request = request
 
     def find(self, desired: Attachment) -> Path:
-        """The path of an attachment. Raises UploadInterrupted, and what `disk_images.make_disk` raises."""
+        """Return the path of an attachment. Raises UploadInterrupted, and as `disk_images.make_disk` does."""
         return disk_images.file_finder(self._folder, self._request(), self._report_disk)(desired)
 
     def check(self, steps: Iterable[Step]) -> None:
-        """Check that the files of these steps exist, and can be sent as the request says. Raises UsageError (NotBeside,
+        """Check that the files of these steps exist and can be sent in the requested way. Raises UsageError (NotBeside,
         NoSftp).
         """
         steps = tuple(steps)
@@ -63,16 +63,16 @@ class RunFiles:
             )
 
     def offer(self) -> uploads.Offer | None:
-        """The server for a request in which the host downloads files from this computer."""
+        """Return the HTTP server from which the host downloads files, if the request asks for one."""
         machine = self._context.machine
         if machine is None or self._upload != "http":
             return None
-        from winhost.connect.one_time import offered  # a server of HTTP, which few runs need
+        from winhost.connect.one_time import offered  # few runs need an HTTP server
 
         return partial(offered, toward=machine.address)
 
     def share(self) -> uploads.Share | None:
-        """The share for a request in which files are written to the host by SMB or SFTP."""
+        """Return the function that writes files to the host by SMB or SFTP, if the request asks for one."""
         machine = self._context.machine
         if machine is None:
             return None
@@ -91,8 +91,8 @@ class RunFiles:
         return disk_images.upload_transport(self._request())
 
     def _report_disk(self, doing: str, done: int, whole: int) -> None:
-        """Report the progress of a disk that is made here before it is sent. Raises UploadInterrupted where somebody
-        asked to stop.
+        """Report the progress of a disk that is made before it is sent. Raises UploadInterrupted if the user has asked
+        to stop.
         """
         if self._context.is_stop_requested():
             raise uploads.UploadInterrupted
@@ -100,9 +100,10 @@ class RunFiles:
 
 
 class OpenRun:
-    """name: of the run; record: what its journal adds up to; changed: steps done by now; session: with its host.
+    """A run that was opened to work on it, or to preview it. record: its state by the journal; changed: the number of
+    steps done by this process; session: with its host.
 
-    The journal is begun with the first change and not before: a plan that is refused leaves no run behind.
+    The journal is created with the first change, so that a refused plan leaves no run behind.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class OpenRun:
 
     @property
     def request(self) -> PathRequest:
-        """The parsed request, which is parsed once, when it is first needed. Raises UsageError: NotAPlan."""
+        """The parsed request. Raises UsageError: NotAPlan."""
         if self._request is None:
             self._request = request_of(self.record.plan)
         return self._request
@@ -149,45 +150,45 @@ class OpenRun:
         self._request = request
 
     def parse_request(self) -> None:
-        """Parse the request before the host is read to go forward, because `read` reads what its playbook names; going
-        back needs none. Raises UsageError: NotAPlan.
+        """Parse the request, so that `read` also reads the resources that its playbook names. A rollback needs no
+        request. Raises UsageError: NotAPlan.
         """
         self._request = self.request
 
     # ---- reading
 
     def read(self, *, settled: bool = False) -> Facts:
-        """The host as it is, with what the plan names and the run touched."""
+        """Read the host, including the instances that the plan names and those that the run changed."""
         goals = (goal for stage in self.record.stages for goal in stage.desired)
         named = {*self.record.touched, *(identity(goal.resource, goal.key) for goal in goals)}
-        if self._request is not None:  # later stages are planned from it; going back needs no playbook
+        if self._request is not None:  # later stages are planned from it
             named |= self._request.playbook.named
         return self.session.facts(named, settled=settled)
 
     def read_planned_host(self) -> Facts:
-        """The host as it is, and the very machine of the plan. Raises UsageError: WrongHost."""
+        """Read the host and check that it is the machine of the plan. Raises UsageError: WrongHost."""
         facts = self.read(settled=self.journal is not None)
         machine = HostFacts(facts).machine_id
         if machine != self.record.plan.machine_id:
             raise wrong_host_error(self.record.host, self.record.plan.machine_id, machine)
         return facts
 
-    # ---- telling
+    # ---- journal, marks and progress
 
     @property
     def name_if_started(self) -> str | None:
-        """The run's name, once there is such a run."""
+        """The run's name; None while it has no journal."""
         return self.name if self.journal is not None else None
 
     @property
     def marked_run(self) -> MarkedRun:
-        """The run as marks on the host name it. Only for a run that has a journal."""
+        """The run in the form that marks on the host name it. Only for a run with a journal."""
         assert self.journal is not None
         return MarkedRun(self.name, id_of(self.journal.entries), user_and_computer())
 
     def interrupted(self, code: str, what: str, meaning: str | None = None, **more: Any) -> RunInterrupted:
-        """Make the error with which this run stops before its end. what: behind the name of the host; more: as
-        `RunInterrupted` takes it.
+        """Make the error with which this run stops before its end. what: the sentence after the host's name; more:
+        arguments of `RunInterrupted`.
         """
         back = self.record.going_back
         host = self.record.host
@@ -196,12 +197,14 @@ class OpenRun:
         )
 
     def forget_marks(self, facts: Facts | None = None, keep: Iterable[Id] = ()) -> None:
-        """Take its marks off the host, but those of these resources. facts: of the systems that can be reached."""
+        """Remove the marks of the run from the host. facts: show which systems can be reached; keep: resources whose
+        marks stay.
+        """
         for system in self.marked_systems(facts):
             self.session.keep_marks(system, lambda lines: remove_run_marks(lines, self.marked_run.id, keep))
 
     def marked_systems(self, facts: Facts | None = None) -> list[str]:
-        """The systems in which the run changed something, among those that the facts cover."""
+        """Return the systems in which the run changed something, if the facts cover them."""
         readable = (
             None if facts is None else [name for name, found in facts.resources.items() if isinstance(found, tuple)]
         )
@@ -213,7 +216,7 @@ class OpenRun:
         ]
 
     def write(self, event: str, **fields: Any) -> None:
-        """An entry in the journal, which is begun when there is none yet. Raises EndOfRun: CannotWrite."""
+        """Append an entry to the journal, which is created if there is none yet. Raises RunInterrupted: CannotWrite."""
         try:
             if self.journal is None:
                 self.journal = self._new_journal()
@@ -225,7 +228,7 @@ class OpenRun:
         self.record = fold(self.record, entry)
 
     def _new_journal(self) -> Journal:
-        """Begin the journal with the plan, and with what needed nothing before the first change."""
+        """Create the journal with the plan, and with the stages that needed no change."""
         path = self.context.store.path(self.name)
         journal = Journal(path, self.context.journal_hook)
         try:
@@ -248,19 +251,19 @@ class OpenRun:
         return journal
 
     def report(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
-        """Report progress to whoever watches."""
+        """Report progress to the user."""
         self.context.report(
             ProgressEvent(self.record.host, kind, text, step, number, total, run=self.name_if_started or "")
         )
 
-    # ---- ending before the end
+    # ---- errors
 
     @contextmanager
     def connected(self, *, is_preview: bool = False) -> Iterator[None]:
-        """Close the wire in the end; a run that ends before its end says why, in its journal too, and how to go on.
+        """A context that closes the connection at the end, and converts errors: the user and the journal learn why the
+        run stopped, and how to resume it or roll it back. Errors of a run that has changed nothing are not converted.
 
-        looking: the run is only looked at, which is no part of it and leaves no line.
-        Raises EndOfRun, and what stands in the way of a run that has changed nothing as it is.
+        is_preview: do not write to the journal. Raises RunInterrupted.
         """
         try:
             yield
@@ -277,7 +280,7 @@ class OpenRun:
     def _interruption(
         self, error: WinhostError | MissingFact | NoInstance | KeyboardInterrupt | uploads.UploadInterrupted
     ) -> WinhostError | KeyboardInterrupt:
-        """The error with the ways on and back, where there are any."""
+        """Convert an error to one with the commands that resume the run and roll it back, if they apply."""
         host, back = self.record.host, self.record.going_back
         if isinstance(error, NoInstance):
             error = missing_instance_error(host, error, visible(host))
@@ -294,9 +297,7 @@ class OpenRun:
             meaning = "That step may still be going on there. Whoever goes on or back waits for it and reads again."
             return self.interrupted("CutShort", "stopped in the middle of a step, as you asked", meaning)
         if isinstance(error, WireError):
-            has_advice = (
-                isinstance(error, GuestSilent) or error.code == "NotBack"
-            )  # what to look at where nobody answers
+            has_advice = isinstance(error, GuestSilent) or error.code == "NotBack"  # these errors say what to check
             return RunInterrupted(
                 "OutOfReach",
                 what=error.what,
@@ -309,30 +310,28 @@ class OpenRun:
         return error if self.record.unchanged else halted_error(host, self.name, error, back)
 
     def _write_stopped(self, interruption: WinhostError | KeyboardInterrupt) -> None:
-        """Record the reason for `winhost runs`: where a terminal was, there may be none by now. Not for a mere
-        preview.
+        """Write the reason to the journal, for `winhost runs`. Nothing is written for a resumed run that had ended
+        before and did nothing.
         """
         if self.journal is None or not isinstance(interruption, WinhostError):
             return
         if self.record.outcome is not None and len(self.journal.entries) == self.initial_length:
             return
         next_ = [command for _, command in interruption.next_steps] if isinstance(interruption, RunInterrupted) else []
-        with suppress(RunInterrupted):  # then it is the journal that stopped it
+        with suppress(RunInterrupted):  # the journal cannot be written; that may be why the run stopped
             self.write("stopped", why=interruption.what, next=next_)
             if self.record.unchanged and not self.record.going_back:
-                with suppress(WinhostError, KeyboardInterrupt):  # a mark of what was not done says nothing
+                with suppress(WinhostError, KeyboardInterrupt):  # marks of changes that were not made do no harm
                     self.forget_marks()
                 self.write("outcome", outcome="nothing changed")
 
     def stop_if_requested(self) -> None:
-        """Stop between two steps if somebody asked. Raises EndOfRun: Stopped."""
+        """Stop between two steps if the user has asked for that. Raises RunInterrupted: Stopped."""
         if self.context.is_stop_requested():
             raise self._stopped()
 
     def _stopped(self) -> RunInterrupted:
-        """Make the error for a run that was stopped from outside, after a step or between two pieces of a file that it
-        sends.
-        """
+        """Make the error for a run that the user stopped, after a step or between two pieces of a file."""
         midway = self.record.midway
         changes = f"{self.changed} {'change' if self.changed == 1 else 'changes'}"
         meaning = f"Until it goes on or back: {'; '.join(midway)}." if midway else None
