@@ -1,4 +1,4 @@
-"""Planning a path where GPUs leave the host: which go to which VM, and all that is decided and said of them."""
+"""Plan a path that assigns GPUs to a VM: choose the GPUs and the VM, and compute the decisions of the playbook."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -56,7 +56,7 @@ _DOUBTFUL = Verdict.UNVERIFIED.rank
 
 
 class VmNotNamed(UsageError):
-    """The path needs a VM and the user named none. verdicts: on each VM, where they were judged."""
+    """The path needs a VM and the user named none. verdicts: on each VM, if they were judged."""
 
     def __init__(self, host: str, known: Mapping[str, str], verdicts: Mapping[str, str] | None = None) -> None:
         judged = {vm: f" ({verdict})" for vm, verdict in (verdicts or {}).items()}
@@ -106,7 +106,7 @@ def choose_gpus(facts: HostFacts, requested: tuple[str, ...]) -> tuple[Gpu, ...]
 
 @dataclass(frozen=True)
 class ChosenWindows:
-    """The sizes of the windows to set in bytes, with the reasons."""
+    """The sizes of the MMIO windows to set, in bytes, with the reasons."""
 
     high: Bytes
     low: Bytes
@@ -123,8 +123,8 @@ class GpuFunction:
 
 
 class DdaDecisions(ContainersInside):
-    """The decisions that the playbook of this path may refer to. Each is computed when it is read: before the Hyper-V
-    role is there, `vm` cannot be, and the entries that ask for it wait for the next stage.
+    """The decisions that the playbook of this path may refer to. Each is computed when it is read. Before the Hyper-V
+    role is installed, for example, `vm` raises MissingFact, and the entries that refer to it wait for the next stage.
     """
 
     def __init__(self, facts: HostFacts, request: PlanRequest, settings: DdaSettings, gpus: tuple[Gpu, ...]) -> None:
@@ -141,13 +141,13 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def new_vms(self) -> tuple[Mapping[str, Json], ...]:
-        """The one that is to be made, if one is."""
+        """The VM to make, if any."""
         new = self._settings.new_vm
         return () if new is None else (desired_vm(self._facts, new),)
 
     @cached_property
     def nat_switches(self) -> tuple[Mapping[str, Json], ...]:
-        """A network behind NAT for the new VM, where winhost makes one."""
+        """The network behind NAT for the new VM, if winhost makes one."""
         new = self._settings.new_vm
         return () if new is None else nats_to_make(vm_network(self._facts, new.name, new), self._facts)
 
@@ -171,7 +171,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def seeds(self) -> tuple[Item, ...]:
-        """Raises UsageError (NoDriver) for GPUs of which that is known before."""
+        """The seed of the guest. Raises UsageError (NoDriver) for GPUs that no driver supports together."""
         if not self._guest:
             return ()
         refuse_mixed(self._devices)
@@ -182,7 +182,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
-        """The guest's driver, chosen by the PCI ids that the host reads: the guest has no PCI bus yet."""
+        """The guest's driver, chosen by the PCI ids that the host reads: the guest may not have the GPUs yet."""
         if not self._guest:
             return ()
         if not self._guest.is_ready:
@@ -206,7 +206,9 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def mmio(self) -> ChosenWindows:
-        """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the GPUs."""
+        """The requested windows, which `check` checks, or else computed ones. Raises MmioRefused if no window can hold
+        the GPUs.
+        """
         needed = self._windows
         high = max(needed.high.size, self._windows_in_use.high) if self._request.high is None else self._request.high
         low = max(needed.low.size, self._windows_in_use.low) if self._request.low is None else self._request.low
@@ -219,7 +221,9 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _windows_in_use(self) -> AskedInVain:
-        """The windows of our own guest once it has its GPUs: it may have asked for more than is known."""
+        """The present windows of our own guest once it has its GPUs: they may be larger than computed, because the
+        guest reported that it needs more.
+        """
         with suppress(MissingFact):
             window = self._facts.of(VmMmio, {"vm": self.vm["id"]})
             if self._guest and window is not None and self._has_all_gpus:
@@ -232,7 +236,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _unmet_requests(self) -> Mapping[str, AskedInVain]:
-        """The MMIO space that the guest asked for in vain, by location, for GPUs that it has and does not see."""
+        """By location path, the MMIO space that the guest could not get for GPUs that it has and does not show."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
             unmet = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
@@ -245,9 +249,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def shown_gpus(self) -> tuple[Mapping[str, Json], ...]:
-        """The number of GPUs that the guest's driver shall show once it has them, at the addresses where it
-        runs them.
-        """
+        """The number of GPUs that the guest's driver is expected to show once the VM has them all."""
         if not self._guest:
             return ()
         self._require_gpus()
@@ -257,19 +259,19 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _has_other_driver(self) -> bool:
-        """One that winhost did not choose; packages alone may be parts of it that drive nothing."""
+        """True if the guest has a driver that winhost did not choose. Some packages of a driver alone do not count."""
         driver = self._facts.the(LinuxGpuDriver)
         return bool(driver.loaded or driver.installed)
 
     def _require_gpus(self) -> None:
-        """Raises MissingFact until the VM has all of them."""
+        """Raise MissingFact unless the VM has all GPUs."""
         if not self._has_all_gpus:
             raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
 
     @cached_property
     def inside(self) -> LinuxDecisions | None:
-        """The decisions about containers in the guest, if any are wanted. Raises MissingFact before the guest is set
-        up.
+        """The decisions about containers in the guest, if the settings ask for them. Raises MissingFact before the
+        guest is set up.
         """
         if not self._guest or self._settings.containers is None:
             return None
@@ -279,7 +281,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
-        """The CDI specifications of the GPUs, once the guest has them: without a GPU there is nothing to list."""
+        """The CDI specifications of the GPUs. Raises MissingFact before the guest has them."""
         if self.inside is None:
             return ()
         self._require_gpus()
@@ -287,7 +289,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def serving_guests(self) -> tuple[Item, ...]:
-        """The guest once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
+        """The guest, in which engines are started once its driver shows all GPUs. Raises MissingFact before."""
         if not self._guest:
             return ()
         if not self._guest.is_ready or not self._has_all_gpus or self._facts.the(ShownGpus).count != len(self._gpus):
@@ -297,7 +299,7 @@ class DdaDecisions(ContainersInside):
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Check that the desired windows hold the GPUs, whatever their source. Raises MmioRefused."""
         with suppress(MissingFact):
-            # Before the VM can be read: the chosen GPUs' need is a minimum, whatever else the VM has.
+            # Also before the VM can be read: the chosen GPUs need a minimum, whatever else the VM has.
             if self._request.high is not None:
                 self._check_high(self._request.high, windows(self._facts, Selection(self._gpus, None)))
             if self._request.low is not None:
@@ -322,7 +324,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def gpus(self) -> tuple[GpuFunction, ...]:
-        """A guest of our own is set up, and has its driver, before it gets any."""
+        """The GPUs to assign. Raises MissingFact until our own guest is set up and has its driver."""
         for driver in self.drivers:
             installed = self._facts.of(AptPackages, {"packages": driver.packages})
             if installed is None or installed.installed is not True:
@@ -337,7 +339,9 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def power(self) -> str:
-        """The power state after the run: as found, unless the user asks for another; one that was made runs."""
+        """The power state of the VM after the run: the requested one, else the present one. A VM that winhost made
+        runs.
+        """
         if self._guest and not self._guest.is_ready:
             _ = self.vm["id"]
             return RUNNING
@@ -361,7 +365,7 @@ def _gpu_function(device: Instance[PciDevice], name: str) -> GpuFunction:
 
 
 class DdaPlanner(PathPlanner[DdaSettings]):
-    """A request for Discrete Device Assignment on one host."""
+    """Plans Discrete Device Assignment on one host."""
 
     settings_type = DdaSettings
 
@@ -371,7 +375,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """The verdict on exactly the GPUs and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
+        """The verdict on exactly the chosen GPUs and VM. Raises NotOnHost, VmNotNamed, MissingFact."""
         planned = kept_awake(self._facts, self._settings.never_sleep)
         return judge(planned, self._request.path, Selection(self.gpus, self._vm))
 
@@ -381,8 +385,8 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """The cautions about a host that never sleeps, a large window, a new VM on several sockets, and GPUs that could
-        go and stay, because nobody named one.
+        """Cautions about a host that never sleeps, a large window, a new VM on several sockets, and GPUs that stay on
+        the host although they could be assigned, if the user named none.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
         if self._request.high is not None and (above := mmio.over_cap(self._request.high)):
@@ -393,7 +397,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
             return general
         going = {gpu.location for gpu in self.gpus}
         spoiling_findings = spoiling(self._facts, self._default)
-        default_locations = {gpu.location for gpu in self._default}  # those that would go if the others did not
+        default_locations = {gpu.location for gpu in self._default}  # GPUs that could be assigned alone
         judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
         staying = (gpu for gpu in able if gpu.key not in going)
@@ -403,7 +407,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @property
     def choices(self) -> str | None:
-        """Options of the first VM, and of as many GPUs as go to it together, of which nothing is left to doubt."""
+        """The options that choose the first VM, and as many GPUs together with it, whose verdict is not doubtful."""
         for vm in self._candidate_vms():
             gpus = self._gpus_going_together(vm)
             if not gpus:
@@ -415,7 +419,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         return None
 
     def _candidate_vms(self) -> Iterator[Instance[Vm]]:
-        """The one that is chosen first, then those of which nothing is wrong."""
+        """Yield the chosen VM, then the others whose verdict is not doubtful."""
         if self._vm:
             yield self._vm
         good = {each.key for each in judge(self._facts, self._request.path).vms if each.verdict.rank < _DOUBTFUL}
@@ -430,12 +434,12 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         return gpus
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Raises MmioRefused."""
+        """Check the desired windows. Raises MmioRefused."""
         self.decisions.check(desired)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Consents that verdicts on GPUs ask for, on the steps that take their functions from the host; and that of a
-        port through which the host fetches a file.
+        """Return the consents that verdicts on GPUs ask for, by the resources that take their functions from the host;
+        and the consent `network` for a file that the host downloads from this computer.
         """
         gpus = judge(self._facts, self._request.path).gpus
         risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
@@ -452,7 +456,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         return {**gpu_risks, identity("StagedFile", file): ("network",)}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """The VM, and whether windows that were asked for hold the GPUs that it has already."""
+        """Return the VM and the requested windows if VMs cannot be read yet."""
         try:
             _ = self._facts.vms
         except MissingFact as missing:
@@ -465,8 +469,8 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that go to the VM: those asked for; else every GPU that can go without taking a display from the
-        host, as many as go together.
+        """The GPUs that are assigned to the VM: the requested ones, else as many as can be assigned together without
+        taking a display from the host.
         """
         if self._request.gpus:
             return choose_gpus(self._facts, self._request.gpus)
@@ -479,7 +483,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
-        """The VM of the request; None where VMs cannot be read, which the rules report, or it does not exist yet."""
+        """The VM of the request; None if it does not exist yet, or if VMs cannot be read, which the rules report."""
         try:
             if self._settings.new_vm is not None:
                 return made_vm(self._facts, self._settings.new_vm)
@@ -495,7 +499,9 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
 
 def _staying_caution(gpu: SubjectVerdict, findings: Sequence[Finding]) -> Caution:
-    """together: why it does not go with the others, if it could go alone."""
+    """Make the caution about a GPU that stays on the host. findings: why it cannot be assigned with the others, if it
+    could be assigned alone.
+    """
     heaviest = max(gpu.reasons, key=lambda reason: reason.severity.rank, default=None)
     stays = f"{gpu.name} ({gpu.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu."
     if findings and gpu.verdict.rank < _DOUBTFUL:

@@ -68,8 +68,8 @@ def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
 
 
 def _invalid_plan_error(host: str, why: str, named: str | None = None) -> UsageError:
-    """Make the error for a plan that wants what no resource can be: edited, or of a winhost with other resources.
-    named: as a command names the host, where that is not its name.
+    """Make the error for a plan with values that no resource can have, because it was edited or is of another version.
+    named: the host in commands, if that is not its name.
     """
     return UsageError(
         "NotAPlan",
@@ -81,7 +81,7 @@ def _invalid_plan_error(host: str, why: str, named: str | None = None) -> UsageE
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """A plan from outside, once all that can be checked without its host is, with its request as objects."""
+    """A plan that was checked as far as possible without its host. request: parsed."""
 
     plan: Plan
     request: PathRequest
@@ -116,7 +116,7 @@ def check_plan(plan: Plan) -> CheckedPlan:
 
 
 def request_of(plan: Plan) -> PathRequest:
-    """Raises UsageError: NotAPlan."""
+    """Parse the request of a plan. Raises UsageError: NotAPlan."""
     try:
         return parse_request(plan.request)
     except WrongPlaybook as wrong:
@@ -157,8 +157,8 @@ def _check_fits(host: str, each: DesiredResource | Step, named: str | None = Non
 
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    """Raises PlanRefused, and UsageError for a VM or GPU that is not there, for a value that cannot be, or for a path
-    of another system; and why the Linux of the host could not be asked, where the plan needs what it says.
+    """Make a plan. Raises PlanRefused; UsageError for a VM or GPU that does not exist, for an impossible value, or for
+    a path of another system; and the WireError of the host's Linux if the plan needs its facts.
     """
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {request.path}")
@@ -198,8 +198,8 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
 
 
 def _linux_key(facts: Facts) -> str | None:
-    """The host key of the one Linux that lets somebody in: whose resources the facts hold. A guest may be known by
-    several keys; it says itself which one it shows.
+    """Return the host key of the one Linux with SSH access, which is the one in the facts. Windows may know several
+    keys of a guest; the guest's own facts have the present one.
     """
     ways_in, guests, own = (answer(facts, resource) for resource in (ACCESS, SEED, "SshHostKey"))
     keys = [access.state.get("host_key") for access in ways_in] if isinstance(ways_in, tuple) else []
@@ -210,7 +210,7 @@ def _linux_key(facts: Facts) -> str | None:
 
 
 def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]:
-    """Heaviest first. What is judged only later stands in the plan as what is deferred."""
+    """Return the plan's notes, most severe first. Reasons that are judged only in later stages are left out."""
     every = (r for r in verdict.every_reason if r.subject != PLAN and not r.code.endswith(".later"))
     listed = [(r.severity.rank, format_reason(r)) for r in every]
     listed += [(c.severity.rank, visible(f"{c.severity}: the request: {c.sentence} [{c.code}]")) for c in cautions]
@@ -218,14 +218,14 @@ def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]
 
 
 def next_stage(facts: HostFacts, request: PathRequest, number: int) -> Stage:
-    """Plan what was deferred, from facts read since. Raises as make_plan does."""
+    """Plan the deferred resources from new facts. Raises as make_plan does."""
     stage = make_plan(facts, request).stages[0]
     steps = (replace(step, id=f"{number}.{count}") for count, step in enumerate(stage.steps, start=1))
     return replace(stage, number=number, steps=tuple(steps))
 
 
 def format_reason(reason: Finding) -> str:
-    """A reason as one line for people."""
+    """Format a reason as one line."""
     observed = reason.observed.rstrip(".")
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
 
@@ -237,7 +237,7 @@ def _plan_stage(facts: HostFacts, request: PathRequest, planner: PathPlanner[Any
         desired, deferred = _defer_unread(goals, deferred_entries, facts.document)
     except Refusal as refusal:
         raise impossible_value_error(facts, request, refusal) from refusal
-    if not facts.is_linux:  # a Linux inside of a Windows host restarts without it; one beside it is that machine
+    if not facts.is_linux:  # a Linux in a Windows host restarts without that host; one next to Windows is the machine
         deferred = tuple(
             replace(each, asks=tuple(risk for risk in each.asks if risk != RESTART))
             if each.resource in LINUX and each.until != RUNNING
@@ -250,8 +250,8 @@ def _plan_stage(facts: HostFacts, request: PathRequest, planner: PathPlanner[Any
 
 
 def _possible_consents(desired: DesiredResource) -> Iterator[str]:
-    """Consents that its steps may ask for, without those that only another goal would: a distro that is made deletes
-    no data.
+    """Yield the consents that steps to this goal may need. Consents that only another goal of the resource needs are
+    left out: making a distro, for example, deletes no data.
     """
     resource = RESOURCE_TYPES[desired.resource]
     for risk in resource.asks:
@@ -261,9 +261,7 @@ def _possible_consents(desired: DesiredResource) -> Iterator[str]:
 
 
 def _can_hold(when: Iterable[Condition], desired: Mapping[str, Json]) -> bool:
-    """Tell whether the conditions can hold, as far as the goal alone decides: properties that it omits do not
-    change.
-    """
+    """Tell whether the conditions can hold for this goal. Properties that it omits do not change."""
     for each in when:
         if each.of != "desired" or not each.property:
             continue
@@ -277,8 +275,8 @@ def _can_hold(when: Iterable[Condition], desired: Mapping[str, Json]) -> bool:
 def _defer_unread(
     desired: tuple[DesiredResource, ...], deferred: tuple[Deferred, ...], facts: Facts
 ) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
-    """Defer what the facts do not tell yet: nothing could be put back that it was not compared with. Where facts of a
-    Linux lack what they were not asked for by name, the changes that come after it in order wait with it.
+    """Defer goals whose present state is not known yet, because they could not be restored. If the facts of a Linux
+    lack instances that were not read by name, changes that come after these in order are deferred too.
     """
     host = host_answers(facts)
     prerequisites = {identity(each.resource, each.key): _awaited_resource(each, host) for each in desired}
@@ -311,7 +309,7 @@ def _awaited_resource(desired: DesiredResource, host: HostAnswers) -> str | None
         unread = missing.missing == NOT_READ
     except NoInstance:
         unread = True
-    return READING if unread and desired.resource in LINUX else None  # anything else is said once it is judged
+    return READING if unread and desired.resource in LINUX else None  # other missing facts are reported later
 
 
 def _would_change(desired: DesiredResource, host: HostAnswers) -> bool:
@@ -322,8 +320,8 @@ def _would_change(desired: DesiredResource, host: HostAnswers) -> bool:
 
 
 def refuse_unsupported(facts: HostFacts, path: str) -> None:
-    """Raises PlanRefused for a path, or a variant, that works in no way on this host, before anything else is asked;
-    UsageError for a path of another system.
+    """Refuse a path or variant that is unsupported on this host, before other questions are asked. Raises PlanRefused,
+    and UsageError for a path of another system.
     """
     if facts.is_linux != (path in PATHS_OF_LINUX):
         raise of_other_system(facts, f"the path {path}")
@@ -363,7 +361,7 @@ def _remaining_refusal(facts: HostFacts, request: PathRequest) -> str | None:
 
 
 def _describe_alternative(facts: HostFacts, refused: PathVerdict) -> str | None:
-    """Name another way with its verdict; of the same path only a better one."""
+    """Name another variant with its verdict and command; None if there is none, or no better one of the same path."""
     best = recommended(facts, but=refused.path)
     if best is None:
         return None
@@ -377,17 +375,17 @@ def _describe_alternative(facts: HostFacts, refused: PathVerdict) -> str | None:
 
 
 def verdict_risks(facts: HostFacts, request: PathRequest) -> Mapping[Id, tuple[str, ...]]:
-    """Consents that the verdict asks for, by the resources whose steps they are asked for."""
+    """Return the consents that the verdict asks for, by the resources whose steps need them."""
     return _planner(facts, request).risks()
 
 
-# ---- a playbook, filled in with the decisions of its path
+# ---- expand a playbook with the decisions of its path
 
 
 def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
-    """The desired resources, and those deferred because they refer to something that does not exist yet.
+    """Return the desired resources, and those deferred because they refer to something that does not exist yet.
 
-    `decisions` is the path's; an attribute that raises MissingFact for an unavailable resource defers the entry.
+    decisions: of the path; an attribute that raises MissingFact for an unavailable resource defers the entry.
     """
     desired: list[DesiredResource] = []
     deferred: list[Deferred] = []
@@ -427,18 +425,18 @@ def _expand_entry(entry: PlaybookResource, decisions: object) -> list[DesiredRes
 
 
 def _fill_references(value: Json, scope: _Scope) -> Json:
-    """A lone reference gives its value with its type; inside text it is written out."""
+    """Replace references. A value that is one reference keeps the type of the decision; inside text it is formatted."""
     if not isinstance(value, str):
         return value
     lone = REFERENCE.fullmatch(value)
     if lone:
         resolved = _resolve_reference(lone[1], scope)
-        return list(resolved) if isinstance(resolved, tuple) else resolved  # what a host answers is JSON
+        return list(resolved) if isinstance(resolved, tuple) else resolved  # states are compared as JSON
     return REFERENCE.sub(lambda match: str(_resolve_reference(match[1], scope)), value)
 
 
 def _fill_known_references(text: str, decisions: object) -> str:
-    """The text with an ellipsis for each reference that cannot be decided yet."""
+    """Replace references in a text, with an ellipsis for each one that cannot be decided yet."""
 
     def fill(match: re.Match[str]) -> str:
         try:
@@ -450,7 +448,7 @@ def _fill_known_references(text: str, decisions: object) -> str:
 
 
 def _resolve_reference(reference: str, scope: _Scope) -> Any:
-    """Names joined by dots, nothing else: a playbook is data, not a program."""
+    """Return the value of names joined by dots. Nothing else is evaluated: a playbook is data, not a program."""
     first, *rest = reference.strip().split(".")
     value: Any = scope.each if first == "each" else getattr(scope.decisions, _public_name(first, reference))
     for name in rest:

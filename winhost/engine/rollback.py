@@ -1,4 +1,4 @@
-"""Going back: undo exactly what a run changed, in reverse, and keep what others and later runs use."""
+"""Roll back a run: undo exactly its changes, in reverse order, and keep resources that others and later runs use."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -26,7 +26,7 @@ from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
 
 def later_runs(record: RunState, store: Store, marks: Sequence[Mark] = ()) -> LaterRuns:
-    """Later runs on the same machine that are not rolled back."""
+    """Find the later runs on the same machine that are not rolled back."""
     names = store.runs_of(record.host)
     runs = tuple(
         later
@@ -42,14 +42,16 @@ def later_runs(record: RunState, store: Store, marks: Sequence[Mark] = ()) -> La
 
 
 def waiting_for(run: str, host: str, store: Store) -> tuple[str, ...]:
-    """Partly rolled back runs that keep something for this one, newest first: the order in which they can go on."""
+    """Return partly rolled back runs that keep a resource for this one, newest first: they can continue in that
+    order.
+    """
     others = [name for name in store.runs_of(host) if name != run]
     records = [record for name in others if (record := _replay_if_readable(name, store)) and record.waiting]
     return tuple(record.run for record in reversed(records) if any(run in each.runs for each in record.waiting))
 
 
 def _is_own_run(run: MarkedRun, store: Store) -> bool:
-    """Its journal is on this computer."""
+    """Tell whether the journal of the run is on this computer."""
     with suppress(WinhostError):
         lines = read_journal(store.existing_journal(run.run))
         return bool(lines) and id_of(lines) == run.id
@@ -60,7 +62,7 @@ def _replay_if_readable(run: str, store: Store) -> RunState | None:
     try:
         return replay(run, read_journal(store.existing_journal(run)))
     except WinhostError:
-        return None  # nobody can go on with it, either
+        return None  # it cannot be resumed either
 
 
 _MAX_TITLES = 6  # titles in one sentence
@@ -69,9 +71,10 @@ _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 
 @dataclass(frozen=True)
 class RollbackOutlook:
-    """The outlook of a rollback now: what is restored, what is kept and why, and what cannot be judged. open: all that
-    stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence; waiting: what
-    of `kept` goes back once what came later is taken back.
+    """The outcome of a rollback if it ran now. desired: states to restore; kept: sentences about resources that stay,
+    and why; missing: resources that cannot be decided; open: the ids of both; removed_with_parent: sentences about
+    resources that are removed with their VM, without a step; waiting: those of `kept` that can be undone once newer
+    changes are.
     """
 
     desired: tuple[DesiredResource, ...]
@@ -83,7 +86,9 @@ class RollbackOutlook:
 
 
 def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
-    """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
+    """Undo the changes of a run. Safe to repeat: changes that are undone already are skipped. Raises ConsentNeeded
+    before the first step.
+    """
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = _Rollback(run, context)
         runner.consents_given = frozenset(accepted)
@@ -92,7 +97,7 @@ def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
 
 
 def preview_on_host(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook, Facts]:
-    """Read the host and return what `preview` says of it, and its facts. Changes nothing."""
+    """Read the host, and return the result of `preview` and the facts. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = _Rollback(run, context)
         with runner.connected(is_preview=True):
@@ -102,7 +107,7 @@ def preview_on_host(run: str, context: RunContext) -> tuple[tuple[Step, ...], Ro
 
 
 def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Step, ...], RollbackOutlook]:
-    """The steps that rollback would take now, what it would keep, and what it cannot tell."""
+    """Return the steps that a rollback would run now, and its outlook."""
     back = decide_rollback(record, facts, later)
     return tuple(step for part in group_by_turn(back.desired, _turn) for step in _steps(part, facts, record)), back
 
@@ -110,10 +115,10 @@ def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Ste
 def decide_rollback(
     record: RunState, facts: Facts, later: LaterRuns, restored: Set[Id] = frozenset()
 ) -> RollbackOutlook:
-    """Find what can be undone by now, and what stays. restored: what this rollback has restored already."""
+    """Decide what can be undone now, and what stays. restored: resources that this rollback has restored already."""
     found = outlook(record, host_answers(facts), later, restored)
     kept = {id_: _name_vms(why, facts) for id_, why in found.kept.items()}
-    # The VM or the partition of this run goes, and with it its Linux, whatever was changed in that.
+    # If the VM or the partition of this run is removed, its Linux is removed with it, with all changes in that.
     is_linux_removed = any(
         goal.resource in _HOLD_LINUX and goal.desired.get("made") is False for goal in found.goals.values()
     )
@@ -136,11 +141,11 @@ def decide_rollback(
 
 
 def _name_vms(sentence: str, facts: Facts) -> str:
-    """VMs by their names, where the host tells those, and no two have the same."""
+    """Replace the GUIDs of VMs by their names, if the names are known and unique."""
     vms = answer(facts, "Vm")
     known = [(each.key["vm"], each.state["name"]) for each in vms] if isinstance(vms, tuple) else []
     names = [name for _, name in known]
-    # In one go: what a VM is called is never taken for another one.
+    # In one substitution, so that a name is never replaced again.
     names_by_guid = {guid: name for guid, name in known if isinstance(name, str) and names.count(name) == 1}
     pattern = "|".join(map(re.escape, names_by_guid))
     return re.sub(pattern, lambda guid: names_by_guid[guid[0]], sentence) if names_by_guid else sentence
@@ -153,7 +158,7 @@ def _undecided(id_: Id, record: RunState, missing: MissingFact) -> Undecided:
 
 
 class _Rollback(WorkingRun):
-    """A run that goes back. given: consents of this call."""
+    """A rollback in progress. consents_given: to this call."""
 
     consents_given: frozenset[str] = frozenset()
     outlook: RollbackOutlook
@@ -190,7 +195,7 @@ class _Rollback(WorkingRun):
         )
 
     def find_later_runs(self) -> LaterRuns:
-        """Runs after this one, as this controller and the host know them now."""
+        """Find the later runs by the journals of this controller and the marks on the host."""
         lines = [line for system in self.marked_systems(self.facts) for line in self.session.marks(system)]
         return later_runs(self.record, self.context.store, read_marks(lines))
 
@@ -212,19 +217,19 @@ class _Rollback(WorkingRun):
 
     def start_rollback(self) -> None:
         if not self.record.going_back or self.consents_given - self.record.accepted:
-            # Consents given for going there are not consents for going back.
+            # Consents for applying a plan are not consents for its rollback.
             self.write("back", accepted=sorted(self.consents_given))
 
 
 def _next_instruction(run: str, back: RollbackOutlook) -> str | None:
-    """The condition that must hold first, and the commands in their order."""
+    """Return the instruction for what remains: what has to be done first, then the command. None if nothing remains."""
     missing, command = back.missing, f"winhost rollback {run}"
     if not missing and not back.waiting:
         return None
     if not missing:
         commands = {name: f"winhost rollback {name}" for each in back.waiting for name in each.runs}
         commands |= {run.run: run.rollback for each in back.waiting for run in each.others}
-        # Later runs begin with the latest, which nothing else waits for.
+        # The latest run comes first, because no other run blocks it.
         first = [commands[name] for name in sorted(commands, key=lambda name: name.rpartition(".")[2], reverse=True)]
         return (
             f"Roll back the rest: {', then '.join([*first, command])}"

@@ -1,4 +1,4 @@
-"""Running a plan: stage by stage, journal before acting, and the same way on after a crash as at the start."""
+"""Apply a plan stage by stage, with a journal. A resumed run takes the same way as a new one."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -35,7 +35,7 @@ from winhost.resources.shared import SEED
 
 
 def apply(checked: CheckedPlan, accepted: Iterable[str], context: RunContext) -> Outcome:
-    """A new run of a plan.
+    """Apply a plan in a new run.
 
     Raises WinhostError before anything is changed: Unfinished, ConsentNeeded, Drifted, WrongHost, PlanRefused.
     """
@@ -48,9 +48,8 @@ def apply(checked: CheckedPlan, accepted: Iterable[str], context: RunContext) ->
 
 
 def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Amendment | None = None) -> Outcome:
-    """Go on with a run where it stopped, in the direction in which it went.
-
-    amendment: another request for what is left, for which only these consents count.
+    """Resume a run where it stopped. amendment: another request for the remaining stages, for which only these consents
+    count.
     """
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _open_for_resume(run, context)
@@ -60,7 +59,7 @@ def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Am
 
 
 def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stage:
-    """The stage that `resume` would run with another request; changes nothing. Raises as it does."""
+    """Return the stage that `resume` would run with another request. Changes nothing. Raises as it does."""
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _open_for_resume(run, context)
         with runner.connected(is_preview=True):
@@ -69,9 +68,7 @@ def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stag
 
 
 def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
-    """The steps that `apply` would take now in its first stage; changes nothing and writes nothing. Raises as
-    it does.
-    """
+    """Return the steps that `apply` would run now in its first stage. Changes and writes nothing. Raises as it does."""
     plan = checked.plan
     context.store.refuse_locked(plan.host)
     _refuse_unfinished(plan, context.store)
@@ -97,13 +94,13 @@ def _refuse_unfinished(plan: Plan, store: Store, except_run: str = "") -> None:
                 continue
             record = replay(name, lines)
         except WinhostError:
-            continue  # nobody can go on with it, either
+            continue  # it cannot be resumed either
         if not record.unchanged and record.plan.machine_id == plan.machine_id:
             raise unfinished_run_error(plan.host, name, record.going_back)
 
 
 class Runner(WorkingRun):
-    """A run that goes forward."""
+    """A run that applies its plan."""
 
     def run_forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
         """Run all stages that are not finished, then verify. amendment: another request, with its consents."""
@@ -112,7 +109,7 @@ class Runner(WorkingRun):
             self.parse_request()
             facts = self.wait_until_settled()
             if self.journal is None:
-                # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
+                # Judge again before the first change: with a checkpoint made since, for example, the plan would fail.
                 make_plan(HostFacts(facts), self.request)
             if amendment is not None:
                 self._amend(amendment, accepted, facts)
@@ -124,7 +121,7 @@ class Runner(WorkingRun):
             return self._finish(facts)
 
     def steps_of_first_stage(self) -> tuple[Step, ...]:
-        """The remaining steps of the first stage."""
+        """Return the remaining steps of the first stage."""
         self.parse_request()
         facts = self.read_planned_host()
         make_plan(HostFacts(facts), self.request)
@@ -148,7 +145,7 @@ class Runner(WorkingRun):
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
-        """Replace the request. Consents that were given for the old one do not count."""
+        """Replace the request. Consents for the old one do not count."""
         request, record = amendment.request, self.record
         stage = self.replan(facts, request)
         if amendment.shown not in (None, stage):
@@ -197,40 +194,40 @@ class Runner(WorkingRun):
         return stage
 
     def _offer_retry(self, error: WinhostError) -> WinhostError:
-        """Offer to replace a request value that a later stage finds wrong, if something was changed by then."""
+        """Add to an error of a later stage the options that replace a request value, if the run has changed
+        something.
+        """
         if self.journal is None:
             return error
         retry_options = amend.retry_options_of(self.record.plan.request.path, error)
         if isinstance(error, PlanRefused):
             return error.for_run(self.name, retry_options)
-        if isinstance(error.__cause__, MissingFact):  # the logon to a Linux failed: no other request mends that
+        if isinstance(error.__cause__, MissingFact):  # the logon to a Linux failed, which another request would not fix
             return error
         return halted_error(self.record.host, self.name, error, retry_options=retry_options)
 
     def _run_stage(self, stage: Stage, facts: Facts) -> bool:
-        """Run a stage. Returns whether the host may differ from these facts by now, and is to be read again."""
+        """Run a stage. Returns whether the host may differ from these facts, so that it has to be read again."""
         readable = _readable_part(stage, facts)
         steps = self._steps(readable, facts)
         may_differ = bool(steps) or self.record.restart_due or readable != stage
         self.run_steps(steps)
         if readable != stage:
-            # It was broken off while the VM was off for other steps; by now it runs again, and its guest can be asked.
+            # The run was interrupted while the VM was off for other steps. Now it runs again, so its guest can be read.
             facts = self.read()
             self.run_steps(self._steps(stage, facts))
         if self.journal is not None:
             self.write("stage", number=stage.number)
-        else:  # nothing was to be done, so there is no run to keep a record of
+        else:  # the stage needed no change, so there is no journal yet
             self.record = replace(self.record, finished_stages=self.record.finished_stages | {stage.number})
         return may_differ
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
-        """The remaining steps of a stage, if they may be taken. Raises WinhostError: PlanRefused, NotAPlan, Drifted,
-        NotBeside.
-        """
+        """Return the remaining steps of a stage. Raises WinhostError: PlanRefused, NotAPlan, Drifted, NotBeside."""
         check_stage(HostFacts(facts), self.request, stage.desired)
         if differing := find_drift(self.record, stage.desired, stage.steps, host_answers(facts)):
             raise Drifted(self.record.host, "apply", differing)
-        # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
+        # By the present verdict, not by the plan file: a risk that was edited out still needs its consent.
         risks = verdict_risks(HostFacts(facts), self.request)
         pending = self._pending_restore()
         goals = (*stage.desired, *pending.values())
@@ -244,7 +241,9 @@ class Runner(WorkingRun):
         )
 
     def _pending_restore(self) -> dict[Id, DesiredResource]:
-        """The needs that were met for other steps and not restored yet: read now, they would look as if found so."""
+        """Return goals that restore needs of earlier steps. Read now, their states would look like the original
+        ones.
+        """
         requested = {
             identity(desired.resource, desired.key) for stage in self.record.stages for desired in stage.desired
         }
@@ -256,7 +255,7 @@ class Runner(WorkingRun):
 
     def _finish(self, facts: Facts) -> Outcome:
         stages = self.record.stages
-        # States that held when the plan was made may hold no longer after other steps: an engine was replaced.
+        # A state that held when the plan was made may no longer hold after other steps, if an engine was replaced.
         waited_for = [each for stage in stages for each in stage.desired if RULES[each.resource].is_wait_only]
         if repeated := steps_for(waited_for, host_answers(facts), prefix=f"{stages[-1].number}.again."):
             self.run_steps(repeated)
@@ -272,7 +271,9 @@ class Runner(WorkingRun):
 
 
 def _readable_part(stage: Stage, facts: Facts) -> Stage:
-    """Leave out what is in a guest that cannot be read now, although it could when the stage was planned."""
+    """Return the stage without resources in a guest that cannot be read now, although it could when this was
+    planned.
+    """
     host, stopped_guest = host_answers(facts), Unavailable(SEED)
     desired = tuple(each for each in stage.desired if host.answer(each.resource) != stopped_guest)
     if desired == stage.desired:

@@ -1,4 +1,4 @@
-"""Compute the state of a run from its journal: its plan, what was begun, what is done, what is in flight. Pure."""
+"""Compute the state of a run from its journal: its plan, its changes, and the step in flight. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from winhost.resources.registry import misfit_of
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(Changes):
-    """A run as its journal tells it. id: as `id_of` has it."""
+    """The state of a run by its journal. id: see `id_of`; began, last: times of the first and the last line."""
 
     run: str
     host: str
@@ -40,7 +40,9 @@ class RunState(Changes):
 
     @property
     def moved_needs(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
-        """Properties neither as they were found nor as they shall be, but moved for other steps: as found, and now."""
+        """Properties that were changed as needs of other steps, and neither restored nor at their desired value: the
+        value before the run, and the present one.
+        """
         last = {identity(w.resource, w.key): w.desired for stage in self.stages for w in stage.desired}
         needs = {}
         for id_, touched in self.touched.items():
@@ -56,7 +58,7 @@ class RunState(Changes):
 
     @property
     def midway(self) -> tuple[str, ...]:
-        """The unfinished step, and needs that were met for other steps, in words."""
+        """Sentences about the unfinished step, and about needs that are not restored yet."""
         in_flight = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
         return in_flight + tuple(
             f"{self.touched[id_].title}: {name} is {now}, was {before}"
@@ -66,7 +68,7 @@ class RunState(Changes):
 
 
 class RunNeverBegan(UsageError):
-    """A journal without a whole line."""
+    """A journal has no complete line."""
 
     def __init__(self, run: str) -> None:
         super().__init__(
@@ -78,9 +80,8 @@ class RunNeverBegan(UsageError):
 
 
 def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
-    """Fold the lines into a record.
-
-    Raises RunNeverBegan where there are none, UsageError (Damaged) for one that no run has written.
+    """Fold the lines of a journal into a record. Raises RunNeverBegan if there are none, UsageError (Damaged) for a
+    line that no run can have written.
     """
     record: RunState | None = None
     for line in lines:
@@ -96,17 +97,17 @@ def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
 
 
 def id_of(lines: Sequence[RawEvent]) -> str:
-    """Tells runs apart that two controllers gave the same name."""
+    """Return the id of a run, which is unique even if two controllers gave their runs the same name."""
     return str(lines[0]["hash"])
 
 
 def has_ended(lines: Sequence[RawEvent]) -> bool:
-    """Tell whether the last line is its end. One line is enough, because a host may have hundreds of runs behind it."""
+    """Tell whether the last line is the outcome. A host may have hundreds of runs, so the others are not replayed."""
     return bool(lines) and lines[-1].get("event") == "outcome"
 
 
 def parse_events(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
-    """The lines, typed. Raises UsageError (Damaged) for one that no run has written."""
+    """Parse the lines of a journal. Raises UsageError (Damaged) for a line that no run can have written."""
     for line in lines:
         try:
             yield parse_event(line)
@@ -121,12 +122,12 @@ def _damaged_line_error(run: str, line: RawEvent, error: ValidationError) -> Usa
 
 
 def fold(record: RunState, line: RawEvent) -> RunState:
-    """The record after one more line."""
+    """Return the record after one more line."""
     entry = parse_event(line)
     if isinstance(entry, events.RunStarted):
         raise InvalidEntry("a second beginning")
     own_stop = entry if isinstance(entry, events.RunStopped) else None
-    # How it ended says more than why it stopped, and comes behind it.
+    # The outcome follows the reason of a stop, and does not replace it.
     stopped_event = record.stopped if isinstance(entry, events.RunEnded) else own_stop
     return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=stopped_event)
 
@@ -186,7 +187,7 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
 
 
 def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
-    """Consents given for the request before are not consents for this one."""
+    """Replace the request. Consents for the previous one do not count."""
     _refuse_stage(entry.stage)
     finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
     plan = replace(record.plan, request=entry.request)
@@ -214,7 +215,7 @@ _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] 
     events.ResourcesRestored: lambda run, event: changes.record_restored(run, map(_id, event.resources)),
     events.StageEnded: lambda run, event: replace(run, finished_stages=run.finished_stages | {event.number}),
     events.ConsentsGiven: lambda run, event: replace(run, accepted=run.accepted | set(event.accepted), outcome=None),
-    # Consents given for going there are not consents for going back.
+    # Consents for applying a plan are not consents for its rollback.
     events.RollbackStarted: lambda run, event: replace(
         changes.record_rollback_start(run), accepted=frozenset(event.accepted)
     ),

@@ -1,4 +1,4 @@
-"""A run at work on a host that is reached over a connection: what core's loop asks of the host and says of the run."""
+"""Core's loop for a host that is reached over a connection: how it is read and restarted, and errors of steps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from winhost.resources.registry import RESOURCE_TYPES, host_answers
 
 
 class WorkingRun(OpenRun, Loop):
-    """facts: the host as it was read last."""
+    """A run that changes a host. facts: the last facts of the host."""
 
     UNAVAILABLE_ERROR = NotAvailable
     STEP_ERRORS = (Drifted, RemoteError, NotAvailable)
@@ -30,8 +30,8 @@ class WorkingRun(OpenRun, Loop):
     _installation = Installation()
 
     def wait_until_settled(self, *, rolling_back: bool = False) -> Facts:
-        """Bring the run to rest: wait out what still runs on the host and a restart under way, then read. On the way
-        back the other system is not started: what is to start next is taken back first.
+        """Wait until the host can be reached, finish a pending restart, then read the host. rolling_back: do not
+        restart into the other system, because the rollback first undoes that choice.
         """
         if self.journal is not None:
             self.session.wait_until_reachable()
@@ -56,7 +56,7 @@ class WorkingRun(OpenRun, Loop):
     def step_failure(self, step: Step, error: Exception) -> StepFailure:
         if not isinstance(error, RemoteError | NotAvailable):
             return StepFailure(error, {"error": str(error)}, drifted=True)
-        # What the step depends on is gone, so nobody can tell how far it came.
+        # After NotAvailable the state cannot be read, so it is not known how far the step came.
         after = error.after if isinstance(error, RemoteError) else None
         interruption = self._step_failed_error(step, error)
         interruption.__cause__ = error
@@ -69,7 +69,7 @@ class WorkingRun(OpenRun, Loop):
         sentences = ["It was the first step." if is_first else "Steps before this one are done and journalled."]
         for risk in (risk for risk in step.may_need if risk not in record.accepted):
             sentences.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
-        # Where only this step could tell that a value does not work, another one is chosen.
+        # If only this step can check a value of the request, offer to choose another one.
         retry_options = None if back else amend.retry_options_for_step(record.plan, step.resource)
         steps = next_steps_of(self.name, back, retry_options=retry_options)
         return RunInterrupted(
@@ -91,7 +91,7 @@ class WorkingRun(OpenRun, Loop):
         check_booted_system(self, self._installation)
 
     def takes_effect_with_restart(self, resource: str) -> bool:
-        """True if a change of this resource restarts the host or its VM."""
+        """Tell whether a change of this resource restarts the host or its VM."""
         return RESOURCE_TYPES[resource].restarts
 
     def remove_marks(self, keep: Iterable[Id]) -> None:
@@ -107,16 +107,18 @@ class WorkingRun(OpenRun, Loop):
 
     @staticmethod
     def missing_consents(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
-        """Consents that these steps need and nobody gave."""
+        """Return the consents that these steps need and that were not given."""
         return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
 
     def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
-        """Make the error for a step that the host accepted without doing it. unmet: property → (desired, found)."""
+        """Make the error for a step that the host accepted without applying it. unmet: property → (desired,
+        present).
+        """
         listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in unmet.items())
         return self.interrupted("NotTaken", f"{step.title}: accepted without error, but {listed}")
 
 
-# When a consent that a step may need would have helped.
+# The cases in which a consent that a step may need would have helped.
 _HELPS = {
     "force-dismount": "If the host says that nothing contains this device",
     "vm-turn-off": "If the guest does not shut down by itself",
@@ -125,8 +127,8 @@ _HELPS = {
 
 
 def _replan_with_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
-    """Offer another plan for a window that ends too high: it would fail again however often this run goes on."""
-    from winhost.symptoms.codes import address_bits  # what only a failure needs
+    """Offer to plan again for an MMIO window that ends too high: a resumed run would fail again."""
+    from winhost.symptoms.codes import address_bits  # only failures need it
 
     bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
     if bits is not None:
@@ -135,8 +137,8 @@ def _replan_with_width(host: str, error: RemoteError | NotAvailable) -> Iterator
 
 
 def _likely_cause(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
-    """The likeliest cause of the host's error that the facts do not contradict."""
-    from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
+    """Yield the likeliest cause of the host's error that the facts do not rule out."""
+    from winhost.symptoms.diagnosis import of_fault  # only failures need it
 
     diagnosis = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in diagnosis.causes if cause.standing != "ruled-out"), None) if diagnosis else None

@@ -1,4 +1,4 @@
-"""The Linux that a plan ends with, for what is to serve there: one of its own, or a distro or guest still to come."""
+"""The Linux in which a plan serves models: the machine itself, or a distro or guest that the plan may still make."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,10 +30,10 @@ _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 
 @dataclass(frozen=True)
 class StackTarget:
-    """facts: with the GPUs and the memory that this Linux has, or will have; by: the engine of containers there, or a
-    program; waits_for: the list of the path's decisions for which what serves there waits; peers: networks that all
-    connections come from there, where Windows forwards them and has judged them already: none where nobody knows;
-    network: the mode of WSL, where a distro becomes a node.
+    """The Linux in which models are served. facts: with the GPUs and the memory that this Linux has, or will have; by:
+    the container engine there, or vLLM's program; waits_for: the list in the path's decisions for which the serving
+    resources wait; peers: the networks from which all connections come if Windows forwards and filters them, none if
+    these are not known; network: the networking mode of WSL, for a distro that becomes a node.
     """
 
     facts: HostFacts
@@ -51,15 +51,16 @@ class StackTarget:
         return str(Wsl2Planner(self.facts, self.request).decisions.network)
 
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
-        """Add what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
+        """Return the target with an endpoint that other machines reach through Windows. Raises ValueError."""
         if not isinstance(self.request.playbook.parsed_settings, Wsl2Settings | DdaSettings):
             return self
         return replace(self, request=self.request.with_settings(endpoint={"port": port, "allow": list(allow)}))
 
 
 def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *, beyond: bool = False) -> StackTarget:
-    """program: of vLLM on that Linux, instead of containers; beyond: other machines reach what it serves. Raises
-    UsageError (NoContainers, NoSshAccess, NoGuest, NoSystem, NetworkUnknown), as `wanted_driver` does, MissingFact.
+    """Return the target for a stack. program: of vLLM on that Linux, instead of containers; beyond: other machines
+    reach the endpoint. Raises UsageError (NoContainers, NoSshAccess, NoGuest, NoSystem, NetworkUnknown), as
+    `wanted_driver` does, MissingFact.
     """
     settings = request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
@@ -83,15 +84,15 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         request, by = _choose_engine(facts, request, settings.containers, program)
         return StackTarget(facts, request, by, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
-        # Nothing there runs in a container; an engine that was asked for comes all the same.
+        # Nothing runs in a container there; a container engine is installed only if the settings name one.
         return StackTarget(facts, request.with_settings(engine=NONE, toolkit=NO_TOOLKIT), program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 
 
 def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
-    """The target for a node of a cluster: nothing but k3s runs containers there, and in WSL no memory is swapped.
-    Raises UsageError (NoSshAccess, NoGuest, SwapInCluster, NotANode), MissingFact.
+    """Return the target for a node of a cluster: k3s brings the container engine, and WSL gets no swap. Raises
+    UsageError (NoSshAccess, NoGuest, SwapInCluster, NotANode), MissingFact.
     """
     book, settings = request.playbook, request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
@@ -123,7 +124,7 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
 
 
 def _new_guest(facts: HostFacts, settings: DdaSettings) -> NewVm:
-    """Raises UsageError: NoGuest."""
+    """Return the settings of the VM that the plan makes. Raises UsageError: NoGuest."""
     new = settings.new_vm
     if new is None or new.guest is None:
         raise UsageError(
@@ -141,7 +142,7 @@ def _new_guest(facts: HostFacts, settings: DdaSettings) -> NewVm:
 def _choose_engine(
     facts: HostFacts, request: PathRequest, containers: LinuxSettings | None, program: str | None
 ) -> tuple[PathRequest, str]:
-    """Choose the container engine of a Linux that is still to come, unless a program serves. Raises UsageError."""
+    """Choose the container engine of a Linux that the plan makes, unless vLLM's program is used. Raises UsageError."""
     if containers is None and program is None:
         request = request.with_settings(containers=_default_containers())
     engine = containers.engine if containers else DOCKER
@@ -149,7 +150,7 @@ def _choose_engine(
 
 
 def _default_containers() -> dict[str, Json]:
-    """The settings of path linux where nobody names any."""
+    """Return the default settings of the path `linux`."""
     return read_playbook(shipped("playbooks") / "linux.yaml").settings
 
 
@@ -170,14 +171,14 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
 
 
 def _guest_facts(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
-    """Make the facts of the guest: with the GPUs that go there, and with the guest's memory plus the part of Windows,
-    which is subtracted later.
+    """Return the facts of the guest: with the assigned GPUs, and with the guest's memory plus the amount that sizing
+    subtracts for Windows.
     """
     assigned_gpus, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
     staying_locations = {
         function.key["location"] for gpu in facts.gpus if gpu not in assigned_gpus for function in gpu.functions
     }
-    # Windows does not report the VRAM of a GPU that it gave away; the guest does.
+    # Windows does not report the VRAM of an assigned GPU; the guest does.
     guest_gpus = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
     vram_by_device = {gpu.device: gpu.vram for gpu in guest_gpus if gpu.device and gpu.vram}
 
@@ -206,7 +207,7 @@ def _engine_of(facts: HostFacts, name: str) -> str:
 
 
 def _require_access(host: str, settings: Wsl2Settings) -> None:
-    """Raises UsageError: NoSshAccess."""
+    """Refuse a distro without SSH access. Raises UsageError: NoSshAccess."""
     if settings.access.key is None:
         raise UsageError(
             "NoSshAccess",

@@ -1,4 +1,4 @@
-"""The versions with which what a host serves was last found to answer, so that others are noticed later."""
+"""The versions with which a host's endpoint last answered, so that changed ones are noticed later."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ BOOT, WSL, WINDOWS = "boot", "wsl", "windows"
 
 @dataclass(frozen=True)
 class ChangedVersion:
-    """what: driver, toolkit, wsl, kernel, windows, vLLM of a model, or boot, which has no versions: it was started
-    again.
+    """A component whose version has changed. what: driver, toolkit, wsl, kernel, windows, the vLLM of a model, or boot,
+    which has no versions: the machine was restarted.
     """
 
     what: str
@@ -25,7 +25,9 @@ class ChangedVersion:
 
 @dataclass(frozen=True)
 class SinceVerified:
-    """unknown: components whose version was known then and is not now, or is not read here: it may be another one."""
+    """The changes since the endpoint last answered. at: that time; unknown: components whose version was known then and
+    could not be read now.
+    """
 
     at: str
     changed: tuple[ChangedVersion, ...]
@@ -33,7 +35,7 @@ class SinceVerified:
 
 
 def save_verified(host: str, versions: Sequence[Version]) -> None:
-    """Raises UsageError (NotPrivate), OSError."""
+    """Save the versions with which the endpoint answers now. Raises UsageError (NotPrivate), OSError."""
     path = Store().verified(host)
     private_folder(path.parent)
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -45,7 +47,9 @@ def save_verified(host: str, versions: Sequence[Version]) -> None:
 
 
 def changes_since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
-    """Compare versions with the last verification; None without a readable one. A version unknown then is no change."""
+    """Compare versions with those of the last verification; None without a readable file. A component that was unknown
+    then does not count as changed.
+    """
     try:
         stored = json.loads(Store().verified(host).read_text("utf-8"))
         at, before = str(stored["at"]), dict(stored["versions"])
