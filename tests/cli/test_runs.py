@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.processes import started
 from winhost.cli.change.running import show_outcome, stopping
-from winhost.engine.run_context import NotJudged, Outcome
+from winhost.engine.run_context import Outcome, Undecided
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
@@ -124,10 +124,10 @@ def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str
     with stopping() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()
-        with pytest.raises(KeyboardInterrupt), stop.cuttable():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # between two calls of the host, as while a line is written
-        with pytest.raises(KeyboardInterrupt), stop.cuttable():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
             pytest.fail("it was asked to stop now")
     assert "press Ctrl-C again to stop now" in capsys.readouterr().err
 
@@ -214,7 +214,7 @@ def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "devices that can be assigned cannot be read before the Hyper-V role is there"
-    missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
+    missing = Undecided("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
     outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
     show_outcome(outcome)
     assert outcome.exit_code == Exit.FAILURE

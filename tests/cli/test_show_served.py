@@ -89,7 +89,7 @@ def test_apply_and_up_end_with_the_same_lines_which_keep_the_fleet_file(
     record: Any = recorded("127.0.0.1:8443")
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
-    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
     monkeypatch.setattr(running, "known_fleet", lambda file: None)
     ends = []
     with click.Context(click.Command("apply")) as context:
@@ -109,7 +109,7 @@ def test_a_fleet_file_that_is_being_edited_hides_no_end(
     record: Any = recorded("127.0.0.1:8443")
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
-    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
     (tmp_path / "fleet.yaml").write_text("hosts: {")
     options = RunOptions(fleet_file=tmp_path / "fleet.yaml")
     ends = [(host, Outcome(f"{host}.1", host, "applied", 1)) for host in ("box", "other")]

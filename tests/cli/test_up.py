@@ -25,7 +25,7 @@ from winhost.cli import named_hosts
 from winhost.cli.up import up
 from winhost.cli.up.runs import is_planned, new_folder, typed_again
 from winhost.cli.up.show import LINES
-from winhost.engine.failures import EndOfRun, next_steps_of
+from winhost.engine.failures import RunInterrupted, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving import STAND_IN
@@ -142,7 +142,7 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
 def test_one_up_or_down_is_at_a_host_and_another_is_told_who(
     line: Line, here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("winhost.engine.store.LOOK_S", 0)  # nobody only looks
+    monkeypatch.setattr("winhost.engine.store.LOCK_TIMEOUT_S", 0)  # nobody only looks
     before, store = here.state(), Store()
     with store.lock("my-desk", "winhost up", command=True):
         for words in (("up", *AGREED, *here.serves), ("down", "--yes")):
@@ -241,8 +241,8 @@ def test_a_run_that_stops_goes_on_by_the_command_that_began_it(
 ) -> None:
     steps = next_steps_of("R", going_back, accept, retry)
     here = named_hosts.this_machine()
-    with pytest.raises(EndOfRun) as stopped, typed_again(here):
-        raise EndOfRun("Halted", "stopped", host=here.name, run="R", next_steps=steps)
+    with pytest.raises(RunInterrupted) as stopped, typed_again(here):
+        raise RunInterrupted("Halted", "stopped", host=here.name, run="R", next_steps=steps)
     assert stopped.value.hint == hint
 
 

@@ -15,7 +15,7 @@ from winhost.compat.needs import Needs, merge_needs
 from winhost.compat.remedy import apply_remedies
 from winhost.compat.stated import parse_statements
 from winhost.core.answers import Record, Unavailable
-from winhost.engine.choosing import recommended
+from winhost.engine.choosing import recommend_path
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
@@ -51,7 +51,7 @@ def test_the_host_of_the_cases_is_supported_and_nothing_is_said_of_windows() -> 
     found = assess(HostFacts(FACTS))
     assert [(each.path, each.verdict.value, each.because) for each in found.paths] == [("linux", "supported", ())]
     assert found.recommended == "linux"
-    assert recommended(HostFacts(FACTS)).variant == "linux"
+    assert recommend_path(HostFacts(FACTS)).variant == "linux"
 
 
 @each_row("code", CASES)
@@ -76,7 +76,7 @@ def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
 
 def test_what_cannot_serve_is_not_recommended() -> None:
     with raises("NotChosen"):
-        recommended(HostFacts(changed({"LinuxGpu": []})))
+        recommend_path(HostFacts(changed({"LinuxGpu": []})))
 
 
 def test_what_windows_hosts_have_is_refused_in_a_sentence() -> None:

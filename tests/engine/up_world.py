@@ -119,7 +119,9 @@ def up_world(folder: Path, host: str = "win11-pro-1gpu") -> Iterator[UpWorld]:
     private = keys._new_private_key()
 
     def context(*words: Any) -> Any:
-        return replace(contexts(*words), around=_AT[-1].around, patience=QUICK, final=lambda record, session: ())
+        return replace(
+            contexts(*words), journal_hook=_AT[-1].around, patience=QUICK, final_checks=lambda record, session: ()
+        )
 
     with pytest.MonkeyPatch.context() as patch, hub_of_all() as hub:
         patch.setenv("WINHOST_STATE", str(folder / "state"))

@@ -97,7 +97,7 @@ class World:
     stop: Callable[[], bool] = lambda: False
     events: list[ProgressEvent] = field(default_factory=list)
     folder: Path = Path()
-    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
     consents: Sequence[str] = EVERY_CONSENT
     back: Sequence[str] | None = None
 
@@ -122,7 +122,7 @@ class World:
             self.stop,
             self.around,
             self.folder,
-            cuttable=self.cuttable,
+            interruptible=self.interruptible,
         )
 
     def facts(self, named: Iterable[Id] = ()) -> Facts:

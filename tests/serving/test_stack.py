@@ -15,7 +15,7 @@ from tests.serving.one_plan import lines_at_the_end
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
 from winhost.core.answers import Record
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
@@ -572,7 +572,7 @@ def test_a_model_without_its_files_starts_nothing(tmp_path: Path) -> None:
     here.resources = [each for each in here.resources if each["resource"] != "ModelFiles"]
     assert FILES["revision"] in str(found.entries)
     assert KEY in str(found.entries)
-    with pytest.raises(EndOfRun, match="its model is not there"):
+    with pytest.raises(RunInterrupted, match="its model is not there"):
         here.apply(here.plan())
 
 

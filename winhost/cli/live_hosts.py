@@ -125,5 +125,5 @@ def check_reach(host: AnyHost, plan: Plan) -> None:
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:
     """Read a host and its Linux. named: instances that are listed only if they are named."""
-    with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
+    with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), report=watch)) as session:
         return session.facts(named)

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.compat.target import driver_branch, wsl_version
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader, version_of
 from winhost.hardware.host_gpus import gpu_label, listed, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.hardware.processors import known_processor
@@ -100,7 +100,7 @@ def configuration(vm: Vm) -> Version:
     """Return the VM's configuration version. Raises MissingFact if it is no version."""
     if version := version_of(vm.version):
         return version
-    raise MissingFact("Vm.version", NOT_THERE)
+    raise MissingFact("Vm.version", NOT_READ)
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Judges of GPU partitioning (GPU-P): the host, and each GPU."""
 
 from winhost.compat.common import SERVERS, gpus
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.hardware.host_gpus import gpu_label, listed, partitions
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import OsFamily, PartitionableGpu
@@ -21,7 +21,7 @@ def not_on_partition_list(facts: HostFacts, gpu: Gpu) -> str | None:
     """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and differs by Windows release."""
     found = listed(gpu)
     if found is None and not gpu.pci.key["device"]:
-        raise MissingFact(f"the ids of {gpu_label(gpu)}", NOT_THERE)
+        raise MissingFact(f"the ids of {gpu_label(gpu)}", NOT_READ)
     theirs = "azure-local" if facts.os.family is OsFamily.AZURE_LOCAL else "server-2025"
     if found is None or theirs not in (found.partition_lists or ()):
         return gpu.pci.state.name

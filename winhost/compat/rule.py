@@ -322,7 +322,7 @@ def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "")
     if isinstance(missing.missing, Unavailable):
         observed = f"{titled(missing.missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    return _unread_fact(topic, missing.said, severity, subject, missing.fact)
+    return _unread_fact(topic, missing.sentence, severity, subject, missing.fact)
 
 
 @lru_cache(maxsize=4096)

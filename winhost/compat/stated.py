@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Missing, Record
+from winhost.core.answers import NOT_READ, Json, Missing, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, did_you_mean, visible
@@ -142,7 +142,7 @@ def _properties(resource: ResourceType) -> tuple[str, ...]:
 def _check_type(statement: Statement) -> Statement:
     resource = WINDOWS[statement.resource]
     try:
-        typed(resource.state, Record({**_missing_state(resource, NOT_THERE), **statement.values}))
+        typed(resource.state, Record({**_missing_state(resource, NOT_READ), **statement.values}))
     except WrongState as wrong:
         raise ValueError(f"'{visible(statement.text)}': {wrong.faults}") from None
     return statement
@@ -209,7 +209,7 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
     if found is None:
         raise ValueError("should be a number of GPUs and the memory of each, such as 2x48GiB")
     vram = parse_size(found[2])
-    unknown = plain(NOT_THERE)
+    unknown = plain(NOT_READ)
     system = {**dict.fromkeys(LinuxSystem.__annotations__, unknown), "wsl": False, "memory": memory}
     system["virtualization"] = "nobody said"  # so that peer-to-peer access is not assumed
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader
 from winhost.hardware.gpus import NvLink, known
 from winhost.hardware.host_gpus import gpu_name, listed, memory_of, runs_cuda, serves, shows
@@ -309,7 +309,7 @@ def driver_branch(windows: str | None) -> Version | None:
 
 def _gpu_of_linux(gpu: Instance[LinuxGpu]) -> Gpu:
     vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
-    unknown: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
+    unknown: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_READ)
     known_state = {
         "name": _name_of(gpu.state),
         "vram": _value_or_none(gpu.state, "vram"),
@@ -366,7 +366,7 @@ def available_memory(target: Target) -> AvailableMemory:
     their size.
     """
     if target.path == "gpu-p":
-        raise MissingFact("the size of a GPU partition", NOT_THERE)
+        raise MissingFact("the size of a GPU partition", NOT_READ)
     gpus, host = tuple(map(memory_of, target.gpus)), target.memory
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")

@@ -2,7 +2,7 @@
 
 import re
 
-from winhost.core.answers import NOT_THERE, MissingFact, if_known
+from winhost.core.answers import NOT_READ, MissingFact, if_known
 from winhost.hardware.gpus import GpuModel, known, named
 from winhost.model.errors import visible
 from winhost.model.facts import Instance
@@ -37,7 +37,7 @@ def runs_cuda(gpu: Gpu) -> bool:
         return True
     if _BY_OTHERS.search(name):
         return False
-    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_THERE)
+    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_READ)
 
 
 def shows(gpu: Gpu) -> bool:
@@ -77,7 +77,7 @@ def memory_of(gpu: Gpu) -> Bytes:
     found = listed(gpu)
     size = gpu.pci.state.vram or (found and found.memory)
     if not size:
-        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_THERE)
+        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_READ)
     return size
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transf
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
+from winhost.core.rules import UNDO_EACH_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.values import Value
 
@@ -97,7 +97,7 @@ class ResourceType:
     credential: str = ""
     lasts: Callable[[Change], float] = lambda change: 0
     irreversible: tuple[KeepIf, ...] = ()
-    undo: UndoRule = BY_PROPERTY
+    undo: UndoRule = UNDO_EACH_PROPERTY
     state: type[State] = field(default=State)
 
     def misfit(self, key: Key, desired: Mapping[str, Json]) -> str | None:
@@ -153,7 +153,7 @@ class Form:
 
 
 # The default of a property that facts may lack: reading it raises as if the host had not told it.
-NOT_TOLD: Any = NOT_THERE
+NOT_TOLD: Any = NOT_READ
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from winhost.core.answers import NOT_THERE, Record
+from winhost.core.answers import NOT_READ, Record
 from winhost.model.errors import visible
 from winhost.model.facts import OrMissing
 from winhost.model.once import once
@@ -29,7 +29,7 @@ def validator(resource: str) -> "SchemaValidator":
     state = RESOURCE_TYPES[resource].state
     hints = get_type_hints(state, include_extras=True)
     schemas = {name: _schema(hints[name]) for name in state.__annotations__}
-    schemas |= {name: core_schema.with_default_schema(schemas[name], default=NOT_THERE) for name in state.may_lack}
+    schemas |= {name: core_schema.with_default_schema(schemas[name], default=NOT_READ) for name in state.may_lack}
     properties = [core_schema.dataclass_field(name, schema) for name, schema in schemas.items()]
     arguments = core_schema.dataclass_args_schema(state.__name__, properties)
     return SchemaValidator(core_schema.dataclass_schema(state, arguments, [*state.__annotations__], post_init=True))

@@ -7,7 +7,7 @@ from packaging.version import Version
 from winhost.compat.capabilities.nccl import PEERS, SHM, measured_transport, transport
 from winhost.compat.target import Target, is_in_guest
 from winhost.compat.workload_rules import RELOADING_FORMATS
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings import condition
 from winhost.findings.condition import ConditionResult, R, format_condition
@@ -48,7 +48,7 @@ def _blackwell(case: Case) -> bool:
         return True
     for gpu, model in gpus:
         if model is None or model.architecture is None:
-            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_THERE)
+            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_READ)
     return False
 
 
@@ -68,7 +68,7 @@ def _backups_fit(case: Case) -> bool:
     """Tell whether the backups of all models that sleep fit, beside what else is in memory."""
     ram = case.ram
     if ram.fits is None:
-        raise MissingFact("the memory of all sleeping models", NOT_THERE)
+        raise MissingFact("the memory of all sleeping models", NOT_READ)
     return ram.fits
 
 

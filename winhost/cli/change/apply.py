@@ -41,12 +41,12 @@ from winhost.cli.up.first_completion import check_key
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine import disk_images
-from winhost.engine.amend import Amendment, changes
-from winhost.engine.failures import EndOfRun
-from winhost.engine.many import each
+from winhost.engine.amend import Amendment, request_changes
+from winhost.engine.failures import RunInterrupted
+from winhost.engine.many import run_all
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan, request_of
-from winhost.engine.rollback import look, waiting_for
+from winhost.engine.rollback import preview_on_host, waiting_for
 from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run import apply as run
 from winhost.engine.run import check, preview_amended
@@ -110,8 +110,8 @@ def apply(
                 (plan, run_context(hosts[plan.host], options, stop, lambda event: None, file))
                 for file, plan in plans_with_files
             ]
-            found = each(contexts, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
-            shown = [(one.item[0].host, one.error or Checked.of(one.item[0].plan, one.given)) for one in found]
+            found = run_all(contexts, lambda work: check(*work), at_once=at_once, to_user_error=as_winhost_error)
+            shown = [(one.item[0].host, one.error or Checked.of(one.item[0].plan, one.required_value)) for one in found]
             return show_results("check", "json" if options.as_jsonl else options.output.shape, shown, _show_checked)
     given = {checked.host: _asked(checked.plan, file, options) for file, checked in plans_with_files}
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", options.yes)
@@ -122,12 +122,14 @@ def apply(
             with watch.at(plan.host, "reading"):
                 return run(plan, given[plan.host], run_context(hosts[plan.host], options, stop, watch, file))
 
-        results = each(plans_with_files, go, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
+        results = run_all(
+            plans_with_files, go, at_once=at_once, stop_on_failure=stop_on_failure, to_user_error=as_winhost_error
+        )
     ends: list[tuple[str, Outcome | WinhostError]] = []
     for result in results:
         host, end = result.item[1].host, result.error
-        if result.because:
-            failed = result.because[1].host
+        if result.failed_item:
+            failed = result.failed_item[1].host
             end = WinhostError(
                 "NotBegun",
                 what=f"{host}: not started, because {failed} failed",
@@ -135,7 +137,7 @@ def apply(
                 hint=f"Apply its plan again once {failed} is repaired.",
                 host=host,
             )
-        ends.append((host, end or result.given))
+        ends.append((host, end or result.required_value))
     code = show_ends(ends, options)
     return int(Exit.FAILURE) if code == Exit.USAGE and any(_changed(end) for _, end in ends) else code
 
@@ -143,7 +145,7 @@ def apply(
 def _changed(end: Outcome | WinhostError) -> bool:
     """Tell whether something was done on a host. Then the exit code is not 2, which means that nothing was."""
     if isinstance(end, WinhostError):
-        return isinstance(end, EndOfRun) and end.run is not None and end.exit_code != Exit.USAGE
+        return isinstance(end, RunInterrupted) and end.run is not None and end.exit_code != Exit.USAGE
     return end.changed > 0
 
 
@@ -201,7 +203,7 @@ def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple
         for told in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {told}")
         stage = preview_amended(record.run, request, context)
-        for change in changes(record.plan.request, request.document):
+        for change in request_changes(record.plan.request, request.document):
             changed = f"{change.name}: {' → '.join(format_two(change.old, change.new))}"
             say(f"{record.host}: {changed}. The rest, planned again:")
         show_stage(stage)
@@ -237,7 +239,7 @@ def _with_settings(request: PathRequest, settings: tuple[str, ...]) -> PathReque
         if any(setting.startswith(prefix) for setting in settings):
             reduce(lambda inner, name: inner.get(name) or {}, group, kept).pop(pin, None)
     request = request.with_playbook(decided(request.playbook.with_settings(kept), settings))
-    if disk_images.is_open(request):
+    if disk_images.has_unpinned_image(request):
         from winhost.cli.plan.new_vm_image import with_image  # with all that finds images
 
         request = with_image(request, lambda doing, done, whole: None)
@@ -277,11 +279,11 @@ def rollback(run_name: str, options: RunOptions) -> int:
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if options.yes or not sys.stdin.isatty():
             return given
-        steps, back, _ = look(run_name, context)
+        steps, back, _ = preview_on_host(run_name, context)
         show_steps(steps, f"Undo {run_name} on {record.host}")
         for sentence in (
             *back.kept,
-            *back.along,
+            *back.removed_with_parent,
             *(f"{unchecked.title}: cannot be checked: {unchecked.why}" for unchecked in back.missing),
         ):
             say(f"  {sentence}", hang=2)

@@ -16,7 +16,7 @@ from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.core.answers import MissingFact
 from winhost.engine import boot as switching
-from winhost.engine.boot import LINUX, WINDOWS, Switched, not_switched
+from winhost.engine.boot import LINUX, WINDOWS, SwitchResult, not_switched_error
 from winhost.model.errors import WinhostError, visible
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.resources.linux import linux_scripts
@@ -28,7 +28,9 @@ def boot(asked: BootOptions, output: Output) -> int:
     system = asked.system
     here, *others = hosts_named((asked.host, asked.other) if asked.other else (asked.host,), asked.fleet_file)
     beside = here if isinstance(here, LinuxHost) else linux_beside(here)
-    linux = beside if isinstance(here, LinuxHost) or (beside and switching.runs(connector_for(here), LINUX)) else None
+    linux = (
+        beside if isinstance(here, LinuxHost) or (beside and switching.is_running(connector_for(here), LINUX)) else None
+    )
     if linux and system == LINUX:
         return _stay(here.name, linux, asked.return_after, output)
     if asked.return_after is not None:
@@ -51,29 +53,29 @@ def boot(asked: BootOptions, output: Output) -> int:
     return 0 if switched.came_up in (None, system) else 1
 
 
-def _switch(here: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -> tuple[Switched, str]:
+def _switch(here: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -> tuple[SwitchResult, str]:
     """Tell the firmware to start the other system once, and restart. linux: its address, if Linux runs there."""
     if linux is not None:
         if system != WINDOWS:
-            raise not_switched(here.name, f"a Linux starts Windows, and not {system}")
+            raise not_switched_error(here.name, f"a Linux starts Windows, and not {system}")
         with watch.at(here.name, "telling the firmware"), closing(_wire(linux)) as wire:
-            return switching.from_linux(wire, here.name, restart=True)
+            return switching.switch_from_linux(wire, here.name, restart=True)
     if system == WINDOWS:
-        raise not_switched(here.name, "Windows is what runs there")
+        raise not_switched_error(here.name, "Windows is what runs there")
     facts = read_live(here, watch)
     with watch.at(here.name, "telling the firmware"):
-        return switching.from_windows(connector_for(here), facts, system, restart=True)
+        return switching.switch_from_windows(connector_for(here), facts, system, restart=True)
 
 
-def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: float, watch: Watch) -> Switched:
+def _seen(done: tuple[SwitchResult, str], here: AnyHost, other: AnyHost, deadline: float, watch: Watch) -> SwitchResult:
     switched, before = done
     same, awaited = connector_for(here), connector_for(other)
     # With one name for both, the system that answers tells; with two, it tells that the other host answers.
     systems = (switched.to,) if other is here else (LINUX, WINDOWS)
     with watch.at(switched.host, f"waiting for {switched.to}"):
-        up = switching.came_up(
-            lambda: switching.another_boot(same, before, *(systems if other is here else ())),
-            lambda: switching.runs(awaited, *systems),
+        up = switching.wait_for_other_system(
+            lambda: switching.find_other_boot(same, before, *(systems if other is here else ())),
+            lambda: switching.is_running(awaited, *systems),
             Patience(deadline=deadline),
         )
     if up is None:
@@ -83,13 +85,13 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
     return replace(switched, came_up=switched.to, windows_first=_order_after(other, switched))
 
 
-def _order_after(there: AnyHost, switched: Switched) -> bool:
+def _order_after(there: AnyHost, switched: SwitchResult) -> bool:
     """Read the boot order again, which some firmware changes. On Linux, this also answers its timer."""
     try:
         linux = there if isinstance(there, LinuxHost) else linux_beside(there)
         if linux is not None and switched.to == LINUX:
             with closing(_wire(linux)) as wire:
-                found = switching.on_linux(wire, heartbeat=True)
+                found = switching.query_linux_boot(wire, heartbeat=True)
             return switching.first_is_windows(found.order, found.entries)
         with closing(connector_for(there).open()) as agent:
             return switching.windows_is_first(agent)
@@ -101,7 +103,7 @@ def _stay(name: str, here: LinuxHost, return_after: int | None, output: Output) 
     """Answer for a host that runs this Linux already, whose timer does nothing before the next start."""
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
-        found = switching.on_linux(wire, heartbeat=True, **request)
+        found = switching.query_linux_boot(wire, heartbeat=True, **request)
     timer = "No timer goes back to Windows by itself."
     if found.timer is not None:
         timer = f"It goes back to Windows if winhost does not come within {found.timer} minutes of a start."
@@ -113,10 +115,10 @@ def _wire(linux: LinuxHost) -> SshWire:
     return SshWire(linux, linux_scripts.boot_text())
 
 
-def _show(switched: Switched) -> None:
+def _show(switched: SwitchResult) -> None:
     name, entry = visible(switched.host), switched.entry
     say(f"{name}: the firmware starts {visible(entry.description)} ({entry.entry}) once, read back; restarting")
-    for line in switched.told:
+    for line in switched.notes:
         say(f"  {visible(line)}", hang=2)
     if not switched.windows_first:
         say("  Windows is not first in the boot order: the start after that is not of Windows", hang=2)

@@ -23,8 +23,8 @@ from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.engine.disk_images import made_disk, pinned_image, told
-from winhost.engine.offline_copies import plan_from_copies
+from winhost.engine.disk_images import disk_progress, make_disk, pinned_image
+from winhost.engine.offline_copies import use_copies_in_plan
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
@@ -92,7 +92,7 @@ def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
     steps = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
     with watching() as watch:
         return {
-            each.name: made_disk(pinned, lambda *done: watch(told(checked.host, *done)), folder).path
+            each.name: make_disk(pinned, lambda *done: watch(disk_progress(checked.host, *done)), folder).path
             for each in steps
             if pinned is not None and each.sha256 == pinned.disk_sha256
         }
@@ -223,7 +223,7 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
     if pinned is not None and pinned.place.startswith(_ON_THE_WEB):
         guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
     with watching() as watch:
-        collection = Collection(folder, asked.there, lambda *done: watch(told(checked.host, *done)))
+        collection = Collection(folder, asked.there, lambda *done: watch(disk_progress(checked.host, *done)))
         with watch.at(checked.host, "asking registries and hubs"):
             collection.collect(images, models, guest, asked.platform)
             for name, image in saved.items():
@@ -233,7 +233,7 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
                 packages = _packages(collection, checked, packages, asked)
     copied = [*collection.copied, *_attachments(checked, beside, folder)]
     plan = folder / _PLAN
-    write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
+    write_whole(plan, [write_document(use_copies_in_plan(checked.plan, collection.offline))])
     copied.append(_copied(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
     return FetchedFolder(str(folder), asked.there, tuple(copied), packages, tuple(_not_known_yet(checked)))

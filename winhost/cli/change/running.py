@@ -136,7 +136,7 @@ class Stop:
         self.say: Callable[[str], None] = lambda text: click.echo(f"\n{text}", err=True)
         self._why = ""
         self._now = False
-        self._cuttable = False
+        self._is_interruptible = False
 
     def __call__(self) -> bool:
         return bool(self._why)
@@ -150,23 +150,23 @@ class Stop:
     def now(self) -> None:
         """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
         self._now = True
-        if self._cuttable:
-            self._cuttable = False  # here, because a `finally` can be interrupted itself
+        if self._is_interruptible:
+            self._is_interruptible = False  # here, because a `finally` can be interrupted itself
             raise KeyboardInterrupt
 
     @contextmanager
-    def cuttable(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Let `now` interrupt the block, which waits for the host. Raises KeyboardInterrupt, also if it came before."""
-        if self._cuttable:
+        if self._is_interruptible:
             yield
             return
-        self._cuttable = True  # before it is asked: who asks in between is heard by one of the two
+        self._is_interruptible = True  # before it is asked: who asks in between is heard by one of the two
         try:
             if self._now:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._cuttable = False
+            self._is_interruptible = False
 
 
 # Signals that stop a run, each with the reason that is shown. Windows has no SIGHUP; Ctrl-Break sends SIGBREAK.
@@ -254,10 +254,10 @@ def run_context(
         partial(_tell_of_own_restart, watch) if is_local(host) else watch,
         stop,
         folder=plan_file.parent if plan_file else Path(),
-        why=stop.why,
-        cuttable=stop.cuttable,
+        stop_reason=stop.why,
+        interruptible=stop.interruptible,
         machine=host if isinstance(host, Host) else None,
-        final=completions(watch, stop, host.address, partial(remember_versions, host)),
+        final_checks=completions(watch, stop, host.address, partial(remember_versions, host)),
     )
 
 
@@ -291,7 +291,7 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
 
 def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) -> None:
     """Show how to use what a run serves, if anything, with lines to copy. checks: those at its end."""
-    served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
+    served = served_by(replay(run, read_journal(Store().existing_journal(run))), host, checks)
     for text in map(with_fleet, lines_of_served(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))
@@ -380,7 +380,7 @@ def ended_run(
 
     ask: what is shown and asked for first; it gives the consents.
     """
-    record = replay(run_name, read_journal(Store().existing(run_name)))
+    record = replay(run_name, read_journal(Store().existing_journal(run_name)))
     host = hosts_named([record.host], options.fleet_file)[0]
     with shown_on(options.document):
         accepted = ask(record, run_context(host, options, Stop(), lambda event: None), options.accepted)

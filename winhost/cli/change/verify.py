@@ -13,7 +13,7 @@ from winhost.cli.tables import format_full_value, format_two, format_value, tabl
 from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
-from winhost.engine.failures import wrong_host
+from winhost.engine.failures import wrong_host_error
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.verify import verify_plan
@@ -41,7 +41,7 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
             try:
                 known, plan = HostFacts(read.known), checked.plan
                 if known.machine_id != plan.machine_id:
-                    raise wrong_host(plan.host, plan.machine_id, known.machine_id)
+                    raise wrong_host_error(plan.host, plan.machine_id, known.machine_id)
                 checks = tuple(verify_plan(checked, known))
             except WinhostError as error:
                 yield checked.host, error

@@ -26,11 +26,11 @@ from winhost.cli.up.runs import forget_killed, is_ours
 from winhost.cli.watch import asked_each
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
-from winhost.engine.many import stream
+from winhost.engine.keys import stored_api_key
+from winhost.engine.many import run_streaming
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
-from winhost.engine.verified import SinceVerified, since_verified
+from winhost.engine.verified import SinceVerified, changes_since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.served import BootTest
@@ -144,8 +144,10 @@ class _Watch:
         while True:
             targets = Targets.read(self.asked.fleet_file)
             held, names = _busy(targets), _names(targets, self.asked.hosts)
-            results = stream(names, partial(_asked, targets=targets), at_once=self.asked.at_once, leave=True)
-            found = [_now(each.item, targets, held, *_given(each.error or each.given)) for each in results]
+            results = run_streaming(
+                names, partial(_asked, targets=targets), at_once=self.asked.at_once, abandon_running=True
+            )
+            found = [_now(each.item, targets, held, *_given(each.error or each.required_value)) for each in results]
             (self._draw if redraws else self._tell)(found)
             _show_unreadable(targets)
             if not names:
@@ -257,7 +259,7 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
 def _busy(targets: Targets) -> Held:
     """Find the hosts that a run works on, together with the journals: a run may end while its host is asked."""
     store = Store()
-    return {each.host for each in targets.unfinished if store.held(each.host)}.__contains__
+    return {each.host for each in targets.unfinished if store.is_locked(each.host)}.__contains__
 
 
 def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
@@ -276,10 +278,10 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         trouble = "not every model completes a request"
     elif unfinished and not error:
         trouble = unfinished[0].why or None
-    since = since_verified(name, found.versions) if found and found.gateway.state != "stopped" else None
+    since = changes_since_verified(name, found.versions) if found and found.gateway.state != "stopped" else None
     words = _next(name, _way_on(held, records[0], targets) if records else None, found, troubled, error, bool(models))
     if since and since.changed and found and found.serves and not records:
-        words = ("serve", "test", name, *(() if kept_api_key(name) else ("--api-key", "env:API_KEY")))
+        words = ("serve", "test", name, *(() if stored_api_key(name) else ("--api-key", "env:API_KEY")))
     return HostNow(
         name,
         told.run if told else None,

@@ -173,7 +173,7 @@ def _show_planned(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | Non
     lost = tuple(each for disk in made.whole for each in lost_on(disk))
     heed = (*heeded, *(f"{disk.model}: {each}" for disk in made.whole for each in disk.heed))
     then = afterwards(made)
-    if own is not None and own.ours and made.beside is None:
+    if own is not None and own.is_managed and made.beside is None:
         then[0] += f", and with the key for SSH that winhost made: key: {own.key}"
     planned = PlannedInstall(str(output.path), made.host, written_to(made), lost, heed, tuple(then))
 

@@ -21,7 +21,7 @@ from winhost.cli.tables import table
 from winhost.cli.watch import Watch
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.engine.detect import missing, not_yet
+from winhost.engine.detect import unavailable_resources, unread_facts
 from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, runs_linux
 from winhost.model.documents import write_document
@@ -334,10 +334,10 @@ def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
 
 
 def _show_missing(facts: Facts, host: HostFacts, wide: bool) -> None:
-    if absent := [titled(needed) for needed in not_yet(facts) if needed in WINDOWS]:
+    if absent := [titled(needed) for needed in unavailable_resources(facts) if needed in WINDOWS]:
         them = ("them", "they are") if len(absent) > 1 else ("it", "it is")
         say(f"  Not set up yet: {', '.join(absent)}. What depends on {them[0]} can be read once {them[1]}.", hang=2)
-    gaps = [gap for gap in dict.fromkeys(missing(facts)) if gap[1].code != NOT_READ]
+    gaps = [gap for gap in dict.fromkeys(unread_facts(facts)) if gap[1].code != NOT_READ]
     untold = [gap for gap in gaps if gap[1].code == NOT_EXPOSED]
     why = ""
     if not host.is_linux:

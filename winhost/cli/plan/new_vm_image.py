@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from winhost.core.answers import Json
-from winhost.engine.disk_images import open_image, open_system
+from winhost.engine.disk_images import unpinned_image, unpinned_system
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import visible
@@ -24,9 +24,9 @@ def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
 
 def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     """Pin the image, and make the disk from it. Raises WinhostError and BadParameter."""
-    if (system := open_system(request)) is not None:
+    if (system := unpinned_system(request)) is not None:
         return _with_part(request, "system", "sha256", system.release.signed_sha256())
-    asked = open_image(request)
+    asked = unpinned_image(request)
     if asked is None:
         return request
     name, source = _found(asked)

@@ -22,7 +22,7 @@ from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine import disk_images, uploads
-from winhost.engine.planning import make_plan, undecided
+from winhost.engine.planning import impossible_value_error, make_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -139,9 +139,11 @@ class Planner:
             uncompared = self.keys.check(made.host, given_keys(request))
 
             def tell(doing: str, done: Bytes, whole: Bytes) -> None:
-                watch(disk_images.told(made.host, doing, done, whole))
+                watch(disk_images.disk_progress(made.host, doing, done, whole))
 
-            if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
+            if disk_images.has_unpinned_image(
+                request
+            ):  # to get an image takes minutes: what refuses the plan is told before
                 from winhost.cli.plan.new_vm_image import with_image_of  # loads all that finds images
 
                 request = with_image_of(self.asked.pinned(plain, tell), request)
@@ -152,10 +154,10 @@ class Planner:
                 made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             )
             if best:
-                from winhost.engine.choosing import check_unasked  # loads the rules of all paths
+                from winhost.engine.choosing import check_default_plan  # loads the rules of all paths
 
-                check_unasked(facts, made, best)
-            uploads.check(made.steps, disk_images.found(Path(), request, tell))
+                check_default_plan(facts, made, best)
+            uploads.check(made.steps, disk_images.file_finder(Path(), request, tell))
             file = str(into.write(made)) if into else None
         except WinhostError as error:
             return error
@@ -174,9 +176,9 @@ class Planner:
     def _asked_of(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
         path, best = self.asked.path, None
         if path is None:
-            from winhost.engine.choosing import recommended  # loads the rules of all paths
+            from winhost.engine.choosing import recommend_path  # loads the rules of all paths
 
-            best = recommended(facts)
+            best = recommend_path(facts)
             path = path_of(best.variant)
         return self.keys.give(facts.host, self.asked.request(path), serves=self.joining is not None), best
 
@@ -186,7 +188,7 @@ class Planner:
         try:
             return self.joining.joined(facts, plain)
         except Refusal as refusal:
-            raise undecided(facts, plain, refusal) from refusal
+            raise impossible_value_error(facts, plain, refusal) from refusal
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from winhost.cli.tables import WIDE, format_full_value, format_two, format_value
 from winhost.cli.terminal import columns
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
-from winhost.engine.disk_images import pinned_image, upload_of
+from winhost.engine.disk_images import pinned_image, upload_transport
 from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.knowledge import catalogue
@@ -216,7 +216,7 @@ def _show_sent(plan: Plan, hashed: bool) -> None:
 
 
 def _how_sent(plan: Plan, pinned: Pinned) -> str:
-    match upload_of(request_of(plan)):
+    match upload_transport(request_of(plan)):
         case "http":
             return "the host fetches it from the computer that runs winhost."
         case "smb":

@@ -338,8 +338,8 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
     shell = own_shell()
     for host, each in keys.items():
         whose = f"API key of {each.name} for {host}"
-        if each.made and shape in ("table", "wide"):
-            show_new_key(f"{whose}, new", each.made)
+        if each.created and shape in ("table", "wide"):
+            show_new_key(f"{whose}, new", each.created)
         say(f"{whose}: {each.key}. To see it:", hang=2, err=True)
         click.echo(f"  {visible(str(line_to_see(each.key, shell)))}", err=True)  # in one line, to be copied
 

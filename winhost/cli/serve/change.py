@@ -12,7 +12,7 @@ from winhost.cli.options import TargetOptions
 from winhost.cli.output import say, with_fleet
 from winhost.cli.serve.target import WatchedTarget, reached
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
+from winhost.engine.keys import stored_api_key
 from winhost.engine.progress import ProgressEvent
 from winhost.model.durations import render_duration
 from winhost.model.errors import UsageError, WinhostError
@@ -79,7 +79,7 @@ def up(at: TargetOptions, models: tuple[str, ...], within: float) -> int:
         done = _Starting(served, within).all(served.chosen(models))
     _show_change(at, served, done)
     if at.output.shape == "table":
-        key = "" if kept_api_key(served.host) else " --api-key REF"
+        key = "" if stored_api_key(served.host) else " --api-key REF"
         say(with_fleet(f"Next: winhost serve test {served.host}{key}"))
     return 0
 
@@ -322,7 +322,7 @@ def yields(at: TargetOptions, mode: str | None, within: float) -> int:
                 host=host,
             )
         with served.at("asking the gateway"):
-            found = served.session.yields(served.gateway, mode)
+            found = served.session.yield_state(served.gateway, mode)
         if mode == "now":
             found = _wait_until_yielded(served, within)
     state = found.code if found.code in _STATES else "not-ready"
@@ -335,7 +335,7 @@ def _wait_until_yielded(served: WatchedTarget, within: float) -> YieldState:
     """Wait until all models have left their GPUs. Raises WinhostError: NotYielded."""
     until = time.monotonic() + within
     with served.at("waiting until models have left their GPUs"):
-        while (found := served.session.yields(served.gateway)).code != "yielded":
+        while (found := served.session.yield_state(served.gateway)).code != "yielded":
             if time.monotonic() >= until:
                 raise WinhostError(
                     "NotYielded",

@@ -150,7 +150,7 @@ class Targets:
         unreadable: list[WinhostError] = []
         for name in reversed(store.runs()):
             try:
-                lines = read_journal(store.existing(name))
+                lines = read_journal(store.existing_journal(name))
                 if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
                     continue  # an older one of a host whose state is known
                 record = replay(name, lines)

@@ -14,8 +14,8 @@ from winhost.cli.serve.target import ServingTarget, WatchedTarget, reached, secr
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
-from winhost.engine.verified import BOOT, SinceVerified, keep_verified, since_verified
+from winhost.engine.keys import stored_api_key
+from winhost.engine.verified import BOOT, SinceVerified, changes_since_verified, save_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
@@ -34,7 +34,7 @@ def status(at: TargetOptions, metrics_key: str | None) -> int:
 
     def show(found: ServingStatus) -> None:
         show_status(found)
-        if since := since_text(since_verified(found.host, found.versions)):
+        if since := since_text(changes_since_verified(found.host, found.versions)):
             say(since[0].upper() + since[1:], hang=2)
 
     show_results("serving", at.output.shape, [(found.host, found)], show)
@@ -253,7 +253,7 @@ def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> 
     """
     key = secret_key(reference)
     if not key:
-        made = kept_api_key(at.target)
+        made = stored_api_key(at.target)
         if made is None:
             raise click.UsageError(
                 f"winhost made no key for {visible(at.target)}: name yours, as --api-key env:API_KEY"
@@ -280,7 +280,7 @@ def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> 
         passed = bool(engines) and all(each.passed for each in asked)
         found = TestedServing(served.host, status.gateway.url, passed, asked, tuple(skipped))
     if passed and not models:
-        keep_verified(found.host, status.versions)
+        save_verified(found.host, status.versions)
     return found
 
 

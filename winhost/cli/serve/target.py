@@ -13,7 +13,7 @@ from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.serving_session import ServingSession
-from winhost.engine.verified import keep_verified
+from winhost.engine.verified import save_verified
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost
 from winhost.model.served import UnitState, Version
@@ -52,7 +52,7 @@ class ServingTarget:
         sockets = [each.socket for each in engines]
         found = self.session.state(units, sockets, self.gateway, key, ready=ready, gpus=True)
         asks = self.deployed.gateway.yields and found.gateway is not None and found.gateway.health == 200
-        yields = self.session.yields(self.gateway).code if asks else None
+        yields = self.session.yield_state(self.gateway).code if asks else None
         status = serving_status(self.host, self.deployed, found, yields)
         return replace(status, versions=(*status.versions, *self.windows))
 
@@ -115,7 +115,7 @@ def remember_versions(host: AnyHost) -> None:
     endpoint says nothing now, or the state cannot be written.
     """
     with suppress(WinhostError, OSError), served_by(host) as served:
-        keep_verified(host.name, served.status().versions)
+        save_verified(host.name, served.status().versions)
 
 
 def nothing_served(host: str, why: str) -> WinhostError:

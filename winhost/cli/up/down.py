@@ -18,7 +18,7 @@ from winhost.cli.up.up import host_of, several_hosts
 from winhost.core.answers import MissingFact
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
-from winhost.engine.rollback import RollbackOutlook, look
+from winhost.engine.rollback import RollbackOutlook, preview_on_host
 from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState
@@ -38,7 +38,7 @@ def down(word: str | None, options: RunOptions) -> int:
     store = Store()
     host = _host(word, store, options.fleet_file)
     with store.lock(host.name, "winhost down", command=True):
-        store.refuse_held(host.name)
+        store.refuse_locked(host.name)
         runs = [each for each in standing_runs(store, host.name) if each.ours]
         forget_unused(store, host.name)
         if not runs and options.document:
@@ -83,7 +83,7 @@ class _Down:
     def ask(self, record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if self._yes:
             return given
-        steps, back, facts = look(record.run, context)
+        steps, back, facts = preview_on_host(record.run, context)
         self._show(record, steps, back, HostFacts(facts))
         needed = _needed(record, steps)
         lacking = tuple(risk for risk in needed if risk not in given)
@@ -112,7 +112,7 @@ class _Down:
         for sentence in back.kept:
             again = ", which is looked at again once winhost's VM is gone"
             say(f"  {sentence}{again if role and sentence.startswith(role) else ''}", hang=4)
-        for sentence in back.along:
+        for sentence in back.removed_with_parent:
             say(f"  {sentence}", hang=4)
         for lacks in back.missing:
             say(f"  {lacks.title}: cannot be checked: {lacks.why}", hang=4)

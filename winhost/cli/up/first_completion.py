@@ -171,7 +171,7 @@ def completions(
         within = tuple(asking.each_model(stop))
         if not all(each.holds for each in within):
             return within
-        with session.cuttable():
+        with session.interruptible():
             answered()
         return (*within, *asking.at_its_address(reached), *place)
 
@@ -181,7 +181,7 @@ def completions(
 def _place_of(record: RunState, deployed: Deployed, session: HostSession, reached: str | None) -> Iterator[Check]:
     """The address of the endpoint, and how SSH leads to its machine, for `served_by`."""
     try:
-        way = session.way()
+        way = session.ssh_route()
     except WinhostError:
         return  # everything is as planned all the same
     address = reached_address(record, deployed.gateway, reached, lambda: way)
@@ -202,7 +202,7 @@ class _Asking:
             title = f"A completion of {engine.model}, from this computer"
             self._say("at", title)
             over = monotonic() + (_TURN if engine.turns else 0)
-            with self.session.cuttable():
+            with self.session.interruptible():
                 answer = _asked(self.deployed, self.session, engine.model, self.key)
                 if answer.status == _BUSY and engine.turns:
                     self._say("waiting", f"{title}: waiting for its turn")
@@ -217,14 +217,14 @@ class _Asking:
         if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
             return  # its own machine alone reaches it
         allowed = allowed_networks(self.record, gateway.port)
-        address = reached_address(self.record, gateway, reached, self.session.way)
+        address = reached_address(self.record, gateway, reached, self.session.ssh_route)
         if not address or not allowed:
             return
         endpoint = LanEndpoint(address, gateway, allowed)
         model = self.deployed.engines[0].model
         title = f"A completion of {model}, at {endpoint.url}"
         self._say("at", title)
-        with self.session.cuttable():
+        with self.session.interruptible():
             why = endpoint.not_from_here
             if why is None:
                 try:

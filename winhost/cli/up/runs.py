@@ -9,7 +9,7 @@ from pathlib import Path
 from winhost.cli.named_hosts import is_local
 from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, replay
 from winhost.engine.store import Store, private_folder
@@ -79,7 +79,7 @@ def forget_unused(store: Store, host: str) -> None:
     used = set[Path]()
     for name in store.runs_of(host):
         with suppress(RunNeverBegan):
-            used.add(Path(replay(name, read_journal(store.existing(name))).folder))
+            used.add(Path(replay(name, read_journal(store.existing_journal(name))).folder))
     for folder in (store.folder / _FOLDER).glob(f"{store.file_name(host)}.*"):
         if folder.absolute() not in used:
             forget(folder)
@@ -89,7 +89,7 @@ def forget_killed(store: Store) -> None:
     """Delete the files of every `up` that was killed while it planned."""
     for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING}"):
         with suppress(OSError, ValueError, WinhostError):
-            if not store.held(mark.read_text("utf-8"), command=True):
+            if not store.is_locked(mark.read_text("utf-8"), command=True):
                 forget(mark.parent)
 
 
@@ -101,7 +101,7 @@ def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
     found = []
     for name in reversed(store.runs_of(host)):
         try:
-            state = replay(name, read_journal(store.existing(name)))
+            state = replay(name, read_journal(store.existing_journal(name)))
         except RunNeverBegan:
             continue
         if state.outcome in OVER or (state.unchanged and state.outcome is None):
@@ -119,7 +119,7 @@ def typed_again(host: AnyHost) -> Iterator[None]:
     """Name `winhost up` and `winhost down` as the next commands in errors of a run of `up`."""
     try:
         yield
-    except EndOfRun as error:
+    except RunInterrupted as error:
         if error.run is not None and error.hint is not None:
             here = is_local(host)
             up = command_line(("winhost", "up", *(() if here else ("--on", host.name))))
@@ -135,7 +135,7 @@ def hosts_of_ours(store: Store) -> tuple[str, ...]:
     hosts: dict[str, None] = {}
     for name in store.runs():
         with suppress(WinhostError):  # of another host than the one that is meant
-            state = replay(name, read_journal(store.existing(name)))
+            state = replay(name, read_journal(store.existing_journal(name)))
             if any(each.ours for each in standing_runs(store, state.host)):
                 hosts.setdefault(state.host)
     return tuple(hosts)

@@ -55,11 +55,11 @@ from winhost.cli.watch import watching
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.checks import Check
-from winhost.engine.choosing import check_unasked, recommended
+from winhost.engine.choosing import check_default_plan, recommend_path
 from winhost.engine.disk_images import pinned_image
 from winhost.engine.failures import ConsentNeeded
-from winhost.engine.failures import unfinished as end_unfinished
-from winhost.engine.keys import is_pending, keep_pending
+from winhost.engine.failures import unfinished_run_error as end_unfinished
+from winhost.engine.keys import is_pending, store_pending
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import refuse_unsupported, request_of
 from winhost.engine.run import apply as run
@@ -93,7 +93,7 @@ def up(asked: UpOptions) -> int:
     check_rights(host)
     store = Store()
     with store.lock(host.name, "winhost up", command=True):
-        store.refuse_held(host.name)
+        store.refuse_locked(host.name)
         runs = standing_runs(store, host.name)
         forget_unused(store, host.name)
         unfinished = next((each for each in runs if not each.is_over), None)
@@ -242,7 +242,7 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
         default_request(path_of(asked.variant), host.name)  # refuses a path that cannot be planned
         refuse_unsupported(HostFacts(facts), asked.variant)
     else:
-        best = recommended(HostFacts(facts), asked.command)
+        best = recommend_path(HostFacts(facts), asked.command)
     variant = best.variant if best else str(asked.variant)
     before = set(store.runs_of(host.name))
     folder = new_folder(store, host.name)
@@ -257,7 +257,7 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
             except WinhostError as error:
                 raise without_internet(error, host.name, variant, asked) from None
             if best is not None:
-                check_unasked(HostFacts(facts), made.plan, best, asked.command)
+                check_default_plan(HostFacts(facts), made.plan, best, asked.command)
             if not is_pending(folder / PENDING):
                 check_reach(host, made.plan)
             check_key(made.plan)
@@ -396,7 +396,7 @@ def _consent_needed(host: str, risks: tuple[str, ...], hint: str) -> ConsentNeed
 
 
 def _applied(host: AnyHost, plan: Plan, folder: Path, given: tuple[str, ...], asked: UpOptions) -> int:
-    file, kept = folder / PLAN, keep_pending(host.name, folder / PENDING)
+    file, kept = folder / PLAN, store_pending(host.name, folder / PENDING)
     if kept is not None:  # a key that was made for this plan, which refers to it from now on
         request = replace(plan.request, asks_with=kept.written)
         write_file(file, write_document(replace(plan, request=request)), "plan", True)
