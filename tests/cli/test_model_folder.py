@@ -130,6 +130,14 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(line: Line, folder: Path, f
     assert len(said.err.strip().splitlines()) in (2, 3)
 
 
+def test_up_refuses_a_folder_without_a_model_before_it_reads_a_host(line: Line) -> None:
+    (line.folder / "empty").mkdir()
+    said = line("up", "./empty")
+    assert said.code == 1
+    assert f"{line.folder / 'empty'}: has no config.json" in said.err
+    assert "Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME" in said.err
+
+
 def test_words_that_are_paths_and_words_that_are_models() -> None:
     paths = ("./x", "../x", "/srv/x", "~/x", "~", ".", "..", "C:\\x", "d:/x", ".\\x", "\\\\server\\x")
     assert all(map(is_folder, paths))

@@ -130,7 +130,7 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     command = command_in(said.err, "without questions: ")
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
     assert "workload file are not kept" in unasked.err
-    assert "  winhost workload init openai/gpt-oss-20b -o my.yaml\n" in unasked.err
+    assert f"  winhost workload init openai/gpt-oss-20b --hub {here.serves[1]} -o my.yaml\n" in unasked.err
     done = line(*command, "--json")
     assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
     plan = (folder_of(line) / "plan.json").read_text("utf-8")

@@ -292,7 +292,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         trouble[:_SAID] if trouble else None,
         since,
         found.boot_test if found else None,
-        command_line(("winhost", *words)),
+        with_fleet(command_line(("winhost", *words))),
     )
 
 
@@ -371,4 +371,4 @@ def _show(now: HostNow) -> None:
         say(f"  {boot_test_text(now.boot_test)}", hang=4)
     if since := since_text(now.since_verified):
         say(f"  {since}", hang=4)
-    click.echo(with_fleet(f"  Next: {now.next}"))
+    click.echo(f"  Next: {now.next}")

@@ -68,7 +68,8 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.hub.catalogue import catalogue, named
-from winhost.hub.repositories import ModelFolder
+from winhost.hub.draft import config_of
+from winhost.hub.repositories import HUB, ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -88,7 +89,8 @@ from winhost.resources.windows.read_only import ResizeLimit
 def up(asked: UpOptions) -> int:
     check_path(asked.variant)
     if asked.model is not None and is_folder(asked.model):
-        ModelFolder.at_path(asked.model)  # before a host is asked
+        folder = ModelFolder.at_path(asked.model)
+        config_of(folder, folder.sizes())  # refuses a folder without a model before a host is read
     host = host_of(asked.on, asked.options.fleet_file)
     check_rights(host)
     store = Store()
@@ -270,7 +272,8 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
         if set(store.runs_of(host.name)) == before:
             workload = folder / WORKLOAD
             if workload.is_file():
-                words = ("winhost", "workload", "init", load_workload(workload).models[0].id, "-o", "my.yaml")
+                hub = () if asked.stack.hub in (None, HUB) else ("--hub", str(asked.stack.hub))
+                words = ("winhost", "workload", "init", load_workload(workload).models[0].id, *hub, "-o", "my.yaml")
                 says = "The plan and its workload file are not kept. A workload file of your own:"
                 show_command(says, *words, err=True)
             forget(folder)
