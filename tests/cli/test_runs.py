@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.processes import started
-from winhost.cli.change.running import show_outcome, stopping
+from winhost.cli.change.running import show_outcome, stop_requests
 from winhost.engine.run_context import Outcome, Undecided
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab
@@ -121,7 +121,7 @@ def test_the_schema_of_a_journal_knows_every_kind_of_line(line: Line, lab: Lab) 
 
 
 def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str]) -> None:
-    with stopping() as stop:
+    with stop_requests() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()
         with pytest.raises(KeyboardInterrupt), stop.interruptible():
@@ -133,7 +133,7 @@ def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str
 
 
 def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with stopping(2) as stop:
+    with stop_requests(2) as stop:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
     assert stop()

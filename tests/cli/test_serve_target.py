@@ -315,7 +315,7 @@ def test_who_stops_one_that_takes_turns_is_told_that_it_comes_back(
     line: Line, host: str, by_turns: SimulatedServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(serve_change, "begin", lambda question, yes: asked.append(question))
+    monkeypatch.setattr(serve_change, "confirm_start", lambda question, yes: asked.append(question))
     assert line("serve", "down", host, "--model", "org/second").code == 0
     assert line("serve", "down", host).code == 0
     assert ["The gateway starts org/second again" in each for each in asked] == [True, False]

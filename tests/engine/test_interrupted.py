@@ -20,7 +20,7 @@ from tests.engine.world import World, world
 from tests.errors import raises, suppressed
 from tests.processes import started
 from winhost.cli import run
-from winhost.cli.change.running import stopping
+from winhost.cli.change.running import stop_requests
 from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay
@@ -49,7 +49,7 @@ def quietly() -> bool:
 @contextmanager
 def heard(here: World) -> Iterator[None]:
     """As a command does it."""
-    with stopping() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
+    with stop_requests() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
         here.stop, here.interruptible = stop, stop.interruptible
         yield
     here.stop, here.interruptible = quietly, nullcontext

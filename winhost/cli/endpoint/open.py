@@ -21,8 +21,8 @@ from winhost.cli.output import say
 from winhost.cli.serve.hosts import Targets, is_this_linux, paste_lines
 from winhost.cli.serve.target import no_linux, parse_deployed
 from winhost.cli.up.first_completion import (
+    AccessRefused,
     LanEndpoint,
-    NotForUs,
     allowed_networks,
     connection_through_ssh,
     socket_through_ssh,
@@ -116,7 +116,7 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
         allowed = allowed_networks(run.record, run.deployed.gateway.port)
         if allowed or is_this_linux(run.host):
             direct = LanEndpoint(run.address, run.deployed.gateway, allowed)
-    why = direct.not_from_here if direct and not is_this_linux(host) else None
+    why = direct.refusal if direct and not is_this_linux(host) else None
     if run and direct and why is None:
         yield Endpoint(name, run.deployed, run.url, run.key, lambda within: _at(name, direct, within))
         return
@@ -141,8 +141,8 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
 
 def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnection:
     try:
-        return direct.connected(within)
-    except NotForUs as refused:
+        return direct.connect(within)
+    except AccessRefused as refused:
         raise WinhostError(
             "CertificateUnknown",
             what=f"{name} at {direct.url}: {refused}",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import click
 
-from winhost.cli.change.runs import Held, position_of, state_of
+from winhost.cli.change.runs import IsHeld, position_of, state_of
 from winhost.cli.endpoint.commands import StatusOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
@@ -22,7 +22,7 @@ from winhost.cli.serve.target import nothing_served, served_by
 from winhost.cli.shells import command_line
 from winhost.cli.tables import moment
 from winhost.cli.terminal import is_dumb
-from winhost.cli.up.runs import forget_killed, is_ours
+from winhost.cli.up.runs import delete_killed_plans, is_up_run
 from winhost.cli.watch import asked_each
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
@@ -93,7 +93,7 @@ class HostNow:
 
 
 def status(asked: StatusOptions, output: Output) -> int:
-    forget_killed(Store())
+    delete_killed_plans(Store())
     if asked.every is not None and not asked.watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
     if asked.watch and output.shape != "table":
@@ -211,7 +211,7 @@ def _show_unreadable(targets: Targets) -> None:
 
 def overview() -> int:
     """Show the overview of bare `winhost`, from the journals alone, so that it is quick."""
-    forget_killed(Store())
+    delete_killed_plans(Store())
     try:
         targets = Targets.read(None)
     except UsageError as error:  # of a fleet.yaml with faults
@@ -256,13 +256,13 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
     return int(Exit.DRIFT) if found is not None and not found.serves else 0
 
 
-def _busy(targets: Targets) -> Held:
+def _busy(targets: Targets) -> IsHeld:
     """Find the hosts that a run works on, together with the journals: a run may end while its host is asked."""
     store = Store()
     return {each.host for each in targets.unfinished if store.is_locked(each.host)}.__contains__
 
 
-def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
+def _now(name: str, targets: Targets, held: IsHeld, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
     told = targets.serving.get(name)
     records = [each for each in targets.unfinished if each.host == name]
     unfinished = tuple(_unfinished(held, each) for each in records)
@@ -294,7 +294,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         trouble[:_SAID] if trouble else None,
         since,
         found.boot_test if found else None,
-        command_line(("winhost", *words)),
+        with_fleet(command_line(("winhost", *words))),
     )
 
 
@@ -321,11 +321,11 @@ def _next(
     return ("chat", name, "Say hello") if served else ("assess", name)
 
 
-def _way_on(held: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
+def _way_on(held: IsHeld, record: RunState, targets: Targets) -> tuple[str, ...]:
     """The command that continues a run: the one that began it. A run that is under way needs none."""
     if held(record.host):
         return ("runs", record.run)
-    if not is_ours(record, Store()):
+    if not is_up_run(record, Store()):
         return ("rollback" if record.going_back else "resume", record.run)
     if record.going_back:
         return ("down", record.host)
@@ -334,7 +334,7 @@ def _way_on(held: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
     return ("up",) if here else ("up", "--on", record.host)
 
 
-def _unfinished(held: Held, record: RunState) -> UnfinishedRun:
+def _unfinished(held: IsHeld, record: RunState) -> UnfinishedRun:
     changed = sum(not touched.is_restored for touched in record.touched.values())
     why = "" if held(record.host) else f"it ended {position_of(record)}"
     why = record.stopped.why if record.stopped else why
@@ -373,4 +373,4 @@ def _show(now: HostNow) -> None:
         say(f"  {boot_test_text(now.boot_test)}", hang=4)
     if since := since_text(now.since_verified):
         say(f"  {since}", hang=4)
-    click.echo(with_fleet(f"  Next: {now.next}"))
+    click.echo(f"  Next: {now.next}")

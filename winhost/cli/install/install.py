@@ -101,7 +101,7 @@ def plan(facts: Path, asked: InstallOptions, force: bool, output: Output) -> int
     with usage_errors("--ssh-key"):
         given, own = tuple(public_key(text_of(file, "--ssh-key")) for file in keys), None
     if not given:  # beside Windows it is under the same name in fleet.yaml
-        own = FleetKeys(None).of(asked.hostname if disks else known.host)
+        own = FleetKeys(None).key_of(asked.hostname if disks else known.host)
         given = (own.line,)
     new = NewSystem(
         asked.hostname,

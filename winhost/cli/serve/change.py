@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import click
 
-from winhost.cli.change.running import begin
+from winhost.cli.change.running import confirm_start
 from winhost.cli.envelope import show_results
 from winhost.cli.options import TargetOptions
 from winhost.cli.output import say, with_fleet
@@ -235,7 +235,7 @@ def down(at: TargetOptions, models: tuple[str, ...], yes: bool, within: float) -
         restarted = ", ".join(each.model for each in chosen if models and each.turns)
         again = f" The gateway starts {restarted} again when its turn comes." if restarted else ""
         with served.watch.paused():
-            begin(f"Stop {', '.join(names)} on {found.host}?{requests}{again}", yes)
+            confirm_start(f"Stop {', '.join(names)} on {found.host}?{requests}{again}", yes)
         sources = [] if models else [("gateway", served.deployed.gateway.unit)]
         sources += [(each.model, each.unit) for each in reversed(chosen)]
         done = _stopped(served, sources, within)

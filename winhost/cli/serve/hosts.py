@@ -10,7 +10,7 @@ from pathlib import Path
 
 from winhost.cli import named_hosts
 from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
-from winhost.cli.up.first_completion import PLACE, deployed_by, reached_address
+from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, planned_deployment, reachable_address
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
 from winhost.core.checks import Check
@@ -82,7 +82,7 @@ class ServingRun:
             jump = self.host.jump.address if self.host.jump else None
             return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
 
-        return reached_address(self.record, gateway, reached, way)
+        return reachable_address(self.record, gateway, reached, way)
 
     def _is_passed_on(self, address: str, port: int) -> bool:
         """Tell whether the loopback of the Windows below this Linux leads to its distro. .wslconfig decides that, port
@@ -110,8 +110,10 @@ def is_this_linux(host: AnyHost | None) -> bool:
 
 def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
     """Return the endpoint that a run made on its host; None if it made none. checks: those at its end."""
-    deployed = deployed_by(record)
-    found = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
+    deployed = planned_deployment(record)
+    found = next(
+        (each.found for each in checks if each.property == ENDPOINT_ADDRESS and isinstance(each.found, dict)), {}
+    )
     address = found.get("address")
     return ServingRun(record, deployed, host, str(address) if address else None) if deployed else None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.change.running import begin
+from winhost.cli.change.running import confirm_start
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import usage_errors
 from winhost.cli.options import KeyRules, Output, TargetOptions
@@ -140,7 +140,9 @@ def limit(at: TargetOptions, name: str, rules: KeyRules) -> int:
 
 def revoke(at: TargetOptions, name: str, yes: bool) -> int:
     _named("revoke", name)
-    begin(f"Revoke {name} on {visible(at.target)}? Its open requests are broken off, and it never counts again.", yes)
+    confirm_start(
+        f"Revoke {name} on {visible(at.target)}? Its open requests are broken off, and it never counts again.", yes
+    )
     return _changed("revoke", at, name, {})
 
 
