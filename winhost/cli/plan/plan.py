@@ -79,9 +79,9 @@ def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement,
     """The assumptions for facts files. Raises BadParameter for a live host, which is asked instead."""
     if not assumed:
         return ()
-    from winhost.cli.look.assess import statements  # loads all rules, which a plan of one path must not
+    from winhost.cli.look.assess import parse_statements  # loads all rules, which a plan of one path must not
 
-    stated_facts = statements(assumed)
+    stated_facts = parse_statements(assumed)
     if any_host(hosts):
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
