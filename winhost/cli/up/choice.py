@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.models.models import named_repository, tell_headers
+from winhost.cli.models.models import open_repository, report_headers
 from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
@@ -151,9 +151,9 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
     folder = is_folder(model)
     try:
-        repository = named_repository(model, hub, token)
+        repository = open_repository(model, hub, token)
         with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
-            tell = partial(tell_headers, watch, model)
+            tell = partial(report_headers, watch, model)
             made = draft(repository, token, tell)
             write_whole(file, [made.text])
             (drafted,) = load_workload(file).models
