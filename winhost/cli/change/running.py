@@ -18,8 +18,8 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.serve.hosts import hosts_by_name, lines_of_served, served_by
-from winhost.cli.serve.target import remember_versions
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run, hosts_by_name
+from winhost.cli.serve.target import save_verified_versions
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import lasting_streams
 from winhost.cli.up.first_completion import completions
@@ -257,7 +257,7 @@ def run_context(
         why=stop.why,
         cuttable=stop.cuttable,
         machine=host if isinstance(host, Host) else None,
-        final=completions(watch, stop, host.address, partial(remember_versions, host)),
+        final=completions(watch, stop, host.address, partial(save_verified_versions, host)),
     )
 
 
@@ -291,8 +291,8 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
 
 def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) -> None:
     """Show how to use what a run serves, if anything, with lines to copy. checks: those at its end."""
-    served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
-    for text in map(with_fleet, lines_of_served(served) if served else ()):
+    served = find_serving_run(replay(run, read_journal(Store().existing(run))), host, checks)
+    for text in map(with_fleet, describe_endpoint(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))
         else:

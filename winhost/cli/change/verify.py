@@ -64,10 +64,10 @@ def _remember(found: Verified, fleet_file: Path | None) -> None:
     """Remember the versions with which each model answered, so that `winhost status` can tell later what changed."""
     if any(each.resource == "ServingReady" for each in found.checks):
         from winhost.cli.named_hosts import hosts_named  # loads the models of fleet.yaml, which facts files must not
-        from winhost.cli.serve.target import remember_versions  # loads all that speaks over networks
+        from winhost.cli.serve.target import save_verified_versions  # loads all that speaks over networks
 
         (host,) = hosts_named([found.host], fleet_file)
-        remember_versions(host)
+        save_verified_versions(host)
 
 
 def _sorted(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
