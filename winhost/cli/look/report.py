@@ -17,8 +17,7 @@ from winhost.engine.planning import make_plan
 from winhost.model.errors import ErrorResult, WinhostError
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX
-from winhost.render.report import INDEX, ReadHost, UnreadHost, reports
-from winhost.render.report import report as render
+from winhost.render.report import INDEX, ReadHost, UnreadHost, render_report, render_reports
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import is_linux
 
@@ -54,11 +53,17 @@ def report(hosts: HostsAndFacts, force: bool, options: AssessmentOptions, brief:
     if read_and_unread is not None:  # else an empty page could replace one with hosts
         if output.folder or file.is_dir():
             _write_all(
-                file, reports(read_and_unread, requirements.needs, requirements.supposed, brief=brief), results, force
+                file,
+                render_reports(read_and_unread, requirements.needs, requirements.supposed, brief=brief),
+                results,
+                force,
             )
         else:
             write_file(
-                file, render(read_and_unread, requirements.needs, requirements.supposed, brief=brief), "report", force
+                file,
+                render_report(read_and_unread, requirements.needs, requirements.supposed, brief=brief),
+                "report",
+                force,
             )
     _show(output, file, results, len(results) - len(errors))
     return worst(errors)

@@ -63,7 +63,7 @@ def show_rows(
 def _row(host: str, evaluation: Evaluation, path: str | None, wide: bool) -> tuple[object, ...]:
     best, *others = (fit for fit in evaluation.fits if is_meant(path, fit.variant))
     variants = {variant.path: variant for variant in evaluation.assessment.every_variant}
-    reason = verdict_text.decisive(variants[best.variant], best)
+    reason = verdict_text.find_decisive_reason(variants[best.variant], best)
     is_unsupported = best.verdict is Verdict.UNSUPPORTED
     row = (
         host,
@@ -80,7 +80,7 @@ def _row(host: str, evaluation: Evaluation, path: str | None, wide: bool) -> tup
 
 def _show_supposed(requirements: Requirements) -> None:
     if requirements.supposed:
-        say(verdict_text.supposed(requirements.supposed), bold=True)
+        say(verdict_text.describe_assumptions(requirements.supposed), bold=True)
 
 
 def show_assessment(evaluation: Evaluation, requirements: Requirements, everything: bool) -> None:
@@ -96,7 +96,7 @@ def show_assessment(evaluation: Evaluation, requirements: Requirements, everythi
     )
     table(("option", "verdict", "what decides"), rows)
     _show_recommendation(evaluation, fits[0], requirements.needs)
-    for line in verdict_text.nearest(evaluation.nearest) if evaluation.nearest else ():
+    for line in verdict_text.describe_smaller_workload(evaluation.nearest) if evaluation.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
     if fits[0].budget:
         show_budget(fits[0].budget, fits[0].short)
@@ -108,22 +108,22 @@ def show_assessment(evaluation: Evaluation, requirements: Requirements, everythi
 
 
 def _format_decisive_reason(variant: PathVerdict, fit: Fit) -> str:
-    reason = verdict_text.decisive(variant, fit)
+    reason = verdict_text.find_decisive_reason(variant, fit)
     text = Shown(reason.sentence, code=reason.code).head if reason else ""
     return " ".join(filter(None, (text, mark(variant.stated) if variant.stated else "")))
 
 
 def _show_recommendation(evaluation: Evaluation, fit: Fit, needs: Needs) -> None:
-    first, *others = verdict_text.recommendation(evaluation, fit, needs)
+    first, *others = verdict_text.describe_recommendation(evaluation, fit, needs)
     say(first, bold=bool(others))
     for sentence in others:
         say(sentence)
-    for position, line in enumerate(verdict_text.settling(evaluation)):
+    for position, line in enumerate(verdict_text.describe_settling_commands(evaluation)):
         say(f"{'  ' if position % 2 else '     ' if position else ''}{line}")
 
 
 def _show_changes(changes: Mended | None, best: Fit, path: str | None) -> None:
-    head = verdict_text.changes(best, changes, path)
+    head = verdict_text.changes_heading(best, changes, path)
     if head is None:
         return
     say(head)
@@ -158,7 +158,7 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
     say("  What it offers:")
     if everything:
         for each in offered:
-            _show_verdict("    ", each.verdict, f": {visible(verdict_text.named(each))}")
+            _show_verdict("    ", each.verdict, f": {visible(verdict_text.name_capability(each))}")
             _show_reasons(each.reasons, everything, indent="      ")
         return
     for verdict in Verdict:
@@ -176,7 +176,7 @@ def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
 
 def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = "  ") -> None:
     distinct = {(reason.code, reason.observed): reason for reason in reversed(tuple(reasons))}
-    for reason in verdict_text.heaviest_first(reversed(distinct.values())):
+    for reason in verdict_text.sort_by_severity(reversed(distinct.values())):
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
