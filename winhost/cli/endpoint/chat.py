@@ -207,7 +207,7 @@ def chat(words: tuple[str, ...], options: ChatOptions, fleet_file: Path | None, 
     targets = Targets.read(fleet_file)
     host, prompt = _parse_arguments(words, targets)
     if prompt is None and output.form:
-        raise click.UsageError("-o and --json print one answer: give a prompt, or - to read it from stdin")
+        raise click.UsageError("a document contains one answer: give a prompt, or - to read it from stdin")
     name = host or targets.only_serving
     with open_endpoint(name, targets) as endpoint:
         conversation = _Conversation(endpoint, options)
