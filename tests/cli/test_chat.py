@@ -62,7 +62,7 @@ def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytes
         monkeypatch.setattr(
             sys, "stdin", SimpleNamespace(buffer=io.BytesIO("é".encode() * 600_000), isatty=lambda: False)
         )
-        assert "longer than the gateway takes" in there("chat", *words).err
+        assert "longer than the gateway accepts" in there("chat", *words).err
     for words in ((), ("-",), ("llm-01", "-"), ("llm-01",)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Say hello"), isatty=lambda: False))
         assert there("chat", *words).out == f"{STAND_IN}\n"

@@ -16,7 +16,7 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.change import running
 from winhost.cli.options import RunOptions
-from winhost.cli.serve.hosts import lines_of_served, served_by
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
 from winhost.connect.tunnel import SshWay
@@ -51,9 +51,9 @@ def said(
     session: Any = SimpleNamespace(way=lambda: way)
     checks = completion_checks(lambda event: None, lambda: False, address)(record, session)
     assert [each.property for each in checks] == [ENDPOINT_ADDRESS]
-    served = served_by(record, None, checks)
+    served = find_serving_run(record, None, checks)
     assert served
-    return list(lines_of_served(served, shell))
+    return list(describe_endpoint(served, shell))
 
 
 def test_on_the_lan_the_address_is_that_of_the_linux() -> None:

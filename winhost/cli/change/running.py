@@ -18,8 +18,8 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.serve.hosts import hosts_by_name, lines_of_served, served_by
-from winhost.cli.serve.target import remember_versions
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run, hosts_by_name
+from winhost.cli.serve.target import save_verified_versions
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import lasting_streams
 from winhost.cli.up.first_completion import completion_checks
@@ -273,7 +273,7 @@ def run_context(
         stop_reason=stop.reason,
         interruptible=stop.interruptible,
         machine=host if isinstance(host, Host) else None,
-        final_checks=completion_checks(watch, stop, host.address, partial(remember_versions, host)),
+        final_checks=completion_checks(watch, stop, host.address, partial(save_verified_versions, host)),
     )
 
 
@@ -309,8 +309,8 @@ def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) ->
     """Show how to use the endpoint of a run, if it serves one, with lines to copy. checks: those at the end of the
     run.
     """
-    served = served_by(replay(run, read_journal(Store().existing_journal(run))), host, checks)
-    for text in map(with_fleet, lines_of_served(served) if served else ()):
+    served = find_serving_run(replay(run, read_journal(Store().existing_journal(run))), host, checks)
+    for text in map(with_fleet, describe_endpoint(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))
         else:

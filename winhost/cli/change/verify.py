@@ -64,10 +64,10 @@ def _remember_versions(verified: Verified, fleet_file: Path | None) -> None:
     """Record the versions with which each model answered, so that `winhost status` can later report what changed."""
     if any(each.resource == "ServingReady" for each in verified.checks):
         from winhost.cli.named_hosts import hosts_named  # loads the models of fleet.yaml, which facts files must not
-        from winhost.cli.serve.target import remember_versions  # loads all that speaks over networks
+        from winhost.cli.serve.target import save_verified_versions  # loads all that speaks over networks
 
         (host,) = hosts_named([verified.host], fleet_file)
-        remember_versions(host)
+        save_verified_versions(host)
 
 
 def _split_plans_and_facts(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:

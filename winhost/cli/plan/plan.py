@@ -79,9 +79,9 @@ def _parse_assumptions(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple
     """Parse the assumptions about facts files. Raises BadParameter for a live host, which is read instead."""
     if not assumed:
         return ()
-    from winhost.cli.look.assess import statements  # loads all rules, which a plan of one path must not
+    from winhost.cli.look.assess import parse_assumptions  # loads all rules, which a plan of one path must not
 
-    parsed = statements(assumed)
+    parsed = parse_assumptions(assumed)
     if any_host(hosts):
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"

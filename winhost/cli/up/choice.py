@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.models.models import named_repository, tell_headers
+from winhost.cli.models.models import open_repository, report_headers
 from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
@@ -164,9 +164,9 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
     """Draft a workload from the model's own files, reduced so that it fits this host."""
     in_folder = is_folder(model)
     try:
-        repository = named_repository(model, hub, token)
+        repository = open_repository(model, hub, token)
         with watching(reads=True) as watch, watch.at(model, "reading the folder" if in_folder else "asking the hub"):
-            report = partial(tell_headers, watch, model)
+            report = partial(report_headers, watch, model)
             drafted = draft(repository, token, report)
             write_whole(file, [drafted.text])
             (served,) = load_workload(file).models

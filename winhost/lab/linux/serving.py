@@ -26,6 +26,7 @@ from winhost.gateway.key_lines import effective_keys, parse_keys
 from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.software import program_failed
+from winhost.lab.physics.windows_software import drives
 from winhost.model.units import GiB
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -352,10 +353,16 @@ class SimulatedServing:
         self.linux.disk.write(KEY_USE, json.dumps({"format": 1, "read": read, "used": key_use}), 0o600)
 
     def _gpus(self) -> list[Json] | None:
-        """The GPUs, with made-up values for the stand-ins' use of them."""
+        """Return the GPUs that nvidia-smi lists, with made-up values for their use; None if there are none. A distro
+        has no GPU on a bus: its nvidia-smi lists those that NVIDIA's driver of Windows runs.
+        """
+        names = [gpu.state.get("name") for gpu in self.linux.gpus()]
+        if not names and not self.linux.own:
+            driven = (each.state() for each in self.linux.machine.devices if drives(each))
+            names = [state["name"] for state in driven if state["driver_model"] in ("WDDM", "MCDM")]
         return [
-            {"index": index, "name": str(gpu.state.get("name")), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
-            for index, gpu in enumerate(self.linux.gpus())
+            {"index": index, "name": str(name), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
+            for index, name in enumerate(names)
         ] or None
 
     # ---- completions
