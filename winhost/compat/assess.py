@@ -20,7 +20,7 @@ from winhost.compat.rule import (
 from winhost.compat.stated import as_stated
 from winhost.compat.target import Target, available_memory
 from winhost.core.answers import MissingFact, Unknown
-from winhost.hardware.host_gpus import gpu_label, serves
+from winhost.hardware.host_gpus import gpu_label, is_compute_gpu
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
@@ -115,7 +115,7 @@ def judge(facts: HostFacts, variant: str, selection: Selection | None = None) ->
     """Evaluate one path or variant; with a selection, exactly its GPUs and VM."""
     if selection is not None:
         return _judge(facts, variant, selection)
-    return facts.keep(("judged", variant), _judge, facts, variant, None)
+    return facts.cached(("judged", variant), _judge, facts, variant, None)
 
 
 def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:
@@ -136,7 +136,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
 
 def _open(facts: HostFacts, path: str) -> Wanted:
     """Judge every VM, and every GPU but the display of a management controller."""
-    gpus, missing_gpus = _readable(path, GPU, lambda: tuple(filter(serves, facts.gpus)))
+    gpus, missing_gpus = _readable(path, GPU, lambda: tuple(filter(is_compute_gpu, facts.gpus)))
     vms, missing_vms = _readable(path, VM, lambda: facts.vms)
     host = reasons(path, HOST, THE_HOST, facts)
     return tuple(dict.fromkeys((*host, *missing_gpus, *missing_vms))), gpus, vms
@@ -245,11 +245,11 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
     path = path_of(variant)
     if path not in VOCABULARIES or path in PATHS_OF_LINUX:
         return ()
-    if unread := facts.keep(("unread", path), _unread, facts, path):
+    if unread := facts.cached(("unread", path), _unread, facts, path):
         lacking = f"a plan needs {', '.join(unread)}, which could not be read"
         return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
     try:
-        return tuple(_dda(facts, judged)) if path == "dda" else facts.keep("refusals of wsl2", _wsl2, facts)
+        return tuple(_dda(facts, judged)) if path == "dda" else facts.cached("refusals of wsl2", _wsl2, facts)
     except MissingFact as missing:
         return (gap(path, Severity.NOTE, missing, PLAN),)
 

@@ -9,13 +9,21 @@ from packaging.version import Version
 from winhost.compat.target import driver_branch, wsl_version
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader, version_of
-from winhost.hardware.host_gpus import gpu_label, listed, paravirtual, partitions, runs_cuda, serves, shows
-from winhost.hardware.processors import known_processor
+from winhost.hardware.host_gpus import (
+    catalogue_entry,
+    gpu_label,
+    is_compute_gpu,
+    may_drive_display,
+    paravirtual_gpu,
+    runs_cuda,
+    sriov_gpu,
+)
+from winhost.hardware.processors import find_generation
 from winhost.knowledge.versions import checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
 from winhost.resources.base import State
-from winhost.resources.host import Gpu, HostFacts, asking
+from winhost.resources.host import Gpu, HostFacts, property_reader
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.disks import NONE, BitLocker, KeyEscrow
 from winhost.resources.windows.pci_device import pci_id
@@ -121,11 +129,11 @@ def is_virtual(firmware: Firmware) -> bool:
 
 def gpus(facts: HostFacts) -> list[Gpu]:
     """The display devices that can compute: without those of management controllers and hypervisors."""
-    return facts.keep(_gpus, _gpus, facts)
+    return facts.cached(_gpus, _gpus, facts)
 
 
 def _gpus(facts: HostFacts) -> list[Gpu]:
-    return list(filter(serves, facts.gpus))
+    return list(filter(is_compute_gpu, facts.gpus))
 
 
 def made_by(firmware: Firmware) -> str:
@@ -180,12 +188,12 @@ def reached(bus: str) -> str:
 
 def proof_of_key(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
     """The proof that the recovery key of a volume is kept elsewhere, and its protector."""
-    escrow = facts.of(KeyEscrow, volume.key)
+    escrow = facts.find(KeyEscrow, volume.key)
     return f"{escrow.proof} (protector {escrow.protector})" if escrow and escrow.proof != NONE else None
 
 
 def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
-    memory = facts.of(VmMemory, vm.key)
+    memory = facts.find(VmMemory, vm.key)
     if memory is None:
         gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
         raise MissingFact("VmMemory", Unknown(gone))
@@ -204,23 +212,23 @@ OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
 }
 OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "gpu": lambda facts, gpu: gpu.pci.state,
-    "listed": lambda facts, gpu: listed(gpu),
+    "listed": lambda facts, gpu: catalogue_entry(gpu),
     "device": lambda facts, gpu: gpu.pci.key["device"],
     "id": lambda facts, gpu: pci_id(gpu.pci.key["device"]),
     "companions": lambda facts, gpu: tuple(function.state.kind for function in gpu.companions),
     "label": lambda facts, gpu: gpu_label(gpu),
-    "serves": lambda facts, gpu: serves(gpu),
+    "serves": lambda facts, gpu: is_compute_gpu(gpu),
     "cuda": lambda facts, gpu: runs_cuda(gpu),
-    "shows": lambda facts, gpu: shows(gpu),
+    "shows": lambda facts, gpu: may_drive_display(gpu),
     "ladder": lambda facts, gpu: facts.assignment(gpu.pci),
     "owner": lambda facts, gpu: owner(facts.assignment(gpu.pci)),
-    "parts": partitions,
-    "paravirtual": paravirtual,
+    "parts": sriov_gpu,
+    "paravirtual": paravirtual_gpu,
 }
 OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
     "vm": lambda facts, vm: vm.state,
     "memory": memory_of_vm,
-    "windows": lambda facts, vm: facts.of(VmMmio, vm.key),
+    "windows": lambda facts, vm: facts.find(VmMmio, vm.key),
     "configuration": lambda facts, vm: configuration(vm.state),
 }
 OF_ONE: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
@@ -228,7 +236,7 @@ OF_ONE: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = 
         "starts": lambda facts, disk: disk.state.system or disk.state.boot,  # Windows, from it
         "reached": lambda facts, disk: reached(disk.state.bus),
     },
-    "Processor": {"listed": lambda facts, processor: known_processor(processor.state.name)},
+    "Processor": {"listed": lambda facts, processor: find_generation(processor.state.name)},
     "BitLocker": {"proof": lambda facts, volume: proof_of_key(facts, volume)},
 }
 _ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
@@ -238,7 +246,7 @@ def _reading(each: str, question: str) -> Reader:
     """The reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
-        return asking(question)
+        return property_reader(question)
     if name == "gpus":
         of_each = READING["gpu"](attribute)
         return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in of_each(facts, gpu))

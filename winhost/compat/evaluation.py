@@ -30,7 +30,7 @@ from winhost.model.reason import (
     SubjectVerdict,
 )
 from winhost.model.workload import Workload
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts, other_system_error
 from winhost.resources.registry import is_linux
 
 # --- What depends on stated facts: everything that would be different without them --------------------------------
@@ -240,7 +240,7 @@ def evaluate(facts: Facts, asked: Requirements, file: str | None = None) -> Eval
     Raises UsageError: Contradicted, NobodyThere, OtherSystem.
     """
     if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
-        raise of_other_system(HostFacts(facts), f"the path {asked.path}")
+        raise other_system_error(HostFacts(facts), f"the path {asked.path}")
     known = HostFacts(stated(facts, asked.assumed))
     assessment = assess_as_if(known, asked.remedies, asked.stated)
     if asked.assumed:

@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from winhost.compat.rule import finding
 from winhost.findings.condition import version_of
-from winhost.hardware.gpus import known
+from winhost.hardware.gpus import find_model
 from winhost.knowledge.versions import checked, newer_line, subjects
 from winhost.model.errors import UsageError
 from winhost.model.reason import Finding, Refusal, Severity
@@ -129,7 +129,9 @@ def without_engine(facts: HostFacts) -> str | None:
 def _awaiting_fabric_manager(facts: HostFacts) -> str | None:
     """GPUs on a board that would have NVSwitches, before a driver runs."""
     found = [
-        model.name for gpu in facts.all(LinuxGpu) if (model := known(gpu.state.device or "")) and "SXM" in model.name
+        model.name
+        for gpu in facts.all(LinuxGpu)
+        if (model := find_model(gpu.state.device or "")) and "SXM" in model.name
     ]
     return f"{len(found)} of {found[0]}" if len(found) > 1 and not facts.the(LinuxGpuDriver).loaded else None
 

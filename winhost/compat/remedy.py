@@ -76,7 +76,7 @@ def assess_as_if(
     """Evaluate the host as it would be. What only an unverified remedy improves is unverified."""
     mends = tuple(remedies)
     known, then = as_stated(facts, stated), after(stated, mends)
-    judged = assess(known.changed(with_wsl(as_if(facts.document, mends), then), then) if mends else known)
+    judged = assess(known.updated(with_wsl(as_if(facts.document, mends), then), then) if mends else known)
     doubtful = ", ".join(mend.id for mend in mends if mend.unverified)
     if not doubtful:
         return judged

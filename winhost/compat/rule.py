@@ -30,7 +30,7 @@ from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, titled
+from winhost.resources.registry import RESOURCE_TYPES, title_of
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm
 
@@ -262,7 +262,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
     key = tuple([key_of(subject) for subject in about])
     heaviest: dict[tuple[str, str], Finding] = {}
     for group in _groups(variant, each):
-        for found in facts.keep((group, key), _found_by, group, facts, key, about):
+        for found in facts.cached((group, key), _found_by, group, facts, key, about):
             known = heaviest.setdefault((found.code, found.observed), found)
             if found.severity.rank > known.severity.rank:
                 heaviest[found.code, found.observed] = found
@@ -316,7 +316,7 @@ def asks(variant: str, each: Each) -> bool:
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """The finding of a missing fact for a path or capability."""
     if isinstance(missing.missing, Unavailable):
-        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+        observed = f"{title_of(missing.missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
     return _unread(topic, missing.said, severity, subject, missing.fact)
 

@@ -15,7 +15,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.reason import KnownRemedy
 from winhost.model.units import Bytes, parse_size
 from winhost.resources.base import ResourceType
-from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
+from winhost.resources.host import HostFacts, WrongState, other_system_error, typed_instance
 from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 from winhost.resources.registry import WINDOWS, is_linux
 from winhost.resources.windows.distros import Wsl
@@ -140,7 +140,7 @@ def _properties(resource: ResourceType) -> tuple[str, ...]:
 def _checked(statement: Statement) -> Statement:
     resource = WINDOWS[statement.resource]
     try:
-        typed(resource.state, Record({**_missing(resource, NOT_THERE), **statement.values}))
+        typed_instance(resource.state, Record({**_missing(resource, NOT_THERE), **statement.values}))
     except WrongState as wrong:
         raise ValueError(f"'{visible(statement.word)}': {wrong.faults}") from None
     return statement
@@ -153,7 +153,7 @@ def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
     """
     for each in statements:
         if is_linux(facts):
-            raise of_other_system(HostFacts(facts), f"stating {each.word}")
+            raise other_system_error(HostFacts(facts), f"stating {each.word}")
         answer = _stated_answer(facts, each)
         facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
     return facts
@@ -228,7 +228,7 @@ def as_stated(facts: HostFacts, stated: Stated | None) -> HostFacts:
     if not stated:
         return facts
     key = ("stated", *sorted(stated.items()))
-    return facts.keep(key, lambda: facts.changed(with_wsl(facts.document, stated), stated))
+    return facts.cached(key, lambda: facts.updated(with_wsl(facts.document, stated), stated))
 
 
 def with_wsl(document: Facts, stated: Stated) -> Facts:

@@ -107,7 +107,7 @@ class HostSession:
         UploadInterrupted, UsageError (NotBeside, SecretUnreadable).
         """
         declared, expect = RESOURCE_TYPES[step.resource], step.before
-        within = max(self._within, declared.lasts(change_of(step)))
+        within = max(self._within, declared.timeout(change_of(step)))
         how: dict[str, Json] = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": within}
         if mark:
             how["mark"] = mark
@@ -143,7 +143,7 @@ class HostSession:
         """Give something that this run made what is made at the moment of use, and stands in no plan and no journal."""
         now = self.state(resource, key) or {}
         expect = {name: now.get(name) for name in desired}
-        within = max(self._within, RESOURCE_TYPES[resource].lasts(Change(key, {}, desired)))
+        within = max(self._within, RESOURCE_TYPES[resource].timeout(Change(key, {}, desired)))
         how = {"accept": ["data"], "within": within, "secret": secret}
         self._calling(lambda agent: agent.set(resource, key, desired, expect, how))
 

@@ -16,7 +16,7 @@ from winhost.engine.open_run import OpenRun
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
-from winhost.resources.shared import BESIDE, RUNNING
+from winhost.resources.shared import INSTALLER, RUNNING
 from winhost.resources.windows.boot_entries import LINUX_NEXT
 
 _NOT_SEALED = ("Winhost.NotAsStaged", "Winhost.StillWritable")
@@ -67,11 +67,11 @@ def _offered(run: OpenRun, asked: NewUbuntu, stack: ExitStack) -> Installation:
     settings = settings_to_fetch(plan, key, report=report)
     ticket = stack.enter_context(offered_settings(settings, address, LONGEST)).for_medium
     digest = sha256(ticket.encode("ascii")).hexdigest()
-    run.session.hand_over(BESIDE, {"name": UBUNTU}, {"host_key": key.public}, "")
+    run.session.hand_over(INSTALLER, {"name": UBUNTU}, {"host_key": key.public}, "")
     run.read()
     # Last before the restart: by it Windows stops writing to the installer's partition, and looks at what lies there.
     try:
-        run.session.hand_over(BESIDE, {"name": UBUNTU}, {"ticket": digest}, ticket)
+        run.session.hand_over(INSTALLER, {"name": UBUNTU}, {"ticket": digest}, ticket)
     except RemoteError as error:
         if error.fault.code.partition(",")[0] in _NOT_SEALED:
             raise run.end_of_run(

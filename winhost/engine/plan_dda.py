@@ -12,8 +12,8 @@ from winhost.core.steps import DesiredResource
 from winhost.engine.path_planner import PathPlanner
 from winhost.hardware import mmio
 from winhost.hardware.host_gpus import gpu_name
-from winhost.hardware.mmio import AskedInVain, MmioWindows, windows
-from winhost.hardware.processors import with_width
+from winhost.hardware.mmio import FailedMmioRequest, MmioWindows, mmio_windows
+from winhost.hardware.processors import with_address_width
 from winhost.model.errors import NotOnHost, UsageError, listed, visible
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, PlanRequest, Unchecked, in_order
@@ -215,28 +215,28 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def _windows(self) -> MmioWindows:
-        return windows(self._facts, self.selection, self._lacking)
+        return mmio_windows(self._facts, self.selection, self._lacking)
 
     @property
-    def _grown(self) -> AskedInVain:
+    def _grown(self) -> FailedMmioRequest:
         """The windows of our own guest once it has its GPUs: it may have asked for more than is known."""
         with suppress(MissingFact):
-            window = self._facts.of(VmMmio, {"vm": self.vm["id"]})
+            window = self._facts.find(VmMmio, {"vm": self.vm["id"]})
             if self._guest and window is not None and self._has_all:
-                return AskedInVain(window.high, window.low)
-        return AskedInVain(0, 0)
+                return FailedMmioRequest(window.high, window.low)
+        return FailedMmioRequest(0, 0)
 
     @property
     def _has_all(self) -> bool:
         return all(self._facts.assignment(gpu.pci) == self.assignment["assigned"] for gpu in self._gpus)
 
     @property
-    def _lacking(self) -> Mapping[str, AskedInVain]:
+    def _lacking(self) -> Mapping[str, FailedMmioRequest]:
         """The MMIO space that the guest asked for in vain, by location, for GPUs that it has and does not see."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
-            asked = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
-            if self._guest and asked != AskedInVain(0, 0):
+            asked = FailedMmioRequest(shown.needed_high or 0, shown.needed_low or 0)
+            if self._guest and asked != FailedMmioRequest(0, 0):
                 seen = [inside.state.device for inside in self._facts.all(LinuxGpu)]
                 return {gpu.location: asked for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in seen}
         return {}
@@ -297,9 +297,9 @@ class DdaDecisions(ContainersInside):
         with suppress(MissingFact):
             # Before the VM can be read: the chosen GPUs' need is a minimum, whatever else the VM has.
             if self._request.high is not None:
-                self._check_high(self._request.high, windows(self._facts, Selection(self._gpus, None)))
+                self._check_high(self._request.high, mmio_windows(self._facts, Selection(self._gpus, None)))
             if self._request.low is not None:
-                mmio.check_low(self._request.low, windows(self._facts, Selection(self._gpus, None)).low)
+                mmio.check_low(self._request.low, mmio_windows(self._facts, Selection(self._gpus, None)).low)
         for each in desired:
             if each.resource == VmMmio.resource_type.name and each.key["vm"] == self.vm["id"]:
                 if "high" in each.desired:
@@ -322,7 +322,7 @@ class DdaDecisions(ContainersInside):
     def gpus(self) -> tuple[GpuFunction, ...]:
         """A guest of our own is set up, and has its driver, before it gets any."""
         for driver in self.drivers:
-            installed = self._facts.of(AptPackages, {"packages": driver.packages})
+            installed = self._facts.find(AptPackages, {"packages": driver.packages})
             if installed is None or installed.installed is not True:
                 raise MissingFact("LinuxGpuDriver", Unavailable(LinuxGpuDriver.resource_type.name))
         return tuple(_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
@@ -344,7 +344,7 @@ class DdaDecisions(ContainersInside):
         if self._settings.new_vm is not None:
             _ = self.vm["id"]
             return RUNNING
-        found = self._facts.of(VmPower, {"vm": self.vm["id"]})
+        found = self._facts.find(VmPower, {"vm": self.vm["id"]})
         if found is None:
             gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
             raise MissingFact("VmPower", Unknown(gone))
@@ -365,7 +365,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         super().__init__(facts, request)
-        self._facts = with_width(facts, self._settings.address_width)
+        self._facts = with_address_width(facts, self._settings.address_width)
 
     @cached_property
     def verdict(self) -> PathVerdict:
@@ -383,7 +383,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         go and stay, because nobody named one.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
-        if self._request.high is not None and (above := mmio.over_cap(self._request.high)):
+        if self._request.high is not None and (above := mmio.cap_warning(self._request.high)):
             general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
         if (asked := self._settings.new_vm) is not None:
             general += tuple(numa_cautions(self._facts, self.gpus, parse_size(asked.memory), asked.cpus))

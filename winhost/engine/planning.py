@@ -24,8 +24,8 @@ from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.disks import refuse_full
 from winhost.paths.playbook import REFERENCE, PathRequest, Playbook, PlaybookResource, WrongPlaybook, parse_request
-from winhost.resources.host import HostFacts, of_other_system
-from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, misfit_of, unread
+from winhost.resources.host import HostFacts, other_system_error
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, check_desired, describe_missing, host_answers
 from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
 # A planner is imported only for its own path, because it imports all that this path decides.
@@ -151,8 +151,8 @@ def _check_desired(host: str, desired: Iterable[DesiredResource], named: str | N
 
 
 def _check_fits(host: str, each: DesiredResource | Step, named: str | None = None) -> None:
-    misfit = misfit_of(each.resource, each.key, each.desired)
-    if misfit := misfit or RESOURCE_TYPES[each.resource].wrong_value(each.desired):
+    misfit = check_desired(each.resource, each.key, each.desired)
+    if misfit := misfit or RESOURCE_TYPES[each.resource].check_values(each.desired):
         raise _not_a_plan(host, f"{each.title}: {misfit}", named)
 
 
@@ -161,7 +161,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     of another system; and why the Linux of the host could not be asked, where the plan needs what it says.
     """
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
-        raise of_other_system(facts, f"the path {request.path}")
+        raise other_system_error(facts, f"the path {request.path}")
     try:
         planned = _planner(facts, request)
         verdict = planned.verdict
@@ -193,7 +193,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     except MissingFact as missing:
         if silent := error_of(missing, facts.host):
             raise silent from missing
-        grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{unread(missing)}.",))
+        grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{describe_missing(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
 
 
@@ -282,10 +282,10 @@ def _until_there(
     """
     host = host_answers(facts)
     awaited = {identity(each.resource, each.key): _awaited(each, host) for each in desired}
-    unread = [host.rules[resource].order for (resource, _), until in awaited.items() if until == READING]
+    orders = [host.rules[resource].order for (resource, _), until in awaited.items() if until == READING]
     for each in desired:
         id_ = identity(each.resource, each.key)
-        if unread and not awaited[id_] and host.rules[each.resource].order > min(unread) and _changes(each, host):
+        if orders and not awaited[id_] and host.rules[each.resource].order > min(orders) and _changes(each, host):
             awaited[id_] = READING
     later = [
         Deferred(each.resource, each.title, until, each.why, tuple(_may_ask(each)))
@@ -303,10 +303,10 @@ def _awaited(desired: DesiredResource, host: HostAnswers) -> str | None:
     except MissingFact as missing:
         if isinstance(missing.missing, Unavailable):
             return missing.missing.unavailable
-        unread = missing.missing == NOT_THERE
+        is_unread = missing.missing == NOT_THERE
     except NoInstance:
-        unread = True
-    return READING if unread and desired.resource in LINUX else None  # anything else is said once it is judged
+        is_unread = True
+    return READING if is_unread and desired.resource in LINUX else None  # anything else is said once it is judged
 
 
 def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
@@ -321,7 +321,7 @@ def refuse_unsupported(facts: HostFacts, path: str) -> None:
     UsageError for a path of another system.
     """
     if facts.is_linux != (path in PATHS_OF_LINUX):
-        raise of_other_system(facts, f"the path {path}")
+        raise other_system_error(facts, f"the path {path}")
     judged = [judge(facts, each) for each in EVERY_VARIANT if is_meant(path, each)]
     if all(each.verdict is Verdict.UNSUPPORTED for each in judged):
         raise _refused(facts, judged[0])

@@ -21,7 +21,7 @@ from winhost.engine.store import Store
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
-from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
+from winhost.resources.registry import LINUX, RULES, answer, describe_missing, host_answers, title_of
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
 
@@ -142,7 +142,7 @@ def _with_names(sentence: str, facts: Facts) -> str:
 def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
     touched = record.touched[id_]
     until = missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
-    return NotJudged(touched.title, touched.resource, touched.key, unread(missing), until)
+    return NotJudged(touched.title, touched.resource, touched.key, describe_missing(missing), until)
 
 
 class _Rollback(WorkingRun):
@@ -159,7 +159,7 @@ class _Rollback(WorkingRun):
             self.tell("kept", sentence)
         for lacks in outlook.missing:
             self.tell("note", f"{lacks.title}: not judged: {lacks.why}")
-        checks = tuple(found for goal in goals for found in check(goal, self.host, unread) if not found.holds)
+        checks = tuple(found for goal in goals for found in check(goal, self.host, describe_missing) if not found.holds)
         outcome = "not all rolled back" if checks or outlook.missing else "rolled back"
         if outlook.waiting and outcome == "rolled back":
             outcome = "partly rolled back"
@@ -227,7 +227,9 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
     first = sorted({lacks.until for lacks in missing if lacks.until})
     if not first:
         return f"Mend what could not be read, then go on with going back: {again}"
-    return f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {again}"
+    return (
+        f"Bring back {' and '.join(map(title_of, first))}, by hand or with a run, then go on with going back: {again}"
+    )
 
 
 def _turn(goal: DesiredResource) -> Turn:

@@ -16,7 +16,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.units import MiB
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.values import is_device
+from winhost.resources.values import is_device_name
 
 if TYPE_CHECKING:  # a plan asks which files it sends, and sends none
     from winhost.connect.agent import Received
@@ -127,7 +127,7 @@ def check(steps: Iterable[Step], find: Find) -> None:
 @contextmanager
 def opened(desired: Attachment, find: Find) -> Iterator[OpenAttachment]:
     """Raises UsageError (NotBeside), and what `find` raises."""
-    if not _PLAIN.fullmatch(desired.name) or is_device(desired.name):
+    if not _PLAIN.fullmatch(desired.name) or is_device_name(desired.name):
         raise _unusable(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
     path = find(desired)
     if not path.is_file():

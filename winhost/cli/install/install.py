@@ -71,7 +71,7 @@ from winhost.model.reason import Severity, Verdict
 from winhost.model.units import KiB, size
 from winhost.paths.setting_values import public_key
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts, other_system_error
 
 if TYPE_CHECKING:
     from winhost.engine.keys import SshKey
@@ -418,7 +418,7 @@ def bmc(asked: BmcOptions, output: Output) -> int:
     with watching() as watch:
         facts = HostFacts(read_live(here, watch))
         if isinstance(here, LinuxHost):
-            raise of_other_system(facts, "a BMC's identity")
+            raise other_system_error(facts, "a BMC's identity")
         identity = machine_of(facts)
         known = Bmc(asked.url, asked.user, reference.resolve(), str(asked.ca) if asked.ca else None)
         with watch.at(here.name, "asking its BMC"), bmc_session(known) as session:

@@ -31,7 +31,7 @@ from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
 from winhost.model.reason import Category, Evidence
 from winhost.model.units import Bytes, KiB
-from winhost.resources.host import of_other_system
+from winhost.resources.host import other_system_error
 
 if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
@@ -88,7 +88,7 @@ def wslconfig(
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if known := facts_named(facts, facts_file):
         if known.is_linux:
-            raise of_other_system(known, ".wslconfig")
+            raise other_system_error(known, ".wslconfig")
         limits = wslconfig_limits(known)
     found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=limits)
     return _show_settings(file, known.host if known else None, found, strict, output)

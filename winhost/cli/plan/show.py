@@ -24,7 +24,7 @@ from winhost.model.errors import WinhostError, visible
 from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
-from winhost.resources.registry import titled
+from winhost.resources.registry import title_of
 from winhost.resources.windows.vms import owner
 
 
@@ -70,7 +70,7 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
         say("Not checked yet. If one of these turns out to be wrong, the run stops there and you can choose another:")
     for each in plan.unchecked:
         value = "the only one" if each.value is None else format_value(each.value)
-        say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
+        say(f"  {each.name}: {value} (once {title_of(each.until)} is available)", hang=2)
     _show_sent(plan, True)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
@@ -138,7 +138,7 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""), wide)
     if stage.deferred:
-        waits = list(dict.fromkeys(titled(d.until) for d in stage.deferred))
+        waits = list(dict.fromkeys(title_of(d.until) for d in stage.deferred))
         until = f"{' and '.join(waits)} {'are' if len(waits) > 1 else 'is'}"
         say(
             f"  Stage {stage.number + 1} can be planned only once {until} available. The host is then read and "
@@ -152,7 +152,7 @@ def _show_deferred(deferred: Sequence[Deferred]) -> None:
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
     for until, waiting in by_until.items():
         if len(by_until) > 1:
-            say(f"   With {titled(until)}:")
+            say(f"   With {title_of(until)}:")
         for why, group in groupby(waiting, key=lambda each: each.why):
             first, *more = group
             shown = (first, *more) if len(more) < _MANY else (first,)
@@ -307,7 +307,7 @@ def _show_stage_in_groups(stage: Stage) -> None:
         say(f"Stage {stage.number + 1} is planned from the host as it is then; a refusal stops the run:")
     for until in dict.fromkeys(each.until for each in stage.deferred):
         waiting = dict.fromkeys(title_without_name(each) for each in stage.deferred if each.until == until)
-        say(_on_a_line(f"  With {titled(until)}: ", [*waiting]), hang=2)
+        say(_on_a_line(f"  With {title_of(until)}: ", [*waiting]), hang=2)
 
 
 def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
@@ -390,7 +390,7 @@ def _in_brief(step: Step) -> Iterator[str]:
 def title_without_name(deferred: Deferred) -> str:
     """Return the title of a deferred step, without the `…` of a name that only later facts tell, at its end."""
     told = short(deferred.title)
-    return told.removesuffix(" of …").removesuffix("…").rstrip() or titled(deferred.resource)
+    return told.removesuffix(" of …").removesuffix("…").rstrip() or title_of(deferred.resource)
 
 
 def short(title: str) -> str:

@@ -274,7 +274,7 @@ class AgentAnswers:
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator()
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
-        if resource != _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
+        if resource != _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].check_values(desired)):
             raise bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:

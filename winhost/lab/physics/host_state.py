@@ -24,7 +24,7 @@ from winhost.lab.physics.virtual_machine import (
 )
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_administrator
 from winhost.model.facts import Answer, Facts
-from winhost.resources.host import typed
+from winhost.resources.host import typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
 from winhost.resources.windows.vms import assigned
@@ -91,7 +91,7 @@ class HostState:
         self._logon_ready, self._servicing = True, False
         self.initial = _initial(facts, self.lab)
         system = self.initial.get("OperatingSystem", ())
-        self._system = typed(OperatingSystem, system[0]).state if system else None
+        self._system = typed_instance(OperatingSystem, system[0]).state if system else None
         # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole. Who may not ask for
         # features may still see their effect.
         seen = "available" if isinstance(facts.resources.get("Vm"), Unavailable) else "installed"
