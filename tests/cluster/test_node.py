@@ -79,8 +79,8 @@ def cluster(here: LinuxWorld) -> SimulatedCluster:
 def test_entries_are_ones_that_a_playbook_can_have(asked: NodeRequest) -> None:
     for each in list[Any](cluster_stack(machine("wsl" if asked.wsl else "metal"), asked).entries):
         type_ = RESOURCE_TYPES[each["resource"]]
-        assert type_.misfit(each["key"], each["desired"]) is None
-        assert type_.wrong_value(each["desired"]) is None
+        assert type_.check_names(each["key"], each["desired"]) is None
+        assert type_.check_values(each["desired"]) is None
 
 
 def test_a_token_stands_in_a_file_of_its_own_and_nowhere_else() -> None:

@@ -22,7 +22,7 @@ from winhost.model.facts import Facts
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RULES_OF_LINUX, host_answers, is_linux
+from winhost.resources.registry import LINUX_RULES, host_answers, is_linux
 
 ROOT = Path(__file__).parents[2]
 FACTS = read_facts(ROOT / "examples/linux/ubuntu-2xh100.json")
@@ -134,8 +134,8 @@ def test_before_there_is_a_driver_its_gpus_are_known_by_the_catalogue() -> None:
 def test_nothing_of_linux_waits_for_windows_on_a_machine_of_its_own() -> None:
     assert is_linux(FACTS)
     host = host_answers(replace(FACTS, resources={"LinuxSystem": FACTS.resources["LinuxSystem"]}))
-    assert host.rules is RULES_OF_LINUX
+    assert host.rules is LINUX_RULES
     assert not isinstance(host.answer("DebianPackage"), Unavailable)
-    assert {(rules.requires, rules.within) for rules in RULES_OF_LINUX.values() if rules.name.startswith("Linux")} == {
+    assert {(rules.requires, rules.within) for rules in LINUX_RULES.values() if rules.name.startswith("Linux")} == {
         ("", ())
     }

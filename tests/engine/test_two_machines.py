@@ -30,7 +30,7 @@ from winhost.model.plan import PlanRequest
 from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxSystem
-from winhost.resources.registry import LINUX, titled
+from winhost.resources.registry import LINUX, title_of
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines)
     )
     with raises("NeverCame") as caught:
         here.apply(plan)
-    waiting = {f"{titled(each)} (before {titled('WslAccess')} is there)" for each in WAITING}
+    waiting = {f"{title_of(each)} (before {title_of('WslAccess')} is there)" for each in WAITING}
     assert set(caught.value.what.partition("cannot be: ")[2].split(", ")) == waiting
     assert here.store.runs() == ()
 

@@ -18,7 +18,7 @@ from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.findings.show import describe_evidence
-from winhost.hardware.processors import with_width
+from winhost.hardware.processors import with_address_width
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
@@ -255,7 +255,7 @@ def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> 
 
 
 def layout_of(host: str, address_width: int | None = None) -> Layout:
-    facts = with_width(HostFacts(read(host)), address_width).document
+    facts = with_address_width(HostFacts(read(host)), address_width).document
     numbers = {gpu.location: number for number, gpu in enumerate(HostFacts(facts).gpus, 1)}
     made = make_layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
     assert made is not None

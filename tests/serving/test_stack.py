@@ -62,8 +62,8 @@ def test_entries_are_ones_that_a_playbook_can_have() -> None:
     for each in list[Any](found.entries):
         type_ = RESOURCE_TYPES[each["resource"]]
         assert tuple(each["key"]) == type_.key
-        assert type_.misfit(each["key"], each["desired"]) is None
-        assert type_.wrong_value(each["desired"]) is None
+        assert type_.check_names(each["key"], each["desired"]) is None
+        assert type_.check_values(each["desired"]) is None
 
 
 def test_an_engine_in_compose_has_no_port_no_network_and_no_rights() -> None:

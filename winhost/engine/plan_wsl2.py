@@ -323,7 +323,7 @@ class Wsl2Decisions:
 
     @cached_property
     def config(self) -> Config:
-        found = self._facts.of(WslConfig, {"account": self.account})
+        found = self._facts.find(WslConfig, {"account": self.account})
         assert found is not None
         mac = mac_address(self._facts.os.machine_id, self.account) if self._networking_mode == "bridged" else None
         values = wslconfig_values(self._settings, self._networking_mode, self.memory.given, mac)

@@ -30,7 +30,7 @@ from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Stage, sort_risks
 from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RULES, host_answers, titled
+from winhost.resources.registry import RULES, host_answers, title_of
 from winhost.resources.shared import SEED
 
 
@@ -180,7 +180,7 @@ class Runner(WorkingRun):
         except WinhostError as error:
             raise self._offer_retry(error) from error
         if (stage.desired, stage.deferred) == (last.desired, last.deferred):
-            waiting = {titled(deferred.resource): titled(deferred.until) for deferred in stage.deferred}
+            waiting = {title_of(deferred.resource): title_of(deferred.until) for deferred in stage.deferred}
             listed = ", ".join(f"{resource} (before {until} is there)" for resource, until in waiting.items())
             what = f"all that could be planned is done, but this still cannot be: {listed}"
             meaning = "The host was read again after the last step and is no further. Look at why, then go on."

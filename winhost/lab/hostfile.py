@@ -40,7 +40,7 @@ from winhost.model.units import GiB, KiB, MiB
 from winhost.model.written import Closed
 from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_with_positions, refuse_mistakes
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import WrongState, typed
+from winhost.resources.host import WrongState, typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.vms import DISABLED, ENABLED
 
@@ -351,7 +351,7 @@ def _state_mistakes(loc: Loc, resource: str, found: Any) -> Iterator[Mistake]:
         for name in set(instance["state"]) - set(known):
             yield (*here, name), f"is no property of {resource}{did_you_mean(name, known)}"
         try:
-            typed(state, Record(instance["state"], instance["key"]))
+            typed_instance(state, Record(instance["state"], instance["key"]))
         except WrongState as wrong:
             yield here, wrong.faults
 

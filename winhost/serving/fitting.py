@@ -23,7 +23,7 @@ from winhost.compat.assess import assess
 from winhost.compat.needs import fit_paths, fit_without_advice, needs_of
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
-from winhost.hardware.host_gpus import listed
+from winhost.hardware.host_gpus import catalogue_entry
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
 from winhost.model.path import AvailableMemory, is_requested
@@ -209,7 +209,9 @@ class Way:
     def capability(self) -> tuple[int, int] | None:
         """The least compute capability among its GPUs, as far as winhost's catalogue knows them."""
         gpus = Target(self._host, self.variant.path).gpus
-        known = [model.compute_capability for gpu in gpus if (model := listed(gpu)) and model.compute_capability]
+        known = [
+            model.compute_capability for gpu in gpus if (model := catalogue_entry(gpu)) and model.compute_capability
+        ]
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:

@@ -14,7 +14,7 @@ from winhost.model.units import Bytes, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload, add_standbys, is_folder
 from winhost.paths.linux import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
-from winhost.resources.values import networks_in_order
+from winhost.resources.values import order_networks
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway, endpoint
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
@@ -153,7 +153,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries.append(file_entry("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
-        allowed: dict[str, Json] = {"allowed": [*networks_in_order(request.allowed)]}
+        allowed: dict[str, Json] = {"allowed": [*order_networks(request.allowed)]}
         why = "Only these networks reach the endpoint."
         entries.append(entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
     entries += [_unit(engine) for engine in engines]

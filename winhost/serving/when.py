@@ -11,7 +11,7 @@ from winhost.core.answers import NOT_READ, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings import condition
 from winhost.findings.condition import ConditionResult, R, format_condition
-from winhost.hardware.host_gpus import gpu_name, listed
+from winhost.hardware.host_gpus import catalogue_entry, gpu_name
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import Cause, ProfileRow, profile
@@ -43,7 +43,7 @@ class Case:
 
 
 def _blackwell(case: Case) -> bool:
-    gpus = [(gpu, listed(gpu)) for gpu in case.target.gpus]
+    gpus = [(gpu, catalogue_entry(gpu)) for gpu in case.target.gpus]
     if any(model and model.architecture == "Blackwell" for _, model in gpus):
         return True
     for gpu, model in gpus:

@@ -71,7 +71,7 @@ from winhost.model.reason import Severity, Verdict
 from winhost.model.units import KiB, size
 from winhost.paths.setting_values import public_key
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts, other_system_error
 
 if TYPE_CHECKING:
     from winhost.engine.keys import SshKey
@@ -435,7 +435,7 @@ def bmc(options: BmcOptions, output: Output) -> int:
     with watching() as watch:
         facts = HostFacts(read_live(fleet_host, watch))
         if isinstance(fleet_host, LinuxHost):
-            raise of_other_system(facts, "a BMC's identity")
+            raise other_system_error(facts, "a BMC's identity")
         identity = machine_of(facts)
         bmc_access = Bmc(options.url, options.user, reference.resolve(), str(options.ca) if options.ca else None)
         with watch.at(fleet_host.name, "asking its BMC"), bmc_session(bmc_access) as session:

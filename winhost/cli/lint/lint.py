@@ -31,7 +31,7 @@ from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
 from winhost.model.reason import Category, Evidence
 from winhost.model.units import Bytes, KiB
-from winhost.resources.host import of_other_system
+from winhost.resources.host import other_system_error
 
 if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
@@ -89,7 +89,7 @@ def wslconfig(
     wsl, limits = _parse_version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if host_facts := facts_named(facts, facts_file):
         if host_facts.is_linux:
-            raise of_other_system(host_facts, ".wslconfig")
+            raise other_system_error(host_facts, ".wslconfig")
         limits = wslconfig_limits(host_facts)
     findings = lint(_read_lint_file(file, _MAX_SETTINGS_SIZE).data, WSLCONFIG, version=wsl, host=limits)
     return _show_settings(file, host_facts.host if host_facts else None, findings, strict, output)

@@ -17,7 +17,7 @@ from winhost.engine.verified import save_verified
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost
 from winhost.model.served import UnitState, Version
-from winhost.resources.registry import titled
+from winhost.resources.registry import title_of
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
 from winhost.serving.serving_status import ServingStatus, serving_status
 
@@ -131,7 +131,7 @@ def nothing_served(host: str, why: str) -> WinhostError:
 
 def no_linux(host: str, error: NotAvailable) -> WinhostError:
     """Make the error for a host whose Linux does not exist yet, or does not run."""
-    return error if error.hint else nothing_served(host, f"nothing is served: {titled(error.needs)} is not set up")
+    return error if error.hint else nothing_served(host, f"nothing is served: {title_of(error.needs)} is not set up")
 
 
 def parse_deployed(host: str, text: str | None) -> Deployed:

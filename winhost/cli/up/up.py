@@ -355,7 +355,7 @@ def _refuse_full_disk(facts: HostFacts, path: str, downloads: Mapping[str, Bytes
     needed = sum(size for size in downloads.values() if size is not None)
     try:
         (windows,) = (each for each in facts.all(Partition) if each.state.boot)
-        limit = facts.of(ResizeLimit, windows.key)
+        limit = facts.find(ResizeLimit, windows.key)
     except (MissingFact, ValueError):
         return
     if path_of(path) == "wsl2" and limit is not None and limit.free < needed:

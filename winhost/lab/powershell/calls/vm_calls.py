@@ -177,7 +177,7 @@ calls(
         "Get-VMHost": lambda m, _: [
             shown("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store) for record in m.instances("HyperVHost")
         ],
-        "Read-WinhostAttributes Path": lambda m, g: m.attributes(g["Path"]),
+        "Find-WinhostBlockingAttributes Path": lambda m, g: m.attributes(g["Path"]),
         "Get-VHD Path": lambda m, g: [shown("VirtualHardDisk", m.virtual_disk(path), Path=path) for path in g["Path"]],
         "Get-VMNetworkAdapterVlan VMNetworkAdapter": lambda m, g: [
             _vlan(m.vms[each["VMId"]]) for each in g["VMNetworkAdapter"]
