@@ -30,15 +30,15 @@ _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 
 @dataclass(frozen=True)
 class StackTarget:
-    """facts: with the GPUs and the memory that this Linux has, or will have; by: the engine of containers there, or a
-    program; waits_for: the list of the path's decisions for which what serves there waits; peers: networks that all
-    connections come from there, where Windows forwards them and has judged them already: none where nobody knows;
-    network: the mode of WSL, where a distro becomes a node.
+    """facts: with the GPUs and the memory that this Linux has, or will have; runtime: `docker`, `podman`, or the path
+    of vLLM's own program there; waits_for: the list of the path's decisions for which what serves there waits; peers:
+    networks that all connections come from there, where Windows forwards them and has judged them already: none where
+    nobody knows; network: the mode of WSL, where a distro becomes a node.
     """
 
     facts: HostFacts
     request: PathRequest
-    by: str
+    runtime: str
     waits_for: str | None = None
     peers: tuple[str, ...] | None = None
     network: str | None = None
@@ -68,9 +68,9 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)
-        request, by = _with_engine(facts, request, settings.containers, program)
+        request, runtime = _with_engine(facts, request, settings.containers, program)
         peers = _peers(facts, new) if beyond else None
-        return StackTarget(_as_in_guest(facts, request, new), request, by, _GUESTS, peers)
+        return StackTarget(_as_in_guest(facts, request, new), request, runtime, _GUESTS, peers)
     if isinstance(settings, DualBootSettings):
         if settings.system is None:
             raise UsageError(
@@ -80,8 +80,8 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
                 "with kind: linux and plan the workload there.",
                 host=facts.host,
             )
-        request, by = _with_engine(facts, request, settings.containers, program)
-        return StackTarget(facts, request, by, _SYSTEMS)
+        request, runtime = _with_engine(facts, request, settings.containers, program)
+        return StackTarget(facts, request, runtime, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
         # Nothing there runs in a container; an engine that was asked for comes all the same.
         return StackTarget(facts, request.with_settings(engine=NONE, toolkit=NO_TOOLKIT), program)

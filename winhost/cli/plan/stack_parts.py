@@ -142,7 +142,7 @@ class StackParts:
         self.check_image()
         saved, name = self._saved, self._name
         if saved is None:
-            return pinned_image(name)
+            return pin_engine_image(name)
         file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
         return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
 
@@ -351,7 +351,7 @@ def show_new_key(whose: str, made: "Secret") -> None:
         click.echo(f"  {made.reveal()}", err=True)
 
 
-def pinned_image(name: ImageName) -> EngineImage:
+def pin_engine_image(name: ImageName) -> EngineImage:
     """Pin an image by its digest. Asks the registry if the name has none."""
     if name.digest:
         return EngineImage(ImageName.parse(str(name)).pinned)
