@@ -22,7 +22,7 @@ from winhost.serving.engine_names import CACHE, kv_folder, lmcache, model_folder
 from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.gateway_entries import UNIT, gateway_entries, published_model, workload_settings
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_asleep, format_wait
+from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_restart, format_turn_state
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models, turn_settings
@@ -281,9 +281,9 @@ def _notes_of_model(served: Served) -> Iterator[str]:
     if served.stands_by:
         yield f"{served.model}: takes over about a second after the other engine of {served.stands_by} died or hung"
     if served.anew:
-        yield f"{served.model}: its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
+        yield f"{served.model}: its standby is the same engine, started anew {format_restart(served.anew, Limits.hold)}"
     if served.asleep:
-        yield f"{served.model}: between its turns {format_asleep(served.asleep)}"
+        yield f"{served.model}: between its turns {format_turn_state(served.asleep)}"
     if served.asleep and served.asleep.rung == ON_DISK.name:
         yield (
             f"{served.model}: an image of its process is written once, while nobody waits, and after changes such as "
