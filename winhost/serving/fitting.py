@@ -41,7 +41,7 @@ from winhost.model.workload import (
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.memories import as_planned
+from winhost.sizing.memories import planned_memory
 
 CONTEXTS = (131_072, 65_536, 32_768, 16_384, 8_192)
 SEQUENCES = 4
@@ -202,7 +202,7 @@ class Way:
     """A variant on a host, which judges models one by one."""
 
     def __init__(self, host: HostFacts, variant: PathVerdict, memory: AvailableMemory) -> None:
-        self.variant, self.memory = variant, as_planned(memory, Workload(()))
+        self.variant, self.memory = variant, planned_memory(memory, Workload(()))
         self._host = host
 
     @cached_property

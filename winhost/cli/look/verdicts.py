@@ -23,7 +23,7 @@ from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVer
 from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
 from winhost.sizing.budget import Budget
-from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.fit import FitAdvice
 from winhost.sizing.memories import MemoryUse
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
@@ -183,7 +183,7 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
         show_finding(finding_view(reason), lead=indent)
 
 
-def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
+def show_budget(budget: Budget, short: FitAdvice | None) -> None:
     """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
     rows = []

@@ -11,7 +11,7 @@ import click
 
 from winhost.cli.errors import Faults, secret_reference, usage_errors
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions, key_pair
-from winhost.cli.plan.stack_parts import DIGEST_HINT, StackParts, pinned_image, show_made_keys, yield_key_of
+from winhost.cli.plan.stack_parts import DIGEST_HINT, StackParts, pin_engine_image, show_made_keys, yield_key_of
 from winhost.cluster.node import PROGRAM, ClusterStack, Join, NodeFile, NodeRequest, cluster_stack
 from winhost.cluster.render_request import ClusterRequest
 from winhost.compat.target import Target
@@ -115,7 +115,7 @@ class PlannedStack:
         stack_request = StackRequest(
             workload=parts.workload,
             path=target.request.path,
-            by=target.by,
+            runtime=target.runtime,
             image=image,
             files=parts.files,
             keys=parts.key_lines(facts.host),
@@ -289,7 +289,7 @@ def check_images(parts: StackParts, faults: Faults) -> None:
 
 
 def _image(name: str) -> str:
-    return pinned_image(ImageName.parse(name)).pinned
+    return pin_engine_image(ImageName.parse(name)).pinned
 
 
 def check_node_options(parts: StackParts, faults: Faults) -> None:

@@ -15,7 +15,7 @@ from winhost.cli.models.models import open_repository, report_headers
 from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
-from winhost.cli.plan.stack_parts import IMAGE, pinned_image
+from winhost.cli.plan.stack_parts import IMAGE, pin_engine_image
 from winhost.cli.terminal import columns
 from winhost.cli.watch import watching
 from winhost.core.answers import MissingFact
@@ -242,7 +242,7 @@ def _find_unreachable_servers(path: str, request: UpOptions) -> Iterator[Missing
     if not (options.engine_archive or options.engine_program or options.engine_lock or options.digest):
         name = ImageName.parse(options.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
         try:
-            pinned_image(name)
+            pin_engine_image(name)
         except WinhostError as error:
             advice = (
                 "Name an image by its digest, in a registry that the Linux reaches: --engine-image and --digest, or a "

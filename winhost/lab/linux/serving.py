@@ -26,7 +26,7 @@ from winhost.gateway.key_lines import effective_keys, parse_keys
 from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.software import program_failed
-from winhost.lab.physics.windows_software import drives
+from winhost.lab.physics.windows_software import is_nvidia_gpu
 from winhost.model.units import GiB
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -357,8 +357,8 @@ class SimulatedServing:
         has no GPU on a bus: its nvidia-smi lists those that NVIDIA's driver of Windows runs.
         """
         names = [gpu.state.get("name") for gpu in self.linux.gpus()]
-        if not names and not self.linux.own:
-            driven = (each.state() for each in self.linux.machine.devices if drives(each))
+        if not names and not self.linux.is_standalone:
+            driven = (each.state() for each in self.linux.machine.devices if is_nvidia_gpu(each))
             names = [state["name"] for state in driven if state["driver_model"] in ("WDDM", "MCDM")]
         return [
             {"index": index, "name": str(name), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
