@@ -62,7 +62,7 @@ def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytes
         monkeypatch.setattr(
             sys, "stdin", SimpleNamespace(buffer=io.BytesIO("é".encode() * 600_000), isatty=lambda: False)
         )
-        assert "longer than the gateway takes" in there("chat", *words).err
+        assert "longer than the gateway accepts" in there("chat", *words).err
     for words in ((), ("-",), ("llm-01", "-"), ("llm-01",)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Say hello"), isatty=lambda: False))
         assert there("chat", *words).out == f"{STAND_IN}\n"
@@ -155,6 +155,9 @@ def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch
     found = there("status", "--json").result
     assert (found["host"], found["serves"], found["reached"], found["url"]) == ("llm-01", True, True, None)
     assert found["next"] == "winhost chat llm-01 'Say hello'"
+    fleet = os.environ["WINHOST_FLEET"]
+    named = there("status", "--fleet", fleet, "--json").result
+    assert named["next"] == f"winhost chat --fleet {fleet} llm-01 'Say hello'"
     assert [(each["model"], each["state"]) for each in found["models"]] == [("chat", "serving")]
     quick = there()
     assert quick.code == 0

@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.processes import started
-from winhost.cli.change.running import show_outcome, stopping
-from winhost.engine.run_context import NotJudged, Outcome
+from winhost.cli.change.running import show_outcome, stop_requests
+from winhost.engine.run_context import Outcome, Undecided
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
@@ -121,19 +121,19 @@ def test_the_schema_of_a_journal_knows_every_kind_of_line(line: Line, lab: Lab) 
 
 
 def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str]) -> None:
-    with stopping() as stop:
+    with stop_requests() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()
-        with pytest.raises(KeyboardInterrupt), stop.cuttable():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # between two calls of the host, as while a line is written
-        with pytest.raises(KeyboardInterrupt), stop.cuttable():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
             pytest.fail("it was asked to stop now")
     assert "press Ctrl-C again to stop now" in capsys.readouterr().err
 
 
 def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with stopping(2) as stop:
+    with stop_requests(2) as stop:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
     assert stop()
@@ -214,7 +214,7 @@ def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "devices that can be assigned cannot be read before the Hyper-V role is there"
-    missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
+    missing = Undecided("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
     outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
     show_outcome(outcome)
     assert outcome.exit_code == Exit.FAILURE

@@ -203,7 +203,7 @@ def test_a_broken_file_is_told_of_and_nothing_is_changed(keys: Any, serving: Sim
     assert (said.code, said.result["in_force"], sorted(by_name(said))) == (0, False, ["carol", "prometheus"])
     assert "line 1: it is not NAME" in said.result["problem"]
     assert "canary" not in said.out
-    assert "goes on with the keys that it had" in keys("list").out
+    assert "still uses its earlier keys" in keys("list").out
     said = keys("add", "dave", "--save", "dave.key", "--json")
     assert said.code == 1
     assert f"{KEY_CHANGES} cannot be read" in said.result["error"]["what"]

@@ -128,7 +128,7 @@ def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, se
 
     file = {"format": 1, "engines": [ENGINE, SECOND], "gateway": {**GATEWAY, "yields": True}}
     serving.linux.write_file("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
-    for mode, says in (("", "by whoever has a key"), ("now", "the GPUs are free"), ("never", "models are served")):
+    for mode, says in (("", "by clients with a key"), ("now", "the GPUs are free"), ("never", "models are served")):
         said = line("yield", host, *filter(None, [mode]))
         assert (said.code, says in " ".join(said.out.split())) == (0, True), said.out
         told = line("serve", "status", host, "--json")
@@ -315,7 +315,7 @@ def test_who_stops_one_that_takes_turns_is_told_that_it_comes_back(
     line: Line, host: str, by_turns: SimulatedServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(serve_change, "begin", lambda question, yes: asked.append(question))
+    monkeypatch.setattr(serve_change, "confirm_start", lambda question, yes: asked.append(question))
     assert line("serve", "down", host, "--model", "org/second").code == 0
     assert line("serve", "down", host).code == 0
     assert ["The gateway starts org/second again" in each for each in asked] == [True, False]
@@ -415,7 +415,7 @@ def test_a_start_that_takes_too_long_goes_on_and_says_so(line: Line, host: str, 
     serving.failure_logs[UNITS[0]] = ("Loading safetensors checkpoint shards:  50% Completed | 1/2",) * 1_000_000
     said = line("serve", "up", host, "--within", "1s", "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "NotServingInTime")
-    assert "it is at: loading weights" in said.result["error"]["what"]
+    assert "its phase is: loading weights" in said.result["error"]["what"]
     assert serving.linux.part(ServedEngines).units[UNITS[0]]["active"]
 
 

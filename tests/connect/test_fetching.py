@@ -16,7 +16,7 @@ from winhost.connect.one_time import offered
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.uploads import Sources, beside
+from winhost.engine.uploads import Sources, find_in_folder
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.windows_software import Curl
 
@@ -34,7 +34,11 @@ def folder(tmp_path: Path) -> Path:
 def fetching(served: Served, folder: Path) -> HostSession:
     offer = partial(offered, toward="127.0.0.1")
     return HostSession(
-        served.connector(), QUICK, served.events.append, within=0, sources=Sources(beside(folder), offer=lambda: offer)
+        served.connector(),
+        QUICK,
+        served.events.append,
+        within=0,
+        sources=Sources(find_in_folder(folder), offer=lambda: offer),
     )
 
 

@@ -29,7 +29,7 @@ from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 OURS = f"{public_line(b'a controller that there is none of'[:32])} controller"
 WINDOWS = "192.0.2.5"
@@ -83,7 +83,7 @@ class GuestWorld(NewVmWorld):
             raise HostKeyRefused(target.name, "another")
         if target.user != listening.user or OURS not in listening.authorized:
             raise key_refused(target.name, f"user {target.user}")
-        return Agent(GuestWire(target.name, listening), 60, misfit, "linux")
+        return Agent(GuestWire(target.name, listening), 60, check_records, "linux")
 
     def _reached(self, target: LinuxHost) -> str:
         """The address that it comes to, through a port of the host if need be."""

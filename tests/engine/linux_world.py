@@ -17,7 +17,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 EXAMPLES = Path(__file__).parents[2] / "examples/linux"
 CONSENTS = ("restart", "packages", "containers")
@@ -32,7 +32,7 @@ class LinuxWorld(World):
 
     def open(self) -> Agent:
         wire = super().open().wire
-        return Agent(wire, 60, misfit, "linux")
+        return Agent(wire, 60, check_records, "linux")
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
         book = read_playbook(shipped("playbooks") / "linux.yaml").model_dump(by_alias=True, mode="json")

@@ -10,7 +10,7 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises
 from winhost.engine.amend import Amendment
-from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.failures import ConsentNeeded, PlanRefused, RunInterrupted
 from winhost.engine.journal import read_journal
 from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
@@ -22,7 +22,7 @@ REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131
 
 
 def record(here: World) -> RunState:
-    return replay(here.run, read_journal(here.store.existing(here.run)))
+    return replay(here.run, read_journal(here.store.existing_journal(here.run)))
 
 
 def otherwise(here: World, **values: Any) -> PathRequest:
@@ -188,7 +188,7 @@ def stuck(tmp_path: Path) -> Wsl2World:
     plan = here.plan()
     assert {each.name for each in plan.unchecked} == {"containers.ubuntu", "containers.docker", "containers.toolkit"}
     here.answers.faults.add(InjectedFault("WslConfig", "set", REFUSAL))
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.apply(plan, ("restart", "network", "vm-stop", "headless", "data"))
     return here
 
@@ -216,7 +216,7 @@ def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None
     here = wsl2_world(tmp_path, unverified=True)
     plan = here.plan()
     here.stop = lambda: any(event.text.startswith("stage 3:") for event in here.events)
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.apply(plan, accepted)
     here.stop = lambda: False
     here.inside.faults.add(InjectedFault("DebianPackage", "set", REFUSAL))

@@ -11,7 +11,7 @@ from tests.engine.world import World, world
 from tests.errors import raises
 from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
-from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.failures import ConsentNeeded, PlanRefused, RunInterrupted
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
@@ -255,7 +255,7 @@ def test_who_does_not_know_the_key_changes_nothing(tmp_path: Path, monkeypatch: 
     here = world(tmp_path, "win11-pro-1gpu")
     found, made = here.state(), plan(here, **TYPED)
     monkeypatch.setenv("WINHOST_LAST_GROUP", "123456")
-    with pytest.raises(EndOfRun, match="last six digits"):
+    with pytest.raises(RunInterrupted, match="last six digits"):
         here.apply(made, DATA)
     assert here.state() == found
 
@@ -273,7 +273,7 @@ def test_a_shrink_that_stops_early_ends_the_run_and_goes_back(tmp_path: Path) ->
     windows = next(r for r in here.machine.instances("Partition") if r.state["boot"])
     disks = here.machine.part(Disks)
     disks.physics = disks.physics.model_copy(update={"stops_at": windows.state["size"] - 50 * GiB})
-    with pytest.raises(EndOfRun, match="capacity"):
+    with pytest.raises(RunInterrupted, match="capacity"):
         here.apply(made, DATA)
     now = next(r for r in here.machine.instances("Partition") if r.state["boot"])
     assert now.state["size"] == windows.state["size"] - 50 * GiB, "it got so far"
@@ -334,7 +334,7 @@ def test_firmware_that_forgets_ends_the_run(tmp_path: Path) -> None:
     here.machine.lab = LabSection.model_validate(here.machine.lab.model_dump() | {"found": {}})
     firmware = here.machine.part(FirmwarePart)
     firmware.physics = firmware.physics.model_copy(update={"forgets": True})
-    with pytest.raises(EndOfRun, match="firmware"):
+    with pytest.raises(RunInterrupted, match="firmware"):
         here.apply(made, DATA)
     firmware.physics = firmware.physics.model_copy(update={"forgets": False})
     assert_gives_back(here, found, "forgotten")

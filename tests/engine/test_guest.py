@@ -17,7 +17,7 @@ from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.ways_in import GuestSilent
-from winhost.engine.failures import EndOfRun, PlanRefused
+from winhost.engine.failures import PlanRefused, RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.physics.ssh_keys import public_line
@@ -202,7 +202,7 @@ def test_no_private_key_is_anywhere_but_on_the_disc(tmp_path: Path, caplog: pyte
 def test_one_that_never_answers_ends_the_run_in_plain_words_and_goes(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"disks": {IMAGE: {"linux": False}}}}, network=STATIC)
     found = here.state()
-    with pytest.raises(EndOfRun) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         here.apply(here.plan())
     assert isinstance(caught.value.__cause__, GuestSilent)
     assert f"gpu-03/{NAME} runs and did not answer in time" in caught.value.what
@@ -233,7 +233,7 @@ def test_one_that_hangs_as_it_starts_with_its_gpus_goes_on_once_its_power_was_cy
     monkeypatch.setattr(here.machine, "start_vm", start_counted)
     monkeypatch.setattr(here, "_enter", enter_unless_hung)
     for go in (lambda: here.apply(plan), here.resume):
-        with pytest.raises(EndOfRun) as caught:
+        with pytest.raises(RunInterrupted) as caught:
             go()
         assert isinstance(caught.value.__cause__, GuestSilent)
         by_hand = f"Get-VM -Id {here.made.guid} | Stop-VM -TurnOff -Passthru | Start-VM"
@@ -251,7 +251,7 @@ def test_whoever_else_answers_at_its_address_is_told_nothing(tmp_path: Path) -> 
     here = guest_world(tmp_path, network=STATIC)
     here.shows = b"somebody who has the address too"[:32]
     found = here.state()
-    with pytest.raises(EndOfRun) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         here.apply(here.plan())
     assert isinstance(caught.value.__cause__, HostKeyRefused)
     assert here.guest.answers.linux.read_file("/etc/cloud/cloud-init.disabled")["text"] is None
@@ -288,7 +288,7 @@ def test_a_host_that_restarts_in_the_middle_has_the_guest_in_the_end(
 def test_a_host_without_ssh_keygen_ends_the_run_and_keeps_nothing(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"ssh_keygen": False}})
     found = here.state()
-    with pytest.raises(EndOfRun, match="ssh-keygen"):
+    with pytest.raises(RunInterrupted, match="ssh-keygen"):
         here.apply(here.plan())
     gives_back(here, found)
 
@@ -296,7 +296,7 @@ def test_a_host_without_ssh_keygen_ends_the_run_and_keeps_nothing(tmp_path: Path
 def test_a_guest_whose_kernel_takes_no_devices_gets_none(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"takes_devices": False}})
     found = here.state()
-    with pytest.raises(EndOfRun, match="no driver for assigned devices"):
+    with pytest.raises(RunInterrupted, match="no driver for assigned devices"):
         here.apply(here.plan())
     assert {record.state["assignment"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
     gives_back(here, found)
@@ -315,7 +315,7 @@ def test_behind_nat_it_is_entered_through_a_port_of_the_host(tmp_path: Path) -> 
 def test_an_address_that_somebody_answers_at_ends_the_run_before_the_vm_starts(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"others": {"192.0.2.10": True}}}, network=STATIC)
     found = here.state()
-    with pytest.raises(EndOfRun, match=r"has the address 192\.0\.2\.10 already"):
+    with pytest.raises(RunInterrupted, match=r"has the address 192\.0\.2\.10 already"):
         here.apply(here.plan())
     assert here.made.power == "off"
     gives_back(here, found)

@@ -20,8 +20,8 @@ from tests.engine.world import World, world
 from tests.errors import raises, suppressed
 from tests.processes import started
 from winhost.cli import run
-from winhost.cli.change.running import stopping
-from winhost.engine.failures import EndOfRun
+from winhost.cli.change.running import stop_requests
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import AgentAnswers, InjectedFault
@@ -49,10 +49,10 @@ def quietly() -> bool:
 @contextmanager
 def heard(here: World) -> Iterator[None]:
     """As a command does it."""
-    with stopping() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
-        here.stop, here.cuttable = stop, stop.cuttable
+    with stop_requests() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
+        here.stop, here.interruptible = stop, stop.interruptible
         yield
-    here.stop, here.cuttable = quietly, nullcontext
+    here.stop, here.interruptible = quietly, nullcontext
 
 
 def send(*names: str) -> None:
@@ -144,7 +144,7 @@ def test_a_line_that_this_run_does_not_know_of_is_followed_by_none(tmp_path: Pat
 
 
 def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from winhost.engine.rollback import look
+    from winhost.engine.rollback import preview_on_host
 
     here = world(tmp_path, "server2025-role-installed")
     plan = here.plan()
@@ -157,8 +157,10 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(AgentAnswers, "invoke", interrupted)
-    with pytest.raises((KeyboardInterrupt, EndOfRun), check=lambda it: getattr(it, "code", "CutShort") == "CutShort"):
-        look(here.run, here.context)
+    with pytest.raises(
+        (KeyboardInterrupt, RunInterrupted), check=lambda it: getattr(it, "code", "CutShort") == "CutShort"
+    ):
+        preview_on_host(here.run, here.context)
     assert here.store.path(here.run).read_bytes() == before
 
 

@@ -40,7 +40,7 @@ def boot_of(here: LinuxWorld) -> Any:
 
 
 def events_of(here: LinuxWorld) -> list[str]:
-    return [str(entry["event"]) for entry in read_journal(here.store.existing(here.run))]
+    return [str(entry["event"]) for entry in read_journal(here.store.existing_journal(here.run))]
 
 
 def test_a_restart_is_in_the_plan_and_needs_its_consent(here: LinuxWorld) -> None:

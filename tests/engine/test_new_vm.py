@@ -11,7 +11,7 @@ from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
 from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.answers import Record
-from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.failures import ConsentNeeded, PlanRefused, RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
 from winhost.engine.verify import verify_plan
@@ -233,7 +233,7 @@ def test_what_only_the_host_finds_ends_the_run_and_all_of_it_goes_back(tmp_path:
     lab, code = FAILING[name]
     here = new_vm_world(tmp_path, lab=lab)
     found = here.state()
-    with pytest.raises(EndOfRun) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         here.apply(here.plan())
     cause = caught.value.__cause__
     assert isinstance(cause, RemoteError)
@@ -290,7 +290,7 @@ def test_a_guest_that_never_answers_is_turned_off_to_take_it_away_only_with_cons
     found = here.state()
     here.apply(here.plan())
     here.machine.lab.guests[here.made.guid] = GuestPhysics(answers=False)  # type: ignore[index]  # of this test alone
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.rollback(set(CONSENTS) - {"vm-turn-off"})
     assert here.made.power == "running"
     gives_back(here, found)

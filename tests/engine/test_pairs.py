@@ -24,7 +24,7 @@ from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
 from tests.errors import raises, suppressed
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
-from winhost.engine.store import Store, me
+from winhost.engine.store import Store, user_and_computer
 from winhost.lab.contract.agent_answers import MARKS_FILE, InjectedFault
 from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.errors import WinhostError
@@ -182,8 +182,11 @@ def test_rollback_waits_for_the_run_of_another_controller_and_prints_its_command
     assert (outcome.outcome, outcome.holds) == ("partly rolled back", False)
     ((waiting,),) = (outcome.waiting,)
     assert (waiting.runs, [each.run for each in waiting.others]) == ((), [second])
-    assert f"changed since by run {second} ({me()})" in waiting.why
-    assert outcome.next == f"Roll back the rest: as {me()}: winhost rollback {second}, then winhost rollback {first}"
+    assert f"changed since by run {second} ({user_and_computer()})" in waiting.why
+    assert (
+        outcome.next
+        == f"Roll back the rest: as {user_and_computer()}: winhost rollback {second}, then winhost rollback {first}"
+    )
     assert both.back(0).waiting == outcome.waiting
     assert both.back(1).outcome == both.back(0).outcome == "rolled back"
     assert_as_found(both, found)

@@ -284,7 +284,7 @@ def test_rollback_asks_for_its_own_consents_and_refusing_leaves_the_run_as_it_wa
     with pytest.raises(ConsentNeeded) as needed:
         installed.rollback([])
     assert needed.value.risks == ("vm-stop",)
-    record = replay(installed.run, read_journal(installed.store.existing(installed.run)))
+    record = replay(installed.run, read_journal(installed.store.existing_journal(installed.run)))
     assert record.going_back is False
 
 
@@ -326,7 +326,7 @@ def test_one_run_at_a_time_names_the_holder(installed: World) -> None:
 
 def test_an_unknown_run_is_named(installed: World) -> None:
     with raises("UnknownRun"):
-        installed.store.existing("gpu-01.20000101-000000")
+        installed.store.existing_journal("gpu-01.20000101-000000")
 
 
 def test_a_call_that_outlived_its_controller_is_waited_for(installed: World) -> None:

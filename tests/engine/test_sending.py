@@ -98,7 +98,7 @@ def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) ->
     key = {**KEY, "source": f"./{name}"}
     step = Step("1", "StagedFile", key, "desired", {"present": False}, {"present": True}, "It", "")
     with raises("NotBeside", match="is no plain name"):
-        uploads.check([step], uploads.beside(tmp_path))
+        uploads.check([step], uploads.find_in_folder(tmp_path))
 
 
 def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -> None:

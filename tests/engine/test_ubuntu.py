@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
 from winhost.engine import installing
-from winhost.engine.failures import ConsentNeeded, EndOfRun
+from winhost.engine.failures import ConsentNeeded, RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
 from winhost.lab.physics.disks import Disks
@@ -150,7 +150,7 @@ def test_what_somebody_put_onto_the_partition_of_the_installer_is_never_started(
     found, disks = here.state(), here.machine.part(Disks)
     boot = here.machine.instances("Boot")[0].state["boot_id"]
     disks.physics = disks.physics.model_copy(update=physics)
-    with pytest.raises(EndOfRun) as stopped:
+    with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert stopped.value.code == "NotSealed"
     assert [label for label, _ in stopped.value.next_steps] == ["Roll back"]
@@ -170,7 +170,7 @@ def test_a_rollback_starts_no_installer_whose_settings_could_not_be_offered(
         raise OSError(99, "Cannot assign requested address")
 
     monkeypatch.setattr(installing, "heard_progress", refused)
-    with pytest.raises(EndOfRun) as stopped:
+    with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert stopped.value.code == "NotOffered"
     assert_gives_back(here, found, "not offered")
@@ -201,7 +201,7 @@ def test_a_disk_that_changed_since_stops_the_installer_and_windows_comes_back(tm
         return play()
 
     here.machine.dual_boot.installer = another
-    with pytest.raises(EndOfRun) as stopped:
+    with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert (stopped.value.code, here.runs_linux) == ("NotInstalled", False)
     here.machine.dual_boot.installer = play
@@ -217,7 +217,7 @@ def test_an_installation_that_failed_is_tried_again(tmp_path: Path) -> None:
         return play() if tries[0] > 1 else None
 
     here.machine.dual_boot.installer = second
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.apply(here.plan())
     assert here.resume().holds
     assert (tries, here.runs_linux) == ([2], True)

@@ -9,7 +9,7 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.core.answers import Json
 from winhost.core.undo import Keep, Undo, find_undo
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
@@ -75,7 +75,7 @@ def test_going_back_needs_no_playbook_that_this_winhost_can_read(installed: Worl
         if entry["event"] == "run":
             fields["plan"]["request"]["playbook"]["settings"] = {"of-a-later-winhost": 1}
         journal.write(entry["event"], **fields)
-    with pytest.raises(EndOfRun, match="of-a-later-winhost"):
+    with pytest.raises(RunInterrupted, match="of-a-later-winhost"):
         installed.resume()
     assert installed.rollback().outcome == "rolled back"
     assert installed.state() == found
@@ -200,7 +200,7 @@ def test_nothing_goes_back_for_whoever_may_not_see_what_other_runs_changed(insta
     installed.apply(installed.plan())
     made, lab = installed.state(), installed.machine.lab
     installed.machine.lab = lab.model_copy(update={"administrator": False})
-    with pytest.raises(EndOfRun, match="Only an administrator can see or change this"):
+    with pytest.raises(RunInterrupted, match="Only an administrator can see or change this"):
         installed.rollback()
     installed.machine.lab = lab
     assert installed.state() == made

@@ -299,7 +299,7 @@ def made(folder: Path, *, host: str = "win11-pro-1gpu", **settings: Any) -> Wsl2
 
 def entries(here: Wsl2World) -> list[Any]:
     """Of the last run."""
-    return list(read_journal(here.store.existing(here.store.runs_of(here.host)[-1])))
+    return list(read_journal(here.store.existing_journal(here.store.runs_of(here.host)[-1])))
 
 
 def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:

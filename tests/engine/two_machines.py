@@ -30,7 +30,7 @@ from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 ACCOUNT, DISTRO = "winhost", "Ubuntu-24.04"
 KEY = {"account": ACCOUNT, "distro": DISTRO}
@@ -168,7 +168,7 @@ class TwoMachines(World):
             raise HostKeyRefused(target.name, "another")
         if OURS not in listening.authorized:
             raise key_refused(target.name, "user root")
-        return Agent(LinuxWire(self, target.name, listening), 60, misfit, "linux")
+        return Agent(LinuxWire(self, target.name, listening), 60, check_records, "linux")
 
     # ---- the distro
 

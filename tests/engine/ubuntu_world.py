@@ -40,7 +40,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import PathRequest, parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dual-boot.yaml").model_dump(by_alias=True, mode="json")
 IMAGE = b"as good as an image of Ubuntu Server to a simulated host"
@@ -105,7 +105,7 @@ class UbuntuWorld(World):
         return TwoSystems(windows, self.target, self.memory, "agent", "boot", self._enter, self._told)
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
-        return Agent(SshdWire(target, self.linux.find_sshd(), program), 60, misfit, "linux")
+        return Agent(SshdWire(target, self.linux.find_sshd(), program), 60, check_records, "linux")
 
     def _told(self, target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
         wire = SshdWire(target, self.linux.find_sshd(), program)

@@ -31,7 +31,7 @@ from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dda.yaml").model_dump(by_alias=True, mode="json")
 EVERY_CONSENT = ("vm-stop", "vm-turn-off", "restart", "force-dismount", "headless")
@@ -97,7 +97,7 @@ class World:
     stop: Callable[[], bool] = lambda: False
     events: list[ProgressEvent] = field(default_factory=list)
     folder: Path = Path()
-    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
     consents: Sequence[str] = EVERY_CONSENT
     back: Sequence[str] | None = None
 
@@ -105,7 +105,7 @@ class World:
         self.answers = AgentAnswers(self.machine)
 
     def open(self) -> Agent:
-        return Agent(DirectWire(self.host, self.answers), 60, misfit)
+        return Agent(DirectWire(self.host, self.answers), 60, check_records)
 
     @property
     def connector(self) -> Connector:
@@ -122,7 +122,7 @@ class World:
             self.stop,
             self.around,
             self.folder,
-            cuttable=self.cuttable,
+            interruptible=self.interruptible,
         )
 
     def facts(self, named: Iterable[Id] = ()) -> Facts:

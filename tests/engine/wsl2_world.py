@@ -25,7 +25,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import PathRequest, parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 ACCOUNT = DISTRO = "winhost"
 OWNED = {"account": ACCOUNT, "distro": DISTRO}
@@ -70,7 +70,7 @@ class _Windows:
         return self.here.host
 
     def open(self) -> Agent:
-        return Agent(Wire(self.here), 60, misfit)
+        return Agent(Wire(self.here), 60, check_records)
 
 
 @dataclass

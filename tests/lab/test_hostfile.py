@@ -10,7 +10,7 @@ from winhost.core.answers import Record, Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find, host_files
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.shipped import shipped
-from winhost.resources.host import HostFacts, typed
+from winhost.resources.host import HostFacts, typed_instance
 from winhost.resources.registry import WINDOWS_STATES
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm
@@ -37,7 +37,7 @@ def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -
     for state in WINDOWS_STATES:
         answer = facts.resources[state.resource_type.name]
         for record in answer if isinstance(answer, tuple) else ():
-            typed(state, record)
+            typed_instance(state, record)
     assert Machine(facts, lab).facts() == facts
 
 

@@ -98,7 +98,7 @@ def fits(call: dict[str, Any]) -> bool:
     if resource is None or set(call.get("key") or {}) != set(resource.key) or set(desired) - set(resource.sets):
         return False
     given = {name: value for name, value in desired.items() if value not in RESTORABLE_VALUES.get(resource.name, ())}
-    return call["verb"] != "set" or (bool(desired) and resource.wrong_value(given) is None)
+    return call["verb"] != "set" or (bool(desired) and resource.check_values(given) is None)
 
 
 def read(name: str) -> Case:

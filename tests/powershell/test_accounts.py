@@ -72,7 +72,9 @@ def run_job(engine: Scripts, arguments: Sequence[str], file: str = "", seconds: 
     job = f"@{{ kind = 'wsl'; arguments = @({in_text(arguments)}); input = '{file}' }}"
     call = f"Invoke-WinhostJob 'winhost' {job} {seconds}"
     tried = f'try {{ {call} }} catch {{ @{{ stopped = "$($_.FullyQualifiedErrorId)"; at = $_.TargetObject }} }}'
-    (answer,) = engine.run(f"$script:WinhostOnce = @{{}}; ConvertTo-WinhostAscii (ConvertTo-Json $({tried}) -Compress)")
+    (answer,) = engine.run(
+        f"$script:WinhostCache = @{{}}; ConvertTo-WinhostAscii (ConvertTo-Json $({tried}) -Compress)"
+    )
     found: dict[str, Any] = json.loads(answer)
     return found
 

@@ -15,7 +15,7 @@ from tests.engine.test_wsl2_day_two import restart, update_driver, update_wsl
 from tests.engine.wsl2_world import Wsl2World
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from tests.serving.stacks import IMAGE, request, served_world, stack_on
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.containers import ContainerStore
@@ -116,7 +116,7 @@ def test_where_the_new_vllm_does_not_answer_the_way_back_leads_to_the_old_one(
         return "a CUDA that this driver knows" if NEWER.pinned in compose else lacking(self, compose)
 
     monkeypatch.setattr(ServedEngines, "_find_missing_for_container", lacks)
-    with pytest.raises(EndOfRun, match="a CUDA that this driver knows"):
+    with pytest.raises(RunInterrupted, match="a CUDA that this driver knows"):
         here.apply(again)
     assert IMAGE.pinned in images(here), "it is kept until the new one answered"
     assert here.rollback().outcome == "rolled back"

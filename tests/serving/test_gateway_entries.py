@@ -67,7 +67,7 @@ def test_no_key_is_in_them(asked: Asked) -> None:
     result = asked(*MODEL, *ALICE)
     assert KEY not in result.output
     (keys,) = (text for path, text in files(result).items() if path.endswith("/keys"))
-    assert ApiKeys(keys).name_of(f"Bearer {KEY}") == "alice"
+    assert ApiKeys(keys).find_name(f"Bearer {KEY}") == "alice"
 
 
 def test_a_key_in_the_place_of_its_reference_is_not_repeated(asked: Asked) -> None:
@@ -89,7 +89,7 @@ def test_metrics_have_keys_of_their_own(asked: Asked, monkeypatch: pytest.Monkey
     assert KEY not in result.output
     (text,) = (text for path, text in files(result).items() if path.endswith("/keys"))
     keys = ApiKeys(text)
-    assert keys.name_of(f"Bearer {KEY}-for-metrics") == "prometheus"
+    assert keys.find_name(f"Bearer {KEY}-for-metrics") == "prometheus"
     every, one, alice = (keys.line(name) for name in ("prometheus", "tenant", "alice"))
     assert (every.metrics, one.metrics, alice.metrics) == (True, True, False)
     assert (every.models, one.models) == (None, ("org/tiny",))

@@ -13,7 +13,7 @@ from tests.cli.conftest import Line
 from tests.linux.debian import sure
 from tests.vm.hyperv_on_qemu import SLOW, QemuWorld
 from tests.vm.qemu_vm import GUEST
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.images.guest_disk import GuestDisk
 from winhost.lab.physics.vm_creation import GuestDisc, read_disc
 from winhost.resources.host import HostFacts
@@ -59,7 +59,7 @@ def wait_for_it(here: QemuWorld) -> None:
 
 
 def test_it_is_set_up_and_rid_of_its_seed(here: QemuWorld, disk: GuestDisk) -> None:
-    with pytest.raises(EndOfRun, match="no prebuilt modules of NVIDIA's driver"):  # its image knows no archive
+    with pytest.raises(RunInterrupted, match="no prebuilt modules of NVIDIA's driver"):  # its image knows no archive
         here.apply(here.plan())
     here.without += ("drivers",)
     steps = [event.step for event in here.events if event.kind == "step" and event.step]

@@ -38,9 +38,9 @@ from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.written import Closed
-from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_placed, refuse_mistakes
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_with_positions, refuse_mistakes
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import WrongState, typed
+from winhost.resources.host import WrongState, typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.vms import DISABLED, ENABLED
 
@@ -196,7 +196,9 @@ class _ExpandedFile:
 
     def __init__(self, path: Path, dependents: tuple[Path, ...] = ()) -> None:
         self.path = path
-        self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _find_mistakes(file, path, dependents))
+        self.loaded: Loaded[HostFile] = load_with_positions(
+            path, HostFile, lambda file: _find_mistakes(file, path, dependents)
+        )
         file = self.loaded.value
         self.base: _ExpandedFile | None = None
         if file.base:
@@ -351,7 +353,7 @@ def _find_state_mistakes(loc: Loc, resource: str, instances: Any) -> Iterator[Mi
         for name in set(instance["state"]) - set(properties):
             yield (*position_of_instance, name), f"is no property of {resource}{did_you_mean(name, properties)}"
         try:
-            typed(state, Record(instance["state"], instance["key"]))
+            typed_instance(state, Record(instance["state"], instance["key"]))
         except WrongState as error:
             yield position_of_instance, error.faults
 

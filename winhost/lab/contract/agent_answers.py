@@ -283,7 +283,7 @@ class AgentAnswers:
         desired = {
             name: value for name, value in set_call.desired.items() if value not in RESTORABLE_VALUES.get(resource, ())
         }
-        if resource != _CHECKED_BY_HYPER_V and (wrong := WINDOWS[resource].wrong_value(desired)):
+        if resource != _CHECKED_BY_HYPER_V and (wrong := WINDOWS[resource].check_values(desired)):
             raise bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:

@@ -22,10 +22,11 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.gateway.key_lines import counting, parse_keys
+from winhost.gateway.key_lines import effective_keys, parse_keys
 from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.software import program_failed
+from winhost.lab.physics.windows_software import is_nvidia_gpu
 from winhost.model.units import GiB
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -339,7 +340,7 @@ class SimulatedServing:
         now = datetime.now(UTC).timestamp()
         return any(
             hmac.compare_digest(hashed, each.sha256) and each.metrics is metrics and each.state(now) == "active"
-            for each in counting(planned_keys, parse_keys(texts.get(KEY_CHANGES, "")))
+            for each in effective_keys(planned_keys, parse_keys(texts.get(KEY_CHANGES, "")))
         )
 
     def read_keys(self) -> None:
@@ -352,10 +353,16 @@ class SimulatedServing:
         self.linux.disk.write(KEY_USE, json.dumps({"format": 1, "read": read, "used": key_use}), 0o600)
 
     def _gpus(self) -> list[Json] | None:
-        """The GPUs, with made-up values for the stand-ins' use of them."""
+        """Return the GPUs that nvidia-smi lists, with made-up values for their use; None if there are none. A distro
+        has no GPU on a bus: its nvidia-smi lists those that NVIDIA's driver of Windows runs.
+        """
+        names = [gpu.state.get("name") for gpu in self.linux.gpus()]
+        if not names and not self.linux.is_standalone:
+            driven = (each.state() for each in self.linux.machine.devices if is_nvidia_gpu(each))
+            names = [state["name"] for state in driven if state["driver_model"] in ("WDDM", "MCDM")]
         return [
-            {"index": index, "name": str(gpu.state.get("name")), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
-            for index, gpu in enumerate(self.linux.gpus())
+            {"index": index, "name": str(name), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
+            for index, name in enumerate(names)
         ] or None
 
     # ---- completions

@@ -26,7 +26,7 @@ from winhost.lab.physics.virtual_machine import (
 )
 from winhost.lab.physics.windows_errors import CmdletError, administrator_required, cmdlet_error
 from winhost.model.facts import Answer, Facts
-from winhost.resources.host import typed
+from winhost.resources.host import typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
 from winhost.resources.windows.vms import assigned
@@ -93,7 +93,7 @@ class HostState:
         self._logon_ready, self._servicing = True, False
         self.initial = _load_records(facts, self.lab)
         system = self.initial.get("OperatingSystem", ())
-        self._system = typed(OperatingSystem, system[0]).state if system else None
+        self._system = typed_instance(OperatingSystem, system[0]).state if system else None
         # The states of the Windows features Hyper-V and Hyper-V-PowerShell, as in resource HyperVRole. Facts that were
         # read without the right to list features still show whether VMs can be read.
         visible_state = "available" if isinstance(facts.resources.get("Vm"), Unavailable) else "installed"
@@ -175,7 +175,7 @@ class HostState:
 
     @property
     def manages_vms(self) -> bool:
-        """Whether Hyper-V's management service runs and its PowerShell module is installed."""
+        """Tell whether Hyper-V's management service runs and its PowerShell module is installed."""
         return self.service_runs and self.tools == "installed"
 
     @property

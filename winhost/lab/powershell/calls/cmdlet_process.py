@@ -66,9 +66,9 @@ _BODIES = {
 }
 _CONSTANT_HELPERS = {
     "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
-    "Read-WinhostProgramData": "C:\\ProgramData",
+    "Read-WinhostProgramDataFolder": "C:\\ProgramData",
     "Read-WinhostSystemFolder": "C:\\Windows\\System32",
-    "Read-WinhostTemporary": "C:\\Windows\\Temp",
+    "Read-WinhostTemporaryFolder": "C:\\Windows\\Temp",
 }
 
 
@@ -222,7 +222,7 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     ),
     "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
     "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),
-    "Test-WinhostEmpty Path": lambda m, g: not m.files.is_occupied(g["Path"]),
+    "Test-WinhostEmptyPath Path": lambda m, g: not m.files.is_occupied(g["Path"]),
     "Read-WinhostOwner Path": lambda m, g: m.files.owner(g["Path"]),
     "Read-WinhostFileTime Path": lambda m, g: m.distros.config_time(g["Path"]),
     "Read-WinhostHash Path": lambda m, g: m.software.read_hash(g["Path"]),

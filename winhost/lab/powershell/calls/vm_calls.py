@@ -178,7 +178,7 @@ register_calls(
             make_object("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store)
             for record in m.instances("HyperVHost")
         ],
-        "Read-WinhostAttributes Path": lambda m, g: m.attributes(g["Path"]),
+        "Find-WinhostBlockingAttributes Path": lambda m, g: m.attributes(g["Path"]),
         "Get-VHD Path": lambda m, g: [
             make_object("VirtualHardDisk", m.virtual_disk(path), Path=path) for path in g["Path"]
         ],
