@@ -140,9 +140,9 @@ class SimulatedServing:
     """The engines and the gateway as the script of `winhost serve` sees them. Dictionaries are by unit.
 
     failure_logs: the log of an engine whose start fails; polls: reads since its start; starts: how many; asleep:
-    engines that take turns and have been started once; engine_metrics: (metric, model, value) of these engines in the gateway's
-    metrics, instead of the default; yield_mode: as `winhost yield` set it; boot_test: the result of the check after a
-    start of the machine.
+    engines that take turns and have been started once; engine_metrics: (metric, model, value) of these engines in the
+    gateway's metrics, instead of the default; yield_mode: as `winhost yield` set it; boot_test: the result of the check
+    after a start of the machine.
     """
 
     linux: Linux

@@ -25,11 +25,11 @@ from winhost.lab.wire.served_host import PipelineError
 from winhost.model.errors import UsageError
 from winhost.web.served import served
 
-LAB_VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
+LAB_VARIABLE = "WINHOST_LAB"  # the environment variable with the address and token of the lab
 
 
 class Loopback(socketserver.ThreadingTCPServer):
-    """Serves one machine while it is open. Whoever does not know its word gets nothing."""
+    """Serves one machine to PowerShell processes that know its token, while it is open."""
 
     daemon_threads = True
     block_on_close = False
@@ -42,7 +42,7 @@ class Loopback(socketserver.ThreadingTCPServer):
 
     @property
     def address(self) -> str:
-        """The address for the environment of processes that are to use it."""
+        """The value of the environment variable for processes that use it."""
         return f"{self.server_address[1]} {self._token}"
 
     def accepts_token(self, token: str) -> bool:
@@ -73,7 +73,7 @@ class _Connection(socketserver.StreamRequestHandler):
                     process = CmdletProcess(loopback.machine)
                 self.wfile.write(json.dumps(_answer(process, json.loads(line))).encode() + b"\n")
         except (HostDown, OSError):
-            # Either way there is nobody left to answer.
+            # The process or the host is gone.
             return
         finally:
             process.close()
@@ -84,7 +84,7 @@ def _answer(process: CmdletProcess, request: Mapping[str, Any]) -> Mapping[str, 
         return {"objects": list(map(_encode, process.run(request["name"], request["given"]))), "fault": None}
     except CmdletError as error:
         fault = error
-    except (LookupError, StopIteration):  # what no script of ours asks for needs no error of its own
+    except (LookupError, StopIteration):  # values that no script of winhost uses
         fault = process.machine.windows_error("not-stood-in", request["name"], what="one of these values")
     return {"objects": [], "fault": {**_encode(fault.as_json()), "terminating": fault.terminating}}
 
@@ -96,7 +96,7 @@ def _encode(value: Any) -> Any:
         case FileTime():
             return {"filetime": value.ticks}
         case str():
-            # A sign before each text: PowerShell 7 makes dates of texts that look like one.
+            # With a prefix, because PowerShell 7 converts texts that look like dates.
             return f"={value}"
         case dict():
             return {name: _encode(each) for name, each in value.items()}
@@ -110,18 +110,15 @@ log = logging.getLogger(__name__)
 
 ENGINE_VARIABLE = "WINHOST_PWSH"
 _ENGINE_NAMES = ("pwsh", "powershell")
-_POLL_S = 0.05  # how long a reboot or a stop may go unnoticed while a script runs
+_POLL_S = 0.05  # interval at which a running script checks for a reboot or a stop
 _START_OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File")
 _QUIET_VARIABLES = {"POWERSHELL_TELEMETRY_OPTOUT": "1", "POWERSHELL_UPDATECHECK": "Off"}
-_MODULE_PATH = "PSMODULEPATH"  # where this program was started from PowerShell 7, it would lead 5.1 to the modules of 7
+_MODULE_PATH = "PSMODULEPATH"  # not inherited: that of PowerShell 7 makes Windows PowerShell load modules of 7
 _EXIT_TIMEOUT_S = 5.0
 
 
 def find_engine() -> str:
-    """The program that WINHOST_PWSH names, else pwsh or powershell on PATH.
-
-    Raises UsageError: NoEngine.
-    """
+    """Return the program that WINHOST_PWSH names, else pwsh or powershell on PATH. Raises UsageError: NoEngine."""
     chosen = os.environ.get(ENGINE_VARIABLE)
     engines = [path for name in ([chosen] if chosen else _ENGINE_NAMES) if (path := shutil.which(name))]
     if not engines:
@@ -136,11 +133,11 @@ def find_engine() -> str:
 
 
 class EngineStopped(Exception):
-    """The process has ended, or was ended, before it answered."""
+    """The process ended before it answered."""
 
 
 class PowerShellEngine:
-    """One PowerShell process with one runspace, which reaches its host through `lab`. Raises UsageError: NoEngine."""
+    """One PowerShell process with one runspace. lab: serves its host. Raises UsageError: NoEngine."""
 
     def __init__(self, lab: Loopback) -> None:
         program = find_engine()
@@ -160,7 +157,7 @@ class PowerShellEngine:
             self._reader = threading.Thread(target=self._read_output, args=(self._process.stdout,), daemon=True)
             self._reader.start()
             try:
-                # Answered when the script has been read: until then its file must stay.
+                # Wait for an answer: the script's file has to exist until it was read.
                 self.ask({"script": standins()})
             except BaseException:
                 self.close()
@@ -173,8 +170,9 @@ class PowerShellEngine:
         self._lines.put(b"")
 
     def ask(self, message: Mapping[str, Any], should_continue: Callable[[], bool] = lambda: True) -> list[str]:
-        """Run a script, or a command with its parameters, and return its output. Raises EngineStopped, also when
-        `go_on` no longer holds; PipelineError for what ended the pipeline.
+        """Run a script, or a command with its parameters, and return its output.
+
+        Raises EngineStopped, also when `should_continue` returns False; PipelineError if the pipeline fails.
         """
         number = next(self._numbers)
         try:
@@ -182,9 +180,9 @@ class PowerShellEngine:
             self._input.flush()
         except (OSError, ValueError):  # gone, or closed
             raise EngineStopped from None
-        # Whoever gave up on a request before this one left its answer to come: it is not the answer to this.
+        # Skip late answers to earlier requests that were given up.
         while (answer := json.loads(self._read_line(should_continue))).get("n") != number:
-            log.debug("a late answer of the engine was passed over")
+            log.debug("a late answer of the engine was skipped")
         if "fault" in answer:
             fault = answer["fault"]
             raise PipelineError(fault["message"], fault["code"], fault["category"])
@@ -209,8 +207,8 @@ class PowerShellEngine:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
-        # Killed outright it would leave its diagnostic pipes in the temporary folder.
+        """End the process."""
+        # Terminated first: a killed process leaves its diagnostic pipes in the temporary folder.
         self._process.terminate()
         try:
             self._process.wait(_EXIT_TIMEOUT_S)

@@ -1,7 +1,7 @@
-"""PowerShell text that stands in for Windows: its cmdlets, generated from the table of what Microsoft documents.
+"""Generates PowerShell functions that stand in for cmdlets of Windows, from a table of Microsoft's documentation.
 
-The stand-ins are functions with the names, parameters, sets and types of the real cmdlets, so that a wrong call fails
-as it would on Windows; what they do, the simulated host says.
+The stand-ins have the names, parameters, parameter sets and types of the real cmdlets, so that a wrong call fails as on
+Windows. They call the simulated host.
 """
 
 import json
@@ -17,7 +17,7 @@ from winhost.model.once import once
 _FOLDER = files(__package__)
 _ENGINE_MODULES = "Microsoft.PowerShell."
 _ACCOUNTS_MODULE = "Microsoft.PowerShell.LocalAccounts"
-# The engine has them, but of another machine.
+# Cmdlets that PowerShell itself has, and that here have to work on the simulated host.
 _REPLACED_CMDLETS = {
     "Get-AuthenticodeSignature",
     "Get-Command",
@@ -38,13 +38,13 @@ _TYPE_NAMES = {
     "UInt64": "uint64",
     "switch": "switch",
 }
-_READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet can have as a parameter
-_RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
+_READ_ONLY = {"PSEdition"}  # read-only variables of PowerShell, which a function cannot have as a parameter
+_RENAMED = {"CimInstance": "CimObject"}  # PowerShell has a type of that name, which cannot be used outside Windows
 
 
 @once
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
-    """The cmdlets with a stand-in, by name: module, parameters, sets and the rest of the table."""
+    """Return the cmdlets with a stand-in, by name: module, parameters, parameter sets and the other entries."""
     all_cmdlets: Mapping[str, Mapping[str, Any]] = json.loads(script_text("cmdlets.json"))["cmdlets"]
     modules = {c["module"] for c in all_cmdlets.values()}
     engine_modules = {each for each in modules if each.startswith(_ENGINE_MODULES) and each != _ACCOUNTS_MODULE}
@@ -53,7 +53,7 @@ def cmdlets() -> Mapping[str, Mapping[str, Any]]:
 
 @once
 def standins() -> str:
-    """The script of a runspace before the agent. It connects to the lab that WINHOST_LAB names."""
+    """Return the script that a runspace runs before the agent. It connects to the lab that WINHOST_LAB names."""
     parts = [*_types(), script_text("standins.ps1"), *(_function(name, entry) for name, entry in cmdlets().items())]
     return "\n".join(parts)
 
@@ -64,8 +64,8 @@ def script_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class Types:
-    """The table of types. classes: the type of each property, and which of ours it shows, if that is all; keys: how an
-    object is named.
+    """The table of types. classes: type of each property, perhaps with the resource's property that it shows; keys: the
+    properties that identify an object.
     """
 
     enumerations: Mapping[str, Sequence[str]]
@@ -86,7 +86,7 @@ def _types() -> Iterator[str]:
     for name, properties in types().classes.items():
         base = f" : {properties['is'][0]}" if "is" in properties else ""
         lines = [f"    [{kind[0]}]${prop}" for prop, kind in properties.items() if prop != "is"]
-        # The manager makes a feature of a name by itself, and so does this.
+        # Get-WindowsFeature's objects can be made from a name, which PowerShell does for parameters.
         if name == "Feature":
             lines += ["    Feature() {\n    }", "    Feature([string]$Name) {\n        $this.Name = $Name\n    }"]
         yield f"class {name}{base} {{\n" + "\n".join(lines) + "\n}"
@@ -126,7 +126,7 @@ def _parameter(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
-    """Yield a parameter's attributes for each of its sets; once, where it belongs to all."""
+    """Yield a parameter's attributes for each of its parameter sets; once if it belongs to all."""
     position = [f"Position = {entry['positions'][name]}"] if name in entry.get("positions", {}) else []
     sets: Mapping[str, list[str]] = entry.get("sets", {"*": [name]})
     for parameter_set, members in sets.items():

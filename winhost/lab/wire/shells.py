@@ -1,7 +1,7 @@
-"""The shells of a host: a runspace pool of PSRP with its pipelines, and Windows' remote shell (WinRS) with programs.
+"""The shells of a host: runspace pools of PSRP with their pipelines, and remote shells (WinRS) with programs.
 
-The one program is powershell.exe with a text that reads parts of an agent and a request from the standard input; what
-it would do with them is asked of the host, as in a runspace of PowerShell remoting. MS-WSMV, section 3.1.4.
+A remote shell only runs powershell.exe with a script that reads parts of the agent and a request from standard input.
+These are run in a runspace of the host, as with PSRP. Source: MS-WSMV, section 3.1.4.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from winhost.lab.wire.wsman import Request, command_not_found_fault, timeout_fau
 
 _ENVELOPE_OVERHEAD_BYTES = 4_096
 _STREAM_OVERHEAD_BYTES = 256
-_TICK_S = 0.01  # a waiting Receive notices a reboot as late as this
+_TICK_S = 0.01  # interval at which a waiting Receive checks for a reboot
 
 
 class Stream(enum.StrEnum):
@@ -53,9 +53,9 @@ Chunk = tuple[Stream, bytes]
 
 @dataclass(frozen=True)
 class Parcel:
-    """The content of one answer to Receive. `done`: the command has ended and nothing is left.
+    """The content of one answer to Receive.
 
-    exit_code: of a process; none of a pipeline.
+    done: the command has ended, and there is no more output; exit_code: of a process, None for a pipeline.
     """
 
     chunks: tuple[Chunk, ...]
@@ -64,7 +64,7 @@ class Parcel:
 
 
 class Outbox:
-    """Belongs to one receiver. `changed` guards it, held by whoever calls; `alive`: is the machine still up?"""
+    """The output of one command. changed: callers have to hold it; alive: tells whether the machine is up."""
 
     def __init__(self, changed: threading.Condition, alive: Callable[[], bool]) -> None:
         self.stop = threading.Event()
@@ -83,11 +83,11 @@ class Outbox:
         self._ended, self._exit_code = True, exit_code
 
     def receive(self, request: Request) -> Parcel:
-        """Wait for output as long as the request says.
+        """Return output, and wait for it at most as long as the request says.
 
-        Raises the fault of WinRM when there is none by then; ConnectionDropped when the machine goes down or the same
-        output is asked for again. A message that is sent again, as clients do after a read timeout, gets its answer
-        again: output taken by the first one would be lost otherwise.
+        Raises WSManFault on timeout, ConnectionDropped if the machine goes down or another Receive comes meanwhile. A
+        message that is sent again, as clients do after a read timeout, gets the same answer again, so that no output
+        is lost.
         """
         deadline = time.monotonic() + request.operation_timeout
         if self._sent is not None and self._sent[0] == request.message_id:
@@ -122,33 +122,31 @@ def _encoded_size(chunk: Chunk) -> int:
 
 log = logging.getLogger(__name__)
 
-_FRAGMENT_BYTES = 32_768  # what Windows sends, whatever the client could take
+_FRAGMENT_BYTES = 32_768  # the fragment size of Windows, even if the client accepts more
 
 
 class Shell:
-    """A shell that a client opened to run commands in; each kind begins them, and reads its own messages. `alive` says
-    whether the machine that it runs on is still up, in the same boot.
-    """
+    """A shell that a client opened to run commands. alive: whether its machine is still up, in the same boot."""
 
     def __init__(self, shell_id: str, owner: str, alive: Callable[[], bool]) -> None:
         self.shell_id = shell_id
         self.owner = owner
         self.alive = alive
-        self._changed = threading.Condition()  # guards the outboxes, and what a kind has beside them
+        self._changed = threading.Condition()  # guards the state of the shell
         self._outboxes: dict[str, Outbox] = {}
 
     def receive(self, command_id: str, request: Request) -> Parcel:
-        """Output of a command. Raises as Outbox.receive does."""
+        """Return output of a command. Raises the errors of Outbox.receive."""
         with self._changed:
             return self._outbox(command_id).receive(request)
 
     def interrupt(self, command_id: str) -> None:
-        """Ctrl-C: the command ends as stopped, as soon as the host heeds it."""
+        """Ctrl-C: ask a command to stop. It ends as stopped."""
         with self._changed:
             self._outbox(command_id).stop.set()
 
     def terminate(self, command_id: str) -> None:
-        """Stop a command and drop its output. Unlike Ctrl-C, this comes after the end of a command, too."""
+        """Stop a command, and remove its output. Clients also send this after the end of a command."""
         with self._changed:
             self._outbox(command_id).stop.set()
             del self._outboxes[self._normalize_id(command_id)]
@@ -169,7 +167,7 @@ class Shell:
 
 
 class PowerShellShell(Shell):
-    """A pool of one runspace; output of the pool itself is that of a command without identifier."""
+    """A pool of one runspace. Output of the pool itself belongs to the command id ""."""
 
     def __init__(self, shell_id: str, owner: str, runspace: Runspace, alive: Callable[[], bool]) -> None:
         super().__init__(shell_id, owner, alive)
@@ -179,13 +177,13 @@ class PowerShellShell(Shell):
         self._outboxes[""] = Outbox(self._changed, alive)
 
     def command(self, request: Request) -> str:
-        """Begin a pipeline: the first fragment of its script comes with it, and more may be sent."""
+        """Start a pipeline. The request has the first fragment of its script; others may follow."""
         command_id = request.content("rsp:CommandLine").get("CommandId", "")
         identifier = self._normalize_id(command_id)
         with self._changed:
             if identifier in self._outboxes:
                 raise ValueError(f"CommandId {command_id} is in use")
-            # The pool refuses the CREATE_PIPELINE message of a pipeline that it does not know yet.
+            # The pool only accepts a CREATE_PIPELINE message of a pipeline that it knows.
             ServerPipeline(self._pool, uuid.UUID(identifier))
             self._outboxes[identifier] = Outbox(self._changed, self.alive)
             self.feed(request.data("rsp:CommandLine/rsp:Arguments"))
@@ -195,7 +193,7 @@ class PowerShellShell(Shell):
         self.feed(request.data("rsp:Send/rsp:Stream"))
 
     def feed(self, data: bytes) -> None:
-        """Take in fragments of the client; pipelines start as soon as they are complete."""
+        """Process fragments of the client, and run pipelines that are complete."""
         with self._changed:
             self._pool.receive_data(PSRPPayload(data, StreamType.default, None))
             while (event := self._pool.next_event()) is not None:
@@ -266,7 +264,7 @@ def _read_commands(powershell: PowerShell) -> list[RemoteCommand]:
 
 
 def _fail(pipeline: ServerPipeline, error: PipelineError) -> None:
-    # psrpcore has methods for completed and stopped pipelines, none for failed ones.
+    # psrpcore has no method for failed pipelines.
     pipeline.state = PSInvocationState.Failed
     record = ErrorRecord(
         Exception=NETException(Message=error.message),
@@ -281,7 +279,7 @@ URI = "http://schemas.microsoft.com/wbem/wsman/1/windows/shell/cmd"
 
 _PROGRAM, _OPTION = "powershell.exe", "-EncodedCommand"
 _CHUNK_BYTES = 32_768
-_CONTROL_C_EXIT = -1073741510  # STATUS_CONTROL_C_EXIT: of a process that somebody ended
+_CONTROL_C_EXIT = -1073741510  # STATUS_CONTROL_C_EXIT, the exit code of a process that was stopped
 
 
 class _Process:
@@ -293,7 +291,7 @@ class _Process:
 
 
 class RemoteShell(Shell):
-    """`open_runspace` makes a fresh one for each process, which, unlike a pipeline, has no say in its end."""
+    """A remote shell. Each of its processes runs in a new runspace."""
 
     def __init__(
         self, shell_id: str, owner: str, open_runspace: Callable[[], Runspace], alive: Callable[[], bool]

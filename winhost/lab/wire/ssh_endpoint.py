@@ -1,4 +1,4 @@
-"""An SSH server on loopback, before the Linux of a simulated host: it runs the agent's protocol and nothing else."""
+"""An SSH server on loopback for the Linux of a simulated host. It only runs winhost's own programs."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from winhost.web.served import served
 
 log = logging.getLogger(__name__)
 
-_PYTHON = b"exec python3 -I -c "  # how the agent's program is started; it comes as the first line of input
-_SUDO = b"exec env LC_ALL=C sudo -n -- python3 -I -c "  # of whoever is not root, and needs no password for it
-_KEEPALIVE_S = 5.0  # between signs of life while a call runs
+_PYTHON = b"exec python3 -I -c "  # starts a program, whose text is the first line of input
+_SUDO = b"exec env LC_ALL=C sudo -n -- python3 -I -c "  # the same for users other than root, without a password
+_KEEPALIVE_S = 5.0  # between empty lines while a call runs
 _TIMEOUT_S = 30.0
 
 
 class SshServer(Protocol):
-    """sshd as it runs now."""
+    """A running SSH server."""
 
     @property
     def user(self) -> str: ...
 
     @property
     def seed(self) -> bytes:
-        """The seed of the host key that it shows."""
+        """The seed of its host key."""
 
     @property
     def authorized(self) -> Sequence[str]:
-        """Public keys that it lets in, as in a .pub file."""
+        """The public keys that it accepts, as in .pub files."""
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
-        """Return the answer of the agent, or of the program of `winhost probe` or `winhost serve`. Raises HostDown."""
+        """Answer a request to the agent, or to the program of another command. Raises HostDown."""
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens. Raises HostDown."""
+        """Return a connection to an address inside the Linux; None if nothing listens. Raises HostDown."""
 
 
 class SshHost(Protocol):
     def find_sshd(self) -> SshServer | None:
-        """The SSH server; None while there is none."""
+        """Return the running SSH server, or None."""
 
 
 class SshEndpoint(socketserver.ThreadingTCPServer):
     """Serves the Linux of one simulated host to real clients on a free port, while it is open.
 
-    lose: so many answers more are made and then lost, with their connection; real: where a real gateway listens on this
-    computer, which gets the connections to the simulated one.
+    answers_to_lose: how many of the next answers are dropped, together with their connection; gateway_address: of a
+    real gateway on this computer, which gets the connections to the simulated one.
     """
 
     daemon_threads = True
@@ -70,7 +70,7 @@ class SshEndpoint(socketserver.ThreadingTCPServer):
         self.gateway_address: tuple[str, int] | None = None
         self._transports: list[paramiko.Transport] = []
         self._while_open = ExitStack()
-        # It prints a traceback for each visitor who only looks whether the port is open, as `winhost host test` does.
+        # paramiko logs a traceback for each client that only checks whether the port is open.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         super().__init__(("127.0.0.1", 0), _Connection)
 
@@ -119,13 +119,13 @@ class _Connection(socketserver.BaseRequestHandler):
             if channel is not None and _wait_for(transport, logon.requested.wait):
                 _serve(channel, logon.command, sshd, self.server)
         except (HostDown, EOFError, OSError, paramiko.SSHException):
-            return  # either way there is nobody left to answer
+            return  # the client or the host is gone
         finally:
             transport.close()
 
 
 class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
-    """Keys only, one command only, and connections to what listens within. tunnels: by the ids of their channels."""
+    """Accepts only keys, one command, and connections to addresses inside the Linux. tunnels: by channel id."""
 
     def __init__(self, sshd: SshServer, endpoint: SshEndpoint) -> None:
         self._sshd = sshd
@@ -168,7 +168,7 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
 
 
 def _wait_for(transport: paramiko.Transport, wait: Callable[[float], Any]) -> Any:
-    """Wait no longer than the connection lasts: paramiko wakes nobody when it ends."""
+    """Call `wait` until it returns a result, the connection ends, or the timeout has passed."""
     deadline = time.monotonic() + _TIMEOUT_S
     while not (result := wait(0.1)) and transport.is_active() and time.monotonic() < deadline:
         pass
@@ -176,7 +176,7 @@ def _wait_for(transport: paramiko.Transport, wait: Callable[[float], Any]) -> An
 
 
 def _serve_tunnels(transport: paramiko.Transport, logon: _Logon) -> None:
-    """Serve tunnels until the connection ends."""
+    """Forward the connections of tunnels until the SSH connection ends."""
     while transport.is_active():
         channel = transport.accept(1)
         if channel is not None and channel.get_id() in logon.tunnels:
@@ -197,10 +197,10 @@ def _forward(source: Any, sink: Any) -> None:
 
 
 def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint) -> None:
-    """Answer requests, a line each, until the client leaves."""
+    """Answer requests, one per line, until the client leaves."""
     lines = channel.makefile("rb")
     if command.startswith(_SUDO) and sshd.user != "root":
-        channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the word by which the program says that it runs
+        channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the program's ready token
     elif not command.startswith(_PYTHON):
         return
     program = json.loads(lines.readline() or "null")
@@ -217,7 +217,7 @@ def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint)
 
 
 def _answer(channel: Any, request: str, sshd: SshServer, program: str) -> str:
-    """Return the answer, and send an empty line now and then meanwhile, as the agent does."""
+    """Return the answer. Until then, send empty lines to keep the connection alive, as the agent does."""
     done = threading.Event()
 
     def beat() -> None:
