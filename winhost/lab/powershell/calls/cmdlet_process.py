@@ -1,5 +1,6 @@
-"""One PowerShell process on a simulated host: it asks cmdlets by their names and parameters, and gets objects. Those
-that are one call of a method of the host are here, keyed by name and the parameters that they may be called with.
+"""One PowerShell process on a simulated host, which runs cmdlets by name and parameters, and returns their objects.
+
+Cmdlets that are one call of the host are here, each with the parameters that it accepts.
 """
 
 import base64
@@ -22,15 +23,16 @@ Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
 
 _ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
 _HELPERS: list[str] = []
-# Helpers of seams.ps1; each other one of the agent only hands on what it is given.
+# Helpers of the agent that seams.ps1 defines. All others only pass on their parameters, and are generated.
 _SEAM_HELPERS = {"Enter-WinhostMutex", "Exit-WinhostMutex", "Get-WinhostSession", "Invoke-WinhostNative"}
 _SEAM_HELPERS |= {"Open-WinhostRegistry", "Register-WinhostAccountTask", "Write-WinhostRegistry"}
-_READ_VERBS = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
+_READ_VERBS = ("Get", "Test", "Read", "Open")  # verbs of cmdlets that change nothing
 
 
 def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
-    """Register the answer to calls of `name` with these parameters; any other parameter is refused, not ignored. Of
-    helpers of the agent, `_helper` says what else they may have: `Read-WinhostBytes=bytes`, `Restart:bool`.
+    """Register a function that answers calls of `name` with these parameters. Other parameters are refused.
+
+    Helpers of the agent may also have a kind and types (`_helper`): `Read-WinhostBytes=bytes`, `Restart:bool`.
     """
 
     def register(answer: Answer) -> Answer:
@@ -43,8 +45,9 @@ def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
 
 
 def register_calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
-    """Register cmdlets that are one call of the host, by name and parameters. A call returns None for no object, and
-    a list for several.
+    """Register cmdlets that are one call of the host. rows: name and parameters to the call.
+
+    A call returns one object, a list of objects, or None.
     """
     for line, call in rows.items():
         answers(*line.split())(partial(_call_machine, call))
@@ -57,8 +60,7 @@ def _call_machine(
     return result if isinstance(result, list) else () if result is None else [result]
 
 
-# How helpers of the agent hand on what they are given, and give what the lab gives. Bytes are text on the way: a list
-# of so many numbers takes long.
+# The bodies of generated helpers, by kind. Bytes are sent as text: a JSON list of numbers would be slow.
 _BODIES = {
     "": "Read-Lab {name} {given}",
     "bytes": "foreach ($text in @(Read-Lab {name} {given})) { , [System.Convert]::FromBase64String($text) }",
@@ -73,15 +75,13 @@ _CONSTANT_HELPERS = {
 
 
 def seams() -> str:
-    """The script of a runspace after the agent."""
+    """Return the script that a runspace runs after the agent."""
     constants = (f"function {name} {{\n    {quoted(word)}\n}}\n" for name, word in _CONSTANT_HELPERS.items())
     return "\n".join([script_text("seams.ps1"), *map(_helper, _HELPERS), *constants])
 
 
 def _helper(line: str) -> str:
-    """Write a helper. line: its name, perhaps with what it does (_BODIES), and parameters, which are texts but for
-    those with a type.
-    """
+    """Generate a helper. line: name and parameters, perhaps as `NAME=KIND` (_BODIES) and `PARAMETER:TYPE`."""
     name, *parameters = line.split()
     name, _, kind = name.partition("=")
     types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in parameters}
@@ -93,17 +93,17 @@ def _helper(line: str) -> str:
 
 
 class CmdletProcess:
-    """One PowerShell process on one host. Time here is what that process has slept, in lab seconds."""
+    """One PowerShell process on one host. slept: its clock, the lab seconds that it has slept."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.slept = 0.0
-        self.stopping: dict[str, float] = {}  # VMs whose guests were asked to stop, and when they have
-        self.jobs = 0  # that nobody has removed
+        self.stopping: dict[str, float] = {}  # VMs whose guests are shutting down, and when they will be off
+        self.jobs = 0  # jobs that were not removed
         self.has_mutex = False
 
     def run(self, name: str, bound: BoundParameters) -> list[Any]:
-        """The objects that the cmdlet gives. Raises CmdletError, HostDown."""
+        """Run a cmdlet, and return its objects. Raises CmdletError, HostDown."""
         known, answer = _ANSWERS.get(name) or _find_stand_in(name)
         if answer is None or set(bound) - known:
             what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(bound) - known))
@@ -115,7 +115,7 @@ class CmdletProcess:
         return list(answer(self, bound))
 
     def close(self) -> None:
-        """The process is gone; a mutex that it held is abandoned, and the next one takes it."""
+        """End the process, and release its mutex."""
         if self.has_mutex:
             self.machine.mutex.release()
             self.has_mutex = False
@@ -126,7 +126,7 @@ class CmdletProcess:
 
 
 def _find_stand_in(name: str) -> tuple[frozenset[str], Answer | None]:
-    """A cmdlet that is one call of the machine, or of a part of it, as its method declares."""
+    """Return the parameters and answer of a cmdlet that a method of the machine or a part declares with @as_cmdlet."""
     if (stand_in := STANDINS.get(name)) is None:
         return frozenset(), None
     paths = {argument: re.split(r"[.:]", path) for argument, path in stand_in.parameters.items()}
@@ -150,7 +150,7 @@ def _find_stand_in(name: str) -> tuple[frozenset[str], Answer | None]:
 
 
 def _resolve_path(value: Any, path: Sequence[str]) -> Any:
-    """`word` is how Windows writes one of ours."""
+    """Follow a path of property names. `word` converts an enumeration value of Windows to a resource's."""
     for name in path:
         value = from_windows_enum(value) if name == "word" else value[name]
     return value
@@ -236,7 +236,7 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     ),
 }
 
-# They tell of all instances of a resource.
+# Cmdlets that list all instances of a resource: the type of the objects, and the resource.
 OBJECTS: Mapping[str, tuple[str, str]] = {
     "Get-VMHostPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
     "Get-VMPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),

@@ -1,4 +1,4 @@
-"""Cmdlets of disks, partitions, volumes and BitLocker, and the helpers that read firmware and volumes without them."""
+"""Cmdlets for disks, partitions, volumes and BitLocker, and helpers of the agent for firmware and volumes."""
 
 import base64
 from collections.abc import Iterable
@@ -103,7 +103,7 @@ def _method(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [windows_object("PlatformValidationProfile", PlatformValidationProfile=volume["pcrs"])]
 
 
-# ---- what changes something
+# ---- changes
 
 
 @answers("New-Partition", "DiskNumber", "Offset", "Size", "GptType")

@@ -1,4 +1,4 @@
-"""Cmdlets of the host itself, of accounts and software, and the helpers of our agent that reach past cmdlets."""
+"""Cmdlets for the host itself, accounts, tasks and software, and helpers of the agent that use no cmdlet."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ from winhost.lab.powershell.windows_views import (
     to_windows_enum,
 )
 
-_MUTEX_WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
+_MUTEX_WAIT = 0.5  # real seconds after which a process that waits for the mutex can be stopped
 _BATTERY_SETTINGS = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 
@@ -57,7 +57,7 @@ def _commands(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _has_command(process: CmdletProcess, name: str) -> bool:
-    # A module that all have; these came to it later.
+    # All Windows versions have the module, but older ones lack these cmdlets.
     if "HyperVVM" in name:
         return process.machine.network.has_hyper_v_firewall
     return process.machine.has_module(cmdlets()[name]["module"])
@@ -84,7 +84,7 @@ def _pnp_properties(process: CmdletProcess, bound: BoundParameters) -> Iterable[
     return [entity.property(key) for entity in requested for key in bound["KeyName"]]
 
 
-# ---- scheduled tasks: what a part of one says stands where other objects have the word that names them
+# ---- scheduled tasks; the DeviceID of a task's part has its parameters as text
 
 
 def _register_task_part(name: str, class_name: str, *parameters: str) -> None:
@@ -118,7 +118,7 @@ def _list_tasks(process: CmdletProcess) -> list[WindowsObject]:
 def _tasks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     tasks = _list_tasks(process)
     if not bound.get("TaskPath"):
-        # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
+        # Listing all tasks fails at the first task that not even an administrator may read.
         raise process.machine.windows_error("task-unreadable", "Get-ScheduledTask")
     for path in bound["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
@@ -141,7 +141,7 @@ def _unregister(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
 
 
 def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
-    """Run a program and return its result; None where there is no such program."""
+    """Run a program and return its result; None if the host does not have it."""
     programs: dict[str, Callable[[list[str]], tuple[int | None, str] | None]] = {
         "secedit.exe": machine.accounts.run_secedit,
         "netsh.exe": lambda words: machine.network.run_netsh(words[2:]),
@@ -206,7 +206,7 @@ def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
-    """The scheduled tasks in winhost's folder."""
+    """Yield the scheduled tasks in winhost's folder."""
     for task in process.machine.accounts.tasks.values():
         program = f'"{task.program}"' if " " in task.program else task.program
         action = windows_object("MSFT_TaskExecAction", Execute=program, Arguments=task.arguments)
@@ -257,11 +257,11 @@ def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         yield windows_object("Signature", Status=status, SignerCertificate=signer)
 
 
-# ---- programs, and what is one call
+# ---- programs, and cmdlets that are one call
 
 
 def _nvidia_smi(machine: Machine, arguments: list[str]) -> tuple[int, str] | None:
-    """Run nvidia-smi; None where the host does not have it."""
+    """Run nvidia-smi; return its exit code and output, or None if the host does not have it."""
     answer = driver_models(machine, machine.software.driver_models())
     if answer is None or "-dm" not in arguments:
         return answer
@@ -284,7 +284,7 @@ register_calls(
         ],
         "Get-PnpDevice PresentOnly": lambda m, _: [entity.as_object() for entity in entities(m)],
         "Get-LocalUser": lambda m, _: [_user(m, name) for name in m.accounts.accounts],
-        # With one that is gone, as such groups have them.
+        # With an account that no longer exists, as in real groups.
         "Read-WinhostGroup Sid": lambda m, _: [
             *(account.sid for account in m.accounts.accounts.values() if account.administrator),
             "S-1-5-21-1-2-3-4004",

@@ -1,4 +1,4 @@
-"""Cmdlets of the network."""
+"""Cmdlets for network adapters, switches and firewalls."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
@@ -17,7 +17,7 @@ from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, VPN, WI
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
 _ORIGINS = {"manual": "Manual", "dhcp": "Dhcp", "router-advertisement": "RouterAdvertisement"}
 _CATEGORIES = {"public": "Public", "private": "Private", "domain": "DomainAuthenticated"}
-# What drivers of each kind say of themselves: component, physical medium, interface type, whether it is of hardware.
+# Kind of adapter to component, physical medium, interface type, and whether it is hardware, as its driver reports them.
 _DRIVERS = {
     ETHERNET: ("PCI\\VEN_8086&DEV_15FF", 14, 6, True),
     WIFI: ("PCI\\VEN_8086&DEV_51F1", 9, 71, True),
@@ -25,13 +25,13 @@ _DRIVERS = {
     VIRTUAL: ("VMS_MP", 0, 6, False),
     VPN: ("wintun", 0, 53, False),
 }
-# VPN clients that call themselves Ethernet, by a word of their description: component and driver.
+# VPN clients whose adapters are Ethernet, by a part of their description: component and driver file.
 _ETHERNET_TUNNELS = {
     "AnyConnect": ("vpnva", "vpnva64-6.sys"),
     "PANGP": ("pangpd", "pangpd.sys"),
     "Fortinet": ("ftsvnic", "ftsvnic.sys"),
     "Check Point": ("cp_apvna", "vna_ap.sys"),
-    "": ("ROOT\\NET", "netvirt.sys"),  # told by its service alone
+    "": ("ROOT\\NET", "netvirt.sys"),  # only its service shows that it is a VPN
 }
 _BLUETOOTH_DRIVER = ("BTH\\MS_BTHPAN", 10, 6, True)
 _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
@@ -58,7 +58,7 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
 
 
 def _driver(state: Mapping[str, Any]) -> tuple[tuple[str, int, int, bool], str]:
-    """The driver's description of itself, and its file where that tells the maker."""
+    """Return what the adapter's driver reports of itself, and its file if that identifies a VPN client."""
     for word, (component, file) in _ETHERNET_TUNNELS.items():
         if state["kind"] == VPN and word in state["description"] and (word or state["service"]):
             return (component, 14, 6, True), file
@@ -151,7 +151,7 @@ def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _vm_adapter(vm: VirtualMachine) -> WindowsObject:
-    """The adapter of a VM that was made here; facts do not tell those of others."""
+    """Return the network adapter of a VM that was made here. Facts do not have those of other VMs."""
     return make_object("VMNetworkAdapter", vm, IsManagementOs=False)
 
 
@@ -159,7 +159,7 @@ def _vm_adapter(vm: VirtualMachine) -> WindowsObject:
 
 
 def _format_network(network: str) -> str:
-    """Write a network with its mask, and a single address without."""
+    """Return a network with its mask, or a single address, as Windows shows them."""
     parsed = ip_network(network)
     if parsed.prefixlen == parsed.max_prefixlen:
         return str(parsed.network_address)
@@ -178,7 +178,7 @@ def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Get-NetFirewallHyperVVMSetting")
 def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
-    # Of another maker of VMs, too.
+    # Another creator of VMs has settings, too.
     makers = {"{9E288F02-CE00-4D9E-BE2B-14CE463B0298}": "block", braced(WSL): network.inbound}
     for name, action in makers.items():
         if action != "not-configured":

@@ -1,4 +1,4 @@
-"""Cmdlets of VMs and their disks."""
+"""Cmdlets for VMs and their disks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,14 +20,14 @@ def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def make_vm_object(vm: VirtualMachine) -> WindowsObject:
-    """The object that Get-VM and New-VM return."""
+    """Return the object of Get-VM and New-VM."""
     return make_object("VirtualMachine", vm, vm.traits, {"generation": 2})
 
 
 def _list_by_vm(
     objects: Callable[[Machine, VirtualMachine], list[WindowsObject]],
 ) -> Callable[[Machine, BoundParameters], list[WindowsObject]]:
-    """Return a call that lists the objects of each VM that the cmdlet is given."""
+    """Return a call that lists the objects of each VM in the parameter -VM."""
     return lambda machine, bound: [item for each in bound["VM"] for item in objects(machine, machine.vms[each["Id"]])]
 
 
@@ -41,7 +41,7 @@ def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
 
 
 def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
-    """List the GPU partitions of a VM. Facts do not tell which VM has one of which GPU: they are dealt out in order."""
+    """List the GPU partitions of a VM. Facts do not have their GPUs, so the VMs get them in order."""
     used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
         own, used = used[: other.get_known("partitions", 0)], used[other.get_known("partitions", 0) :]
@@ -52,7 +52,7 @@ def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
 
 
 def _setting(cmdlet: str, *parameters: str) -> None:
-    """Register a cmdlet that sets fields of VMs. parameters: the one that names them, and those that change nothing."""
+    """Register a cmdlet that sets fields of VMs. parameters: the one with the VMs, then those without any effect."""
     fields = {each.parameter: name for name, each in SETTINGS.items() if each.cmdlet == cmdlet}
 
     def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
@@ -65,7 +65,7 @@ def _setting(cmdlet: str, *parameters: str) -> None:
 
 
 def _field(name: str, value: Any) -> Any:
-    """Return the value for a field; an object is named by one of its keys."""
+    """Return the value for a field; for an object its path or id."""
     if isinstance(value, dict):
         return value.get("Path") or value["Id"]
     return from_windows_enum(value) if SETTINGS[name].is_enum else value
@@ -118,7 +118,7 @@ def _clock(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [process.slept]
 
 
-# ---- made and taken away
+# ---- new and removed VMs
 
 
 _NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
