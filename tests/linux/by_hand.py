@@ -41,13 +41,13 @@ class LabAgent:
     def __post_init__(self) -> None:
         self.ONCE: dict[str, Any] = {}
 
-    def content(self, path: str) -> bytes:
+    def read_file(self, path: str) -> bytes:
         assert path == linux_bundle.HOST_KEY
         listening = self.here.linux.listening()
         assert listening is not None
         return f"{public_line(listening.seed)} root@distro\n".encode()
 
-    def answers(self, request: dict[str, Any], _wire: object) -> Any:
+    def answer_calls(self, request: dict[str, Any], _wire: object) -> Any:
         listening = self.here.linux.listening()
         assert listening is not None
         told = json.loads(listening.invoke(json.dumps(request)))["answers"]
@@ -103,11 +103,11 @@ class OwnAgent:
         self.ONCE: dict[str, Any] = {}
         self._here, self._machine_id = here, machine_id
 
-    def content(self, path: str) -> bytes:
+    def read_file(self, path: str) -> bytes:
         assert path == linux_bundle.MACHINE_ID
         return f"{self._machine_id}\n".encode()
 
-    def answers(self, request: dict[str, Any], _wire: object) -> Any:
+    def answer_calls(self, request: dict[str, Any], _wire: object) -> Any:
         return json.loads(self._here.answers.invoke(json.dumps(request)))["answers"]
 
 

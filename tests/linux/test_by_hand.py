@@ -87,13 +87,13 @@ class Downloading(LabAgent):
 
     clock: list[float]
 
-    def answers(self, request: dict[str, Any], wire: object) -> Any:
+    def answer_calls(self, request: dict[str, Any], wire: object) -> Any:
         self.WAITS.append("files")
         for second in range(9):
             self.clock[0] += 1
             self.WAITS[-1] = f"files: {second},000 of 16,400 MB"
         self.WAITS.pop()
-        return super().answers(request, wire)
+        return super().answer_calls(request, wire)
 
 
 def test_what_takes_long_says_how_far_it_is(
@@ -114,7 +114,7 @@ def test_the_agent_of_a_bundle_says_it_there() -> None:
     said: list[str] = []
     agent.WAITS = linux_host.Waits(said.append)
     with agent.waiting("model files"):
-        agent.doing("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
+        agent.report_progress("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
     assert said == ["  model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left"]
 
 
@@ -230,7 +230,9 @@ def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path)
 
 
 def read(hand: InLinux, resource: str) -> Any:
-    return LabAgent(hand.here, ()).answers({"exclusive": False, "calls": [{"resource": resource, "verb": "get"}]}, None)
+    return LabAgent(hand.here, ()).answer_calls(
+        {"exclusive": False, "calls": [{"resource": resource, "verb": "get"}]}, None
+    )
 
 
 @pytest.mark.costly
@@ -410,7 +412,7 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
     def change(before: object, desired: object, how: object) -> None:
         call = {"resource": step.resource, "verb": "set", "key": dict(step.key)}
         request = {"calls": [{**call, "desired": desired, "expect": before, "how": how}]}
-        (answer,) = LabAgent(hand.here, ()).answers(request, None)
+        (answer,) = LabAgent(hand.here, ()).answer_calls(request, None)
         assert answer["ok"]
 
     change(later.before, later.desired, {"mark": mark})

@@ -162,7 +162,12 @@ def test_a_program_is_allowed_only_if_something_runs_it() -> None:
     called = set()
     for script in scripts():
         for node in ast.walk(script.tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("run", "must", "place_of", "accepted_by"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "run",
+                "run_checked",
+                "find_program",
+                "check_with",
+            ):
                 called |= {a.value for a in node.args[:1] if isinstance(a, ast.Constant)}
     (allowed,) = re.findall(r"^PROGRAMS = \((.*?)^\)$", scripts()[0].text, re.MULTILINE | re.DOTALL)
     assert called == set(re.findall(r'"([^"]+)"', allowed))

@@ -45,7 +45,7 @@ def guest(folder: Path, *resources: str, version: str = VERSION, shows: int | No
     scripts |= {
         "PCI": folder / "bus",
         "RUNNING_DRIVER": str(folder / "version"),
-        "place_of": lambda program: str(smi) if program == "nvidia-smi" else None,
+        "find_program": lambda program: str(smi) if program == "nvidia-smi" else None,
         "kernel_log": lambda: LOG,
     }
     return scripts

@@ -50,11 +50,11 @@ class StandIns:
         """The stand-ins by the names that the scripts have for them."""
         return {
             "NOW": self._linux.shown_gpus(),
-            "asked_ready": self._asked_ready,
+            "check_ready": self._asked_ready,
             "brought_wheel": self._brought_wheel,
             "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
-            "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
-            "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
+            "fetch_file": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
+            "compute_hash": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,
             "mounted_at": self._linux.part(DataDisks).device_at,
             "sha256_of": lambda here: here.node.sha256,
@@ -75,7 +75,7 @@ class StandIns:
     def _brought_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
         part = making + self._names["WHEEL"]
         list(self._bring(f"{source}/{wheel.path}", part, wheel.size, wheel.hash))
-        file: AbstractContextManager[InnerFile] = self._names["opened"](part)
+        file: AbstractContextManager[InnerFile] = self._names["open_file"](part)
         return file
 
     def _loaded(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
@@ -138,7 +138,7 @@ class LinuxAnswers:
         self.linux.begins = True
         with self._scripts([name for name, records in told.items() if records], 0) as names:
             for kind, name, content in _remembered(self.linux.found):
-                names["remember"](kind, name, content)
+                names["write_record"](kind, name, content)
             for name, records in told.items():
                 for record in records:
                     self._make(names, name, record)
@@ -151,8 +151,8 @@ class LinuxAnswers:
                 paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in files}
                 for path in paths.values():
                     self.linux.disk.write(path, "")
-                marks = {line: names["mark_of"](path) for line, path in paths.items()}
-                names["remember"](
+                marks = {line: names["file_mark"](path) for line, path in paths.items()}
+                names["write_record"](
                     "packed", folder, {"folder": folder, **record.state, "files": [*paths], "marks": marks}
                 )
             return
@@ -160,7 +160,7 @@ class LinuxAnswers:
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
         desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
         with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
-            if desired and names["instances"](resource, record.key):
+            if desired and names["read_instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
     def came_in(self) -> int:
@@ -176,7 +176,7 @@ class LinuxAnswers:
             self.look()
             calls = request.get("calls") or []
             with self._scripts([str(call.get("resource")) for call in calls], connection) as names:
-                return json.dumps({"answers": names["answers"]({**request, "calls": calls}, None)})
+                return json.dumps({"answers": names["answer_calls"]({**request, "calls": calls}, None)})
 
     def told(self, program: str, json_text: str, connection: int) -> str:
         """The answer of the agent, or of the program of `winhost probe` or `winhost serve`."""
@@ -199,7 +199,7 @@ class LinuxAnswers:
             names = inner.load("winhost.agent.linux_serving")
             for name, stand_in in serving.table().items():
                 inner.replace(name, _stood_in(names, stand_in))
-            answer: dict[str, Any] = names["answered"](request)
+            answer: dict[str, Any] = names["answer_request"](request)
         self.linux.gather()
         return answer
 
@@ -225,7 +225,7 @@ class LinuxAnswers:
     def pass_time(self) -> None:
         """Undo the change that nobody kept: nobody came back in time, or the machine has restarted."""
         with self._alone, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # then it is tried again
-            names["undo_unkept"]()
+            names["undo_unconfirmed"]()
 
     @contextmanager
     def _scripts(self, resources: Sequence[str], connection: int) -> Iterator[Names]:
