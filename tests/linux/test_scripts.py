@@ -15,7 +15,7 @@ from winhost.resources.registry import LINUX, LINUX_STATES
 
 HELPERS = {f"{name}.py" for name in PARTS}
 OLDEST = (3, 8)  # of Ubuntu 20.04
-OPENS_FILES = {"files.py", "disks.py", "packages.py", "unkept.py", "serve.py"}
+OPENS_FILES = {"files.py", "disks.py", "packages.py", "revocable.py", "serve.py"}
 RUNS_PROGRAMS = {"subprocess": {"agent.py"}}  # who may import it
 # Code made of text, and programs started past the one helper.
 FORBIDDEN = {"eval", "exec", "compile", "__import__", "system", "popen", "spawnv", "execv", "execve", "fork"}
@@ -92,7 +92,7 @@ def is_not_plain_text(script: Script) -> Iterator[str]:
 def has_no_contract(script: Script) -> Iterator[str]:
     kind = r"Json \{.*\}   answer \{.*\}" if script.name == AGENT else r"key \{.*\}   state \{.*\}"
     if script.name in HELPERS:
-        kind = "Part of the agent, .*"
+        kind = "Part of the agent[:,] .*"
     if not re.fullmatch(kind, script.contract):
         yield "the first lines are no contract"
 

@@ -1,5 +1,5 @@
 # Part of the program that `winhost serve` sends: the units of engines and gateway, and their journals.
-"""Only units with these names are read, started and stopped. This part has to parse with Python 3.8."""
+"""Units with other names are never read, started or stopped. This part has to parse with Python 3.8."""
 
 from __future__ import annotations
 
