@@ -212,7 +212,7 @@ def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path
     assert here.apply(here.plan()).changed == 0
     assert here.own.linux.systemd.state("winhost-gateway.service")["active"] is True
     assert here.rollback().outcome == "rolled back"
-    assert here.own.linux.file(unit)["text"] is None
+    assert here.own.linux.read_file(unit)["text"] is None
 
 
 @pytest.mark.costly
@@ -225,7 +225,7 @@ def test_keys_that_were_changed_outlive_another_plan_and_go_with_the_gateway(
 
     def keys(**change: str) -> dict[str, Any]:
         request = {"do": "keys", "change": change or None}
-        answer: dict[str, Any] = json.loads(here.own.answers.told("serving", json.dumps(request), 1))["answers"][0]
+        answer: dict[str, Any] = json.loads(here.own.answers.answer("serving", json.dumps(request), 1))["answers"][0]
         assert answer["ok"], answer
         return {each["name"]: each["state"] for each in answer["keys"]}
 
