@@ -1,4 +1,4 @@
-"""A served server answers, sleeps in between, and ends at once."""
+"""A server in a thread answers, sleeps between connections, and ends at once."""
 
 import selectors
 import socket
