@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.attacks import ATTACKS, STEPPED, Steps, address_for, connect_from
 from tests.gateway.running import KEY, METRICS_KEY, MODEL, Gateway, gateway, parse_answer, read_to_end
 from tests.gateway.test_bodies import memory_mib
-from tests.gateway.test_gateway_start import write_tls_settings
+from tests.gateway.test_gateway_start import tls_settings
 
 # Half of the 50 ms between the tokens of a stream, so that they come at most 1.5 times as far apart, by two steps. A
 # unit took 1 ms on the processor where this was written: where processors are slower, so may the gateway be.
@@ -23,7 +23,7 @@ HEAD = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}
 @pytest.mark.real
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_no_attack_makes_a_neighbours_tokens_wait(short: Path, python: str, tls: bool) -> None:
-    port, settings = write_tls_settings(short)
+    port, settings = tls_settings(short)
     if not tls:
         del settings["tls"]
     context = ssl.create_default_context(cafile=str(short / "cert.pem"))
@@ -55,7 +55,7 @@ def test_no_attack_makes_a_neighbours_tokens_wait(short: Path, python: str, tls:
 @pytest.mark.real
 def test_long_metrics_of_engines_make_no_token_wait(short: Path, python: str) -> None:
     """The metrics of four engines have the greatest allowed length, and are read through TLS."""
-    port, settings = write_tls_settings(short)
+    port, settings = tls_settings(short)
     (model,) = settings["models"]
     settings["models"] = [{**model, "name": name} for name in (MODEL, "b", "c", "d")]
     context = ssl.create_default_context(cafile=str(short / "cert.pem"))

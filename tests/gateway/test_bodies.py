@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.running import KEY, MODEL, OTHER_KEY, Gateway, gateway, parse_answer, read_to_end, settings_for
 from tests.gateway.test_gateway import metric, read_answer, wait_until
-from tests.gateway.test_gateway_start import write_tls_settings
+from tests.gateway.test_gateway_start import tls_settings
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import body_process
@@ -34,9 +34,9 @@ MEBI = 1 << 20
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def asks(door: Gateway, length: int, key: str = KEY) -> socket.socket:
-    """Open a connection, send a head, and wait until the gateway asks for a body of this length. Calls in a row are
-    therefore served in this order.
+def open_waiting_client(door: Gateway, length: int, key: str = KEY) -> socket.socket:
+    """Open a connection, and send a head that announces a body of this length and waits for `100 Continue`. If two
+    clients do this at the same time, either may be first: a test waits for the answer to the first one.
     """
     to = door.connected()
     head = (
@@ -72,9 +72,9 @@ def test_a_place_is_taken_before_a_body_is_read(own_door: OwnDoor) -> None:
     with own_door(requests=1, waiting=2) as door, ExitStack() as opened:
         places = []
         for _ in range(3):
-            places.append(opened.enter_context(asks(door, 100)))
+            places.append(opened.enter_context(open_waiting_client(door, 100)))
             assert places[-1].recv(100) == CONTINUE
-        assert read_answer(opened.enter_context(asks(door, 100))) == 503
+        assert read_answer(opened.enter_context(open_waiting_client(door, 100))) == 503
         assert metric(door, 'winhost_gateway_refused_total{reason="busy"}') == "1"
         places[0].sendall(of_length(100))
         assert parse_answer(read_to_end(places[0]))[0] == 200
@@ -84,9 +84,9 @@ def test_a_key_with_all_places_gives_one_to_another_key(own_door: OwnDoor) -> No
     with own_door(requests=1, waiting=2) as door, ExitStack() as opened:
         crowd = []
         for _ in range(3):
-            crowd.append(opened.enter_context(asks(door, 100)))
+            crowd.append(opened.enter_context(open_waiting_client(door, 100)))
             assert crowd[-1].recv(100) == CONTINUE
-        other = opened.enter_context(asks(door, 100, OTHER_KEY))
+        other = opened.enter_context(open_waiting_client(door, 100, OTHER_KEY))
         assert other.recv(100) == CONTINUE
         assert read_answer(crowd[2]) == 503  # the newest
         other.sendall(of_length(100))
@@ -96,15 +96,15 @@ def test_a_key_with_all_places_gives_one_to_another_key(own_door: OwnDoor) -> No
 def test_only_so_many_bytes_are_held_and_half_of_them_for_a_key(own_door: OwnDoor) -> None:
     size = 2 * SMALL_BYTES
     with own_door(body_bytes=size, bodies_bytes=2 * size, hold=PATIENCE_S) as door, ExitStack() as opened:
-        first = opened.enter_context(asks(door, size))
+        first = opened.enter_context(open_waiting_client(door, size))
         assert first.recv(100) == CONTINUE
-        second = opened.enter_context(asks(door, size))
+        second = opened.enter_context(open_waiting_client(door, size))
         assert waiting(door, 2)
-        other = opened.enter_context(asks(door, size, OTHER_KEY))
+        other = opened.enter_context(open_waiting_client(door, size, OTHER_KEY))
         assert other.recv(100) == CONTINUE
-        last = opened.enter_context(asks(door, size, OTHER_KEY))
+        last = opened.enter_context(open_waiting_client(door, size, OTHER_KEY))
         assert waiting(door, 4)
-        small = opened.enter_context(asks(door, 100))
+        small = opened.enter_context(open_waiting_client(door, 100))
         assert small.recv(100) == CONTINUE  # it needs no room
         assert metric(door, "winhost_gateway_held_body_bytes") == str(2 * size)
         assert [has_nothing(second), has_nothing(last)] == [True, True]
@@ -118,8 +118,8 @@ def test_only_so_many_bytes_are_held_and_half_of_them_for_a_key(own_door: OwnDoo
 
 def test_who_goes_away_gives_back_the_room_for_a_body(own_door: OwnDoor) -> None:
     size = 2 * SMALL_BYTES
-    with own_door(body_bytes=size, bodies_bytes=size, hold=PATIENCE_S) as door, asks(door, size) as to:
-        with asks(door, size) as gone:
+    with own_door(body_bytes=size, bodies_bytes=size, hold=PATIENCE_S) as door, open_waiting_client(door, size) as to:
+        with open_waiting_client(door, size) as gone:
             gone.sendall(b"{")
             assert waiting(door, 2)
         assert to.recv(100) == CONTINUE
@@ -342,7 +342,7 @@ def memory_mib(process: int) -> int:
 @pytest.mark.costly
 @pytest.mark.parametrize("tls", [False, True])
 def test_large_bodies_at_once_take_little_memory_and_hold_up_nobody(short: Path, python: str, tls: bool) -> None:
-    port, secured = write_tls_settings(short)
+    port, secured = tls_settings(short)
     context = ssl.create_default_context(cafile=str(short / "cert.pem"))
 
     def connected(door: Gateway) -> socket.socket:

@@ -84,7 +84,7 @@ def test_a_wrong_file_of_keys_is_refused_and_not_repeated(text: str) -> None:
 
 @pytest.fixture
 def error_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return the program's message in one line."""
+    """Return a function that runs the program, which must not start, and returns its message."""
     monkeypatch.setattr(program.logging, "basicConfig", lambda **options: None)
 
     def run(*words: str | Path, **environment: Path) -> str:
@@ -92,9 +92,9 @@ def error_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         for name, value in environment.items():
             monkeypatch.setenv(name, str(value))
         assert program.main([str(word) for word in words]) == 2
-        error_of = capsys.readouterr().err
-        assert (error_of[:7], error_of.count("\n")) == ("error: ", 1)
-        return error_of
+        output = capsys.readouterr().err
+        assert (output[:7], output.count("\n")) == ("error: ", 1)
+        return output
 
     return run
 
@@ -154,8 +154,8 @@ def certificate(folder: Path) -> None:
     (folder / "key.pem").write_bytes(key.private_bytes(*private))
 
 
-def write_tls_settings(folder: Path, **limits: int) -> tuple[int, dict[str, Any]]:
-    """Find a free port, and return settings for it."""
+def tls_settings(folder: Path, **limits: int) -> tuple[int, dict[str, Any]]:
+    """Write a certificate. Return a free port, and settings with both."""
     certificate(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -165,7 +165,7 @@ def write_tls_settings(folder: Path, **limits: int) -> tuple[int, dict[str, Any]
 
 
 def test_connections_without_a_handshake_are_counted_and_closed(short: Path, python: str) -> None:
-    port, settings = write_tls_settings(short, connections=100, per_address=4, head=1)
+    port, settings = tls_settings(short, connections=100, per_address=4, head=1)
     with gateway(short, settings, python), ExitStack() as opened:
         silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(4)]
         fifth = opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
@@ -179,7 +179,7 @@ def test_connections_without_a_handshake_are_counted_and_closed(short: Path, pyt
 
 
 def test_with_a_certificate_it_speaks_tls_alone(short: Path, python: str) -> None:
-    port, settings = write_tls_settings(short)
+    port, settings = tls_settings(short)
     body = json.dumps({"model": MODEL, "prompt": "a", "stream": True})
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     with gateway(short, settings, python):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.running import KEY, gateway
 from tests.gateway.test_gateway import wait_until
-from tests.gateway.test_gateway_start import certificate, write_tls_settings
+from tests.gateway.test_gateway_start import certificate, tls_settings
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.connections import ClientConnection, Clients, PendingConnection, Request
@@ -334,7 +334,7 @@ def test_tls_follows_the_header_and_a_request_the_handshake_even_in_one_piece(tm
 
 
 def test_the_log_names_the_client_behind_a_proxy(short: Path, python: str) -> None:
-    port, settings = write_tls_settings(short)
+    port, settings = tls_settings(short)
     del settings["tls"]
     with gateway(short, {**settings, "trusted_proxies": ["127.0.0.1/32"]}, python) as door:
         head = f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n"

@@ -1,4 +1,4 @@
-"""The agent and the resources that need no systemd, for real, on a file system of their own."""
+"""The real agent, and resources that need no systemd, in a sandbox."""
 
 import json
 import shutil

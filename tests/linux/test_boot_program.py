@@ -1,4 +1,4 @@
-"""What `winhost boot` sends to a Linux beside Windows, on firmware variables as the kernel shows them."""
+"""The program of `winhost boot` on a Linux next to Windows, with files as the firmware's variables."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def with_entries(root: Path, *entries: Mapping[str, Any]) -> Path:
 
 @pytest.fixture(autouse=True)
 def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What it was asked; no unit is touched."""
+    """A stand-in that records its arguments."""
     log = tmp_path / "asked"
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()

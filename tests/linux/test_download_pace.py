@@ -1,4 +1,4 @@
-"""How far a download is, as the agent tells it: bytes, rate, and the time that is left."""
+"""The progress of a download in the agent's text: bytes, rate, and remaining time."""
 
 import time
 

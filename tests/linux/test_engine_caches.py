@@ -1,4 +1,4 @@
-"""The cache of an engine and the image of its process go with its unit."""
+"""An engine's cache and the image of its process are removed with its unit."""
 
 import shutil
 from pathlib import Path

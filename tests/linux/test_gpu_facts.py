@@ -97,7 +97,7 @@ def test_without_nvidia_smi_nothing_is_made_up(bus: Path, monkeypatch: pytest.Mo
 def test_a_driver_whose_module_tells_no_version_tells_it_itself(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on an H200 in a VM on 2026-11-27: /sys/module/nvidia had no file `version`."""
+    """Seen on an H200 in a VM on 2026-11-27: /sys/module/nvidia had no file `version`."""
     (tmp_path / "version").write_text(said)
     monkeypatch.setattr(linux_gpus, "RUNNING_MODULE", str(tmp_path / "none"))
     monkeypatch.setattr(linux_gpus, "RUNNING_DRIVER", str(tmp_path / "version"))

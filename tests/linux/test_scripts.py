@@ -1,4 +1,4 @@
-"""What is sent to a Linux machine can be read: plain, old enough for its Python, and it calls nothing in secret."""
+"""The text for a Linux machine is plain ASCII, parses with its Python, and calls nothing but what it is meant to."""
 
 import ast
 import re
@@ -74,7 +74,9 @@ def makes_code_or_runs_past_the_helper(script: Script) -> Iterator[str]:
 
 
 def follows_links(script: Script) -> Iterator[str]:
-    """Only the agent opens files, by helpers that follow no link; `Path` is asked, never read or written."""
+    """Yield calls that open files. Only the agent's helpers, which follow no link, may do that; `Path` may only test
+    paths.
+    """
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Attribute) and node.attr in ("read_text", "read_bytes", "write_text", "write_bytes"):
             yield node.attr
@@ -193,7 +195,7 @@ def script_of(resource: ResourceType) -> Script:
 
 
 def declared(script: Script, by: str) -> tuple[str, ...]:
-    """What a script says in `@reads(...)` or `@changes(...)`."""
+    """Return the arguments of a script's `@reads(...)` or `@changes(...)`."""
     for node in script.tree.body:
         for decorator in getattr(node, "decorator_list", ()):
             if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == by:

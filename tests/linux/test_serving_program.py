@@ -1,4 +1,4 @@
-"""What `winhost serve` sends: what it makes of systemd's, journald's, Prometheus' and engines' words."""
+"""The program of `winhost serve`: how it parses the output of systemd, journald, Prometheus and engines."""
 
 import ast
 import grp
@@ -167,7 +167,7 @@ def test_a_stream_is_timed_by_its_first_text_and_whole_only_with_its_end(tmp_pat
 def test_a_request_ends_when_its_engine_fails_for_good(
     listening: tuple[int, Callable[[], bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that listens never answers."""
+    """The listening socket never answers."""
     monkeypatch.setattr(linux_http, "CHECK_PAUSE_S", 0.001)
     states = [("activating", "start", "1"), ("failed", "failed", "1"), ("failed", "failed", "1")]
     states += [("activating", "start", "2"), ("failed", "failed", "2"), ("activating", "start", "3")]
@@ -235,7 +235,7 @@ def test_of_many_who_change_keys_at_once_none_loses_a_change(gateway_keys: Path)
 
 
 def test_a_key_that_was_revoked_never_counts_again_whoever_has_its_name(gateway_keys: Path) -> None:
-    """Its name is given to another key, or a new plan has another one under it, whose rules change."""
+    """Its name is given to another key, or a new plan has another key with this name, whose rules change."""
     planned = gateway_keys.parent / "keys"
 
     def change(verb: str, name: str, **more: Any) -> str:

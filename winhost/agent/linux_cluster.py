@@ -14,20 +14,20 @@ def require_k3s() -> None:
         raise NotThereYet("ReleaseFile")
 
 
-def kubectl(*words: str) -> str:
-    return run_checked("k3s", "kubectl", *words, within=300)
+def kubectl(*arguments: str) -> str:
+    return run_checked("k3s", "kubectl", *arguments, within=300)
 
 
-def try_kubectl(*words: str) -> ProgramResult:
-    return run("k3s", "kubectl", *words, within=60)
+def try_kubectl(*arguments: str) -> ProgramResult:
+    return run("k3s", "kubectl", *arguments, within=60)
 
 
-def kubectl_with_input(text: str, *words: str) -> str:
+def kubectl_with_input(text: str, *arguments: str) -> str:
     """Run kubectl with a text on its stdin."""
-    ours, theirs = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        os.write(theirs, text.encode("utf-8"))  # less than a pipe holds
-        os.close(theirs)
-        return run_checked("k3s", "kubectl", *words, within=60, stdin=ours)
+        os.write(write_end, text.encode("utf-8"))  # less than a pipe holds
+        os.close(write_end)
+        return run_checked("k3s", "kubectl", *arguments, within=60, stdin=read_end)
     finally:
-        os.close(ours)
+        os.close(read_end)

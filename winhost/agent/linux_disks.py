@@ -44,8 +44,8 @@ def open_device(name: str, alone: bool) -> Iterator[int]:
     """Open a block device for reading. alone: raises OSError (EBUSY) if the kernel uses it, such as for a file
     system.
     """
-    with open_folder(f"/dev/{name}") as (folder, here):
-        number = os.open(here, os.O_RDONLY | os.O_NOFOLLOW | (os.O_EXCL if alone else 0), dir_fd=folder)
+    with open_folder(f"/dev/{name}") as (folder, entry):
+        number = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | (os.O_EXCL if alone else 0), dir_fd=folder)
     try:
         if not stat.S_ISBLK(os.fstat(number).st_mode):
             raise wrong_state(f"/dev/{name} is no block device.")

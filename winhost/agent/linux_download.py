@@ -26,20 +26,21 @@ MAX_PAUSE_S = 120.0  # between two attempts
 class Pace:
     """The progress of a download as a text: bytes, and later also the rate and the remaining time."""
 
-    def __init__(self, whole: int) -> None:
-        self.whole = whole
+    def __init__(self, total: int) -> None:
+        self.total = total
         self.began: tuple[float, int] | None = None
 
     def describe(self, done: int) -> str:
         now = time.monotonic()
         self.began = self.began or (now, done)
         seconds, gained = now - self.began[0], done - self.began[1]
-        text = f"{done / 1e6:,.0f} of {self.whole / 1e6:,.0f} MB"
+        text = f"{done / 1e6:,.0f} of {self.total / 1e6:,.0f} MB"
         if seconds < 1 or gained <= 0:
             return text
         rate = gained / seconds
-        left = (self.whole - done) / rate
-        return f"{text}, {rate / 1e6:,.1f} MB/s, {f'{left / 60:,.0f} min' if left >= 60 else f'{left:.0f} s'} left"
+        remaining = (self.total - done) / rate
+        time_left = f"{remaining / 60:,.0f} min" if remaining >= 60 else f"{remaining:.0f} s"
+        return f"{text}, {rate / 1e6:,.1f} MB/s, {time_left} left"
 
 
 class ListedFile(NamedTuple):
@@ -50,9 +51,9 @@ class ListedFile(NamedTuple):
     path: str
 
 
-def parse_listed_file(line: str, form: str, says: str, but: str = "") -> ListedFile:
+def parse_listed_file(line: str, form: str, description: str, but: str = "") -> ListedFile:
     """Parse a line of a plan. but: a name that no part of the path may have."""
-    hash_, size, path = check_text(form, line, says).split(" ", 2)
+    hash_, size, path = check_text(form, line, description).split(" ", 2)
     if any(part in ("", ".", "..", but) for part in path.split("/")):
         raise bad_request(f"{path} leads out of its folder.")
     return ListedFile(hash_, int(size), path)
@@ -66,15 +67,15 @@ def size_of(path: str) -> int:
 def is_file(path: str, file: ListedFile) -> bool:
     if file_status(path) is None or size_of(path) != file.size:
         return False
-    with open_file(path) as here:
-        return compute_hash(here, file) == file.hash
+    with open_file(path) as source_file:
+        return compute_hash(source_file, file) == file.hash
 
 
-def compute_hash(here: BinaryIO, file: ListedFile) -> str:
+def compute_hash(source_file: BinaryIO, file: ListedFile) -> str:
     kind = file.hash.split(":")[0]
     # A blob of git: its SHA-1 is over a header and the content.
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
-    for piece in iter(lambda: here.read(LARGEST), b""):
+    for piece in iter(lambda: source_file.read(LARGEST), b""):
         digest.update(piece)
     return kind + ":" + digest.hexdigest()
 
@@ -84,9 +85,9 @@ def fetch_file(source: str, part: str, file: ListedFile, token: str | None) -> I
     with another hash is removed.
     """
     if source.startswith("/"):
-        with open_file(source) as here:
-            here.seek(size_of(part))
-            yield from append_from(part, here, file.size)
+        with open_file(source) as source_file:
+            source_file.seek(size_of(part))
+            yield from append_from(part, source_file, file.size)
     else:
         yield from download(source, part, file.size, token)
     if not is_file(part, file):
@@ -144,22 +145,22 @@ class SameHostOnly(urllib.request.HTTPRedirectHandler):
 
 
 def download_once(url: str, part: str, size: int, token: str | None) -> Iterator[int]:
-    at = size_of(part)
-    request = urllib.request.Request(url, headers={"Range": f"bytes={at}-"} if at else {})  # noqa: S310
+    offset = size_of(part)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})  # noqa: S310
     if token:
         if not re.match(r"https://|http://(127\.0\.0\.1|localhost)[:/]", url):
             raise bad_request("A token is sent over https alone.")
         request.add_unredirected_header("Authorization", "Bearer " + token)
     with closing(urllib.request.build_opener(SameHostOnly).open(request, timeout=60)) as answer:
-        if at and not str(answer.headers.get("Content-Range")).startswith(f"bytes {at}-"):
+        if offset and not str(answer.headers.get("Content-Range")).startswith(f"bytes {offset}-"):
             remove(part)  # the server sends all of it again
         yield from append_from(part, answer, size)
 
 
-def append_from(part: str, here: BinaryIO, size: int) -> Iterator[int]:
-    with open_for_append(part, size) as there:
-        for piece in iter(lambda: here.read(LARGEST), b""):
-            if there.tell() + len(piece) > size:
+def append_from(part: str, source_file: BinaryIO, size: int) -> Iterator[int]:
+    with open_for_append(part, size) as target:
+        for piece in iter(lambda: source_file.read(LARGEST), b""):
+            if target.tell() + len(piece) > size:
                 break  # it is too long, so its hash is wrong
-            there.write(piece)
-            yield there.tell()
+            target.write(piece)
+            yield target.tell()

@@ -42,14 +42,14 @@ def containers_of(engine: str) -> list[tuple[str, str]]:
     return once("containers of " + engine, read)
 
 
-def image_size(engine: str, image: str, more: dict[str, str]) -> int:
+def image_size(engine: str, image: str, environment: dict[str, str]) -> int:
     """Return the size of an image in its registry, 0 if it is not known. Podman can read only lists of images."""
-    done = run(engine, "manifest", "inspect", image, environment=more)
+    done = run(engine, "manifest", "inspect", image, environment=environment)
     with suppress(ValueError, KeyError, TypeError):
         manifest = json.loads(done.output)
         for each in manifest.get("manifests", ()):
             if (each["platform"]["os"], each["platform"]["architecture"]) == ("linux", architecture()):
-                return image_size(engine, image.split("@")[0] + "@" + each["digest"], more)
+                return image_size(engine, image.split("@")[0] + "@" + each["digest"], environment)
         return sum(layer["size"] for layer in manifest["layers"])
     warn(f"{engine} does not tell how large it is; without `bytes` the room for it is not checked.")
     return 0

@@ -25,23 +25,23 @@ CREATED_ATTRIBUTE = "user.winhost.made"  # an extended attribute of folders that
 def open_folder(path: str, make: bool = False) -> Iterator[tuple[int, str]]:
     """Open the folder of a path. Yield its descriptor, and the name in it. make: create missing folders."""
     *folders, name = path.strip("/").split("/")
-    here = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    current = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     try:
         for folder in folders:
-            made = False
+            created = False
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(folder, 0o755, dir_fd=here)
-                    made = True
+                    os.mkdir(folder, 0o755, dir_fd=current)
+                    created = True
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            here, above = os.open(folder, flags, dir_fd=here), here
-            os.close(above)
-            if made:
+            current, parent = os.open(folder, flags, dir_fd=current), current
+            os.close(parent)
+            if created:
                 with suppress(OSError):  # the file system has no attributes: the folder stays when it is empty
-                    os.setxattr(here, CREATED_ATTRIBUTE, b"1")
-        yield here, name
+                    os.setxattr(current, CREATED_ATTRIBUTE, b"1")
+        yield current, name
     finally:
-        os.close(here)
+        os.close(current)
 
 
 def file_status(path: str) -> os.stat_result | None:
@@ -84,15 +84,15 @@ def read_text(path: str) -> str | None:
 
 
 @contextmanager
-def open_for_append(path: str, most: int) -> Iterator[BinaryIO]:
-    """Open a file for appending. A file that is longer than `most` is emptied first."""
+def open_for_append(path: str, limit: int) -> Iterator[BinaryIO]:
+    """Open a file for appending. A file that is longer than `limit` is emptied first."""
     with open_folder(path, make=True) as (folder, name):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         number = os.open(name, flags, 0o644, dir_fd=folder)
     with os.fdopen(number, "ab") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise wrong_state(f"{path} is no file.")
-        if os.fstat(number).st_size > most:
+        if os.fstat(number).st_size > limit:
             os.ftruncate(number, 0)
         yield file
         file.flush()
@@ -179,8 +179,8 @@ def remove_empty_parents(path: str) -> None:
     """Remove parent folders that winhost created and that are empty now."""
     while path := path.rpartition("/")[0]:
         try:
-            with open_folder(f"{path}/.") as (here, _):
-                os.getxattr(here, CREATED_ATTRIBUTE)
+            with open_folder(f"{path}/.") as (current, _):
+                os.getxattr(current, CREATED_ATTRIBUTE)
             with open_folder(path) as (folder, name):
                 os.rmdir(name, dir_fd=folder)
         except FileNotFoundError:

@@ -89,8 +89,8 @@ def read_listed_gpus() -> tuple[dict[str, State], State]:
     try:
         output = run_checked("nvidia-smi", SMI_COLUMNS, "--format=csv,noheader,nounits", within=30)
     except Exception as error:  # noqa: BLE001 - the GPU exists even if nvidia-smi fails
-        why = {"unknown": describe_error(error)}
-        return {}, dict.fromkeys(names, why)
+        unknown = {"unknown": describe_error(error)}
+        return {}, dict.fromkeys(names, unknown)
     return parse_smi_output(output), dict.fromkeys(names)
 
 
@@ -101,8 +101,8 @@ def parse_smi_output(text: str) -> dict[str, State]:
         matched = FUNCTION.fullmatch(address.lower())
         if matched and memory.isdigit():
             # nvidia-smi writes the domain with eight digits, sysfs with four.
-            at = f"{int(matched[1], 16):04x}:{matched[2]}"
-            found[at] = {"name": name, "uuid": uuid, "vram": int(memory) << 20}
+            normalized = f"{int(matched[1], 16):04x}:{matched[2]}"
+            found[normalized] = {"name": name, "uuid": uuid, "vram": int(memory) << 20}
     return found
 
 

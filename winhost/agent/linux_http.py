@@ -137,7 +137,7 @@ def events(answer: http.client.HTTPResponse, deadline: float) -> Iterator[str]:
             yield line[5:].decode("utf-8", "replace").strip()
 
 
-def add_event(found: State, event: str, at: float) -> None:
+def add_event(found: State, event: str, seconds: float) -> None:
     if event == "[DONE]":
         found["whole"] = True
         return
@@ -147,7 +147,7 @@ def add_event(found: State, event: str, at: float) -> None:
         found["why"] = event[:MAX_SHOWN]
     text = "".join(str(each.get("text") or "") for each in listed_choices(event_data))
     if text and found["first"] is None:
-        found["first"] = round(at, 4)
+        found["first"] = round(seconds, 4)
     found["text"] = (found["text"] + text)[:MAX_SHOWN]
     found["tokens"] = count_tokens(event) or found["tokens"]
 
@@ -181,9 +181,9 @@ def sum_metrics(text: str, names: dict[str, str]) -> list[State]:
         found = SAMPLE.fullmatch(line)
         if found and found[1] in names:
             model, state = MODEL.search(found[2] or ""), STATE.search(found[2] or "")
-            at = names[found[1]] + (f":{state[1]}" if state else ""), model[1][:255] if model else ""
+            sum_key = names[found[1]] + (f":{state[1]}" if state else ""), model[1][:255] if model else ""
             try:
-                sums[at] = sums.get(at, 0.0) + float(found[3])
+                sums[sum_key] = sums.get(sum_key, 0.0) + float(found[3])
             except ValueError:
                 continue
     listed = [{"name": name, "model": model, "value": value} for (name, model), value in sorted(sums.items())]

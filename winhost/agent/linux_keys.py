@@ -62,10 +62,10 @@ def keys(request: State) -> State:
 def locked_keys() -> Iterator[None]:
     """Hold the lock for changes of keys, for which a second process waits."""
     lock = os.open(KEYS_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    until = time.monotonic() + LOCKED_S
+    deadline = time.monotonic() + LOCKED_S
     try:
         while not try_lock(lock):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise AgentFault(
                     "Winhost.KeysLocked", "ResourceBusy", "Another process changes keys, and does not end."
                 )
@@ -222,9 +222,9 @@ def apply_rules(line: KeyLine, request: State) -> KeyLine:
     return line._replace(limits=limits)
 
 
-def check_number(most: int, value: Any) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise bad_request(f"{value!r} is no whole number from 1 to {most}.")
+def check_number(maximum: int, value: Any) -> int:
+    if type(value) is not int or not 1 <= value <= maximum:
+        raise bad_request(f"{value!r} is no whole number from 1 to {maximum}.")
     return value
 
 

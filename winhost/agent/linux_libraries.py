@@ -94,14 +94,14 @@ class SharedLibrary:
     """A library, loaded by its soname. Its functions return an error number, 0 for success."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        why = ""
+        reason = ""
         for name in names:
             try:
                 self._library = ctypes.CDLL(name)
                 return
             except OSError as error:
-                why = why or str(error)
-        raise CallFailed("dlopen", -1, why[:200])
+                reason = reason or str(error)
+        raise CallFailed("dlopen", -1, reason[:200])
 
     def number(self, call: str, *arguments: Any) -> int:
         try:
@@ -154,9 +154,9 @@ class Cuda(SharedLibrary):
         context = ctypes.c_void_p()
         self("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
         self("cuCtxSetCurrent", context)
-        left = self.memory()[0]
-        if left < 3 * BLOCK:
-            raise Skipped(too_little(f"GPU {gpu}", left, 3 * BLOCK))
+        free = self.memory()[0]
+        if free < 3 * BLOCK:
+            raise Skipped(too_little(f"GPU {gpu}", free, 3 * BLOCK))
 
     def memory(self) -> tuple[int, int]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -176,8 +176,8 @@ class Cuda(SharedLibrary):
         """Tell whether every 32-bit word of the memory is `what`. size: a multiple of SMALL."""
         memory, step = ctypes.create_string_buffer(SMALL), ctypes.c_size_t(SMALL)
         expected = what.to_bytes(4, "little") * (SMALL // 4)
-        for at in range(0, size, SMALL):
-            self("cuMemcpyDtoH_v2", memory, Pointer(where.value + at), step)
+        for offset in range(0, size, SMALL):
+            self("cuMemcpyDtoH_v2", memory, Pointer(where.value + offset), step)
             if memory.raw != expected:
                 return False
         return True
@@ -229,9 +229,9 @@ class Nccl(SharedLibrary):
 
     def name_of(self, number: int) -> str:
         with suppress(AttributeError):
-            said = self._library.ncclGetErrorString
-            said.restype = ctypes.c_char_p
-            return (said(number) or b"unknown").decode("ascii", "replace")
+            error_string = self._library.ncclGetErrorString
+            error_string.restype = ctypes.c_char_p
+            return (error_string(number) or b"unknown").decode("ascii", "replace")
         return "unknown"
 
 

@@ -64,24 +64,24 @@ class Part:
         """Wait until the part ends, or its time is over."""
         heard = 0
         while True:
-            left = self._began + self._seconds - time.monotonic()
-            if left <= 0 or heard > MAX_OUTPUT:
-                return self._close("hung" if left <= 0 else "failed", f"it was stopped after {self._seconds:g} s")
-            if not select.select([self._read], [], [], min(left, BEAT))[0]:
+            remaining = self._began + self._seconds - time.monotonic()
+            if remaining <= 0 or heard > MAX_OUTPUT:
+                return self._close("hung" if remaining <= 0 else "failed", f"it was stopped after {self._seconds:g} s")
+            if not select.select([self._read], [], [], min(remaining, BEAT))[0]:
                 heartbeat()
                 if os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     continue  # a child process may hold the pipe open after the part has ended
                 return self._close("crashed", "")
-            more = os.read(self._read, 65536)
-            heard += len(more)
-            if not more:
+            data = os.read(self._read, 65536)
+            heard += len(data)
+            if not data:
                 return self._close("crashed", "")
-            self._hear(more)
+            self._hear(data)
             if self.outcome:
                 return self._close("", "")
 
-    def _hear(self, more: bytes) -> None:
-        *lines, self._rest = (self._rest + more).split(b"\n")
+    def _hear(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             name, value = json.loads(line.decode("ascii"))
             if name == "ended":
@@ -89,31 +89,31 @@ class Part:
             else:
                 self.found[name] = value
 
-    def _close(self, outcome: str, why: str) -> None:
+    def _close(self, outcome: str, reason: str) -> None:
         os.close(self._read)
         status = self._stop(0.0 if outcome == "hung" else 2.0)
         shutil.rmtree(self._folder, ignore_errors=True)
         if not self.outcome:
             if status is None:
-                why += ", and cannot be killed: it waits for the driver"
+                reason += ", and cannot be killed: it waits for the driver"
             elif outcome == "crashed":
                 signalled = os.WIFSIGNALED(status)
-                why = f"signal {os.WTERMSIG(status)}" if signalled else f"exit code {os.WEXITSTATUS(status)}"
-            self.outcome = {"outcome": outcome, "why": why.strip(", ")}
+                reason = f"signal {os.WTERMSIG(status)}" if signalled else f"exit code {os.WEXITSTATUS(status)}"
+            self.outcome = {"outcome": outcome, "why": reason.strip(", ")}
         whole = {"part": self.name, "outcome": "done", "why": None, "error": None}
         self.outcome = dict(whole, seconds=round(time.monotonic() - self._began, 2), **self.outcome)
 
     def _stop(self, patience: float) -> int | None:
         """Stop the process, and return its status; None if even SIGKILL does not end it."""
         for wait in (patience, 5.0):
-            until = time.monotonic() + wait
+            deadline = time.monotonic() + wait
             while True:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
                 if pid:
                     with suppress(OSError):
                         os.killpg(self._pid, signal.SIGKILL)  # its child processes
                     return status
-                if time.monotonic() >= until:
+                if time.monotonic() >= deadline:
                     break
                 time.sleep(0.02)
             with suppress(OSError):

@@ -118,10 +118,10 @@ def needs_confirmation(within: int) -> AgentFault:
 
 def confirm(record: State, how: State) -> None:
     """Confirm the change: allowed through a connection made after it, or on the machine itself if the user says so."""
-    here = ssh_connection()
-    new = here and here["id"] != (record["connection"] or {}).get("id")
-    since = record["changed_at"] is not None and (here or {}).get("began", 0) >= record["changed_at"]
-    if not (new and since) and not (not here and how.get("keep")):
+    connection = ssh_connection()
+    new = connection and connection["id"] != (record["connection"] or {}).get("id")
+    since = record["changed_at"] is not None and (connection or {}).get("began", 0) >= record["changed_at"]
+    if not (new and since) and not (not connection and how.get("keep")):
         raise needs_confirmation(record["within"])
     remove(RECORD)
     stop_undo_timer()

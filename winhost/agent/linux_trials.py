@@ -94,8 +94,8 @@ def driver(say: Any, _: Any) -> None:
 
 def shm(say: Any, _: Any) -> None:
     """Try the shared memory that NCCL and vLLM use."""
-    there = os.statvfs(SHM)
-    total, free = there.f_blocks * there.f_frsize, there.f_bavail * there.f_frsize
+    filesystem = os.statvfs(SHM)
+    total, free = filesystem.f_blocks * filesystem.f_frsize, filesystem.f_bavail * filesystem.f_frsize
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     found = {"total": total, "free": free, "usable": False, "memlock": None if memlock < 0 else memlock}
     say("shm", found)
@@ -166,23 +166,23 @@ def peer_copy(cuda: Cuda, source: int, target: int, blocks: list[Any]) -> dict[s
     contexts = [ctypes.c_void_p(), ctypes.c_void_p()]
     for context, gpu in zip(contexts, (source, target)):
         cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
-    theirs, ours = contexts[1], contexts[0]
-    cuda("cuCtxSetCurrent", theirs)
+    target_context, source_context = contexts[1], contexts[0]
+    cuda("cuCtxSetCurrent", target_context)
     cuda.filled(blocks[target], BLOCK, BEFORE)
-    cuda("cuCtxSetCurrent", ours)
+    cuda("cuCtxSetCurrent", source_context)
     cuda.filled(blocks[source], BLOCK, AFTER)
-    number = cuda.number("cuCtxEnablePeerAccess", theirs, 0)
+    number = cuda.number("cuCtxEnablePeerAccess", target_context, 0)
     if number not in (0, PEERS_ALREADY):
         raise CallFailed("cuCtxEnablePeerAccess", number, cuda.name_of(number))
     times, size = 8, ctypes.c_size_t(BLOCK)
 
     def copy() -> None:
         for _ in range(times):
-            cuda("cuMemcpyPeer", blocks[target], theirs, blocks[source], ours, size)
+            cuda("cuMemcpyPeer", blocks[target], target_context, blocks[source], source_context, size)
         cuda("cuCtxSynchronize")
 
     took = shortest_time(copy)
-    cuda("cuCtxSetCurrent", theirs)
+    cuda("cuCtxSetCurrent", target_context)
     intact = cuda.holds(blocks[target], BLOCK, AFTER)
     return {"rate": rate(times * BLOCK, took), "intact": intact}
 
@@ -343,8 +343,8 @@ def checkpoint(say: Any, _: Any) -> None:
 
 def container(say: Any, request: Any) -> None:
     """Run some of the parts in a container of an image that exists already."""
-    asked = request.get("container") or {}
-    image, program = asked.get("image"), asked.get("program")
+    options = request.get("container") or {}
+    image, program = options.get("image"), options.get("program")
     if not image or not program:
         raise Skipped("no image was named")
     runtime = runtime_with(image)
@@ -362,8 +362,8 @@ def container(say: Any, request: Any) -> None:
     )
     answer = next((line for line in ran.stdout.splitlines() if line.startswith(b'{"answers"')), None)
     if answer is None:
-        said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise Unfit(f"{found['runtime']} ended with {ran.returncode}: {said[:300]}")
+        last_line = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise Unfit(f"{found['runtime']} ended with {ran.returncode}: {last_line[:300]}")
     found["answer"] = json.loads(answer.decode("ascii"))["answers"][0]
     say("container", found)
 
@@ -374,10 +374,10 @@ def runtime_with(image: str) -> str:
     if not found:
         raise Skipped("there is no docker and no podman")
     for runtime in found[:-1]:
-        seen = subprocess.run(  # noqa: S603 - a list, and the image follows `--`
+        inspected = subprocess.run(  # noqa: S603 - a list, and the image follows `--`
             [runtime, "image", "inspect", "--", image], stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
-        if seen.returncode == 0:
+        if inspected.returncode == 0:
             return runtime
     return found[-1]
 

@@ -178,13 +178,12 @@ class Decoder:
         return call
 
     def _sequence(self, given: Any) -> None:
-        told = given.contents
-        surfaces = max(told.least_surfaces, 4)
-        whole = Rectangle(0, 0, told.width, told.height)
+        found = given.contents
+        width, height, surfaces = found.width, found.height, max(found.least_surfaces, 4)
         info = DecoderInfo(
-            width=told.width, height=told.height, surfaces=surfaces, codec=H264, chroma=CHROMA_420, flags=BY_NVDEC,
-            max_width=told.width, max_height=told.height, display=whole, output=NV12, target_width=told.width,
-            target_height=told.height, outputs=1,
+            width=width, height=height, surfaces=surfaces, codec=H264, chroma=CHROMA_420, flags=BY_NVDEC,
+            max_width=width, max_height=height, display=Rectangle(0, 0, width, height), output=NV12, target_width=width,
+            target_height=height, outputs=1,
         )  # fmt: skip
         self._library("cuvidCreateDecoder", ctypes.byref(self._decoder), ctypes.byref(info))
 
@@ -292,6 +291,6 @@ def ffmpeg(program: str, *arguments: str) -> str:
     except subprocess.TimeoutExpired:
         raise Unfit(f"ffmpeg took longer than {FFMPEG_S} s") from None
     if ran.returncode:
-        said = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.returncode}"]
-        raise Unfit(f"ffmpeg: {said[0][:200]}")
+        lines = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise Unfit(f"ffmpeg: {lines[0][:200]}")
     return ran.stdout.decode("utf-8", "replace")

@@ -50,8 +50,8 @@ class LineWire:
 
         def beat() -> None:
             while not done.wait(BEAT):
-                said = [json.dumps({"waiting": text}) for text in WAITS[-1:]]
-                self.send("".join(said).encode("ascii") + b"\n")
+                texts = [json.dumps({"waiting": text}) for text in WAITS[-1:]]
+                self.send("".join(texts).encode("ascii") + b"\n")
 
         beating = threading.Thread(target=beat, daemon=True)
         beating.start()

@@ -164,5 +164,5 @@ def _label_sample(model: str, name: str, labels: str, number: str, timestamp: st
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys) or any(key.startswith("__") for key in keys):
         return ""
-    own = "".join(f',{key}="{text}"' for key, text in pairs)
-    return f'{name}{{model="{model}"{own}}} {number}{timestamp}'
+    own_labels = "".join(f',{key}="{text}"' for key, text in pairs)
+    return f'{name}{{model="{model}"{own_labels}}} {number}{timestamp}'

@@ -220,8 +220,8 @@ class FrontDoor:
         body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
         if error.status == 429:
             body["error"]["type"] = "rate_limit_error"
-        own = {name.replace("_", "-"): value for name, value in error.headers.items()}
-        answer = OwnAnswer.json(error.status, body, {**self._headers(exchange), **own})
+        error_headers = {name.replace("_", "-"): value for name, value in error.headers.items()}
+        answer = OwnAnswer.json(error.status, body, {**self._headers(exchange), **error_headers})
         # A body may still follow, and requests after it on this connection would not be read.
         answer.keep_alive = not (error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining)
         return answer
