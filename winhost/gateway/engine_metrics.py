@@ -81,11 +81,11 @@ class EngineMetrics:
         names = tuple(model.name for model in models)
         async with self._text_locks[names]:
             if (text := self._texts.get(names)) is None:
-                text = self._texts[names] = await self._text(models, states)
+                text = self._texts[names] = await self._write_text(models, states)
                 asyncio.get_running_loop().call_later(_CACHE_S, self._texts.pop, names, None)
             return text
 
-    async def _text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
+    async def _write_text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         limit = min(_MAX_ENGINE_BYTES, _MAX_TOTAL_BYTES // max(1, len(models)))
         found = await asyncio.gather(*(self._read(model, states.get(model.name), limit) for model in models))
         by_name = dict(zip((model.name for model in models), found, strict=True))
