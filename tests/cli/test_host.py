@@ -30,7 +30,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import ALL_HOSTS, USER, Lab
 from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
@@ -114,7 +114,7 @@ def on_ipv6(port: int) -> Iterator[int]:
     class Server(socketserver.ThreadingTCPServer):
         address_family, daemon_threads, block_on_close = socket.AF_INET6, True, False
 
-    with Server(("::1", 0), Passed) as server, served(server):
+    with Server(("::1", 0), Passed) as server, run_server(server):
         yield server.server_address[1]
 
 

@@ -20,7 +20,7 @@ from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
 from winhost.serving.deployed import PATH
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 HERE, ELSEWHERE = ["127.0.0.0/8"], ["198.51.100.0/24"]
 

@@ -31,7 +31,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 BEST = "openai/gpt-oss-20b"
@@ -264,7 +264,7 @@ def test_it_ends_with_the_address_where_the_loopback_of_windows_leads_to_the_dis
             self.send_response(200)
             self.end_headers()
 
-    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, served(listening):
+    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, run_server(listening):
         at = f"127.0.0.1:{listening.server_address[1]}"
         said = line("up", *AGREED, "--listen", at, *here.serves)
         assert said.code == 0, said.err

@@ -21,7 +21,7 @@ from winhost.connect import this_linux
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.model.fleet import LinuxHost, load_fleet
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="this is no Linux")
 

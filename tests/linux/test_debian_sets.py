@@ -80,7 +80,7 @@ def installed(debian: Debian) -> str:
 
 @pytest.fixture
 def agent(sourced: Agent, debian: Debian) -> Iterator[Agent]:
-    """Whatever a test did: its undoing leaves all packages as they were."""
+    """The agent. At the end, its undo leaves all packages as they were."""
     before = installed(debian)
     yield sourced
     assert installed(debian) == before

@@ -1,4 +1,6 @@
-"""The probe's program against a stand-in for the driver: a part that hangs, crashes or is refused ends no other."""
+"""The program of `winhost probe` with a stand-in for the driver: a part that hangs, crashes or is refused ends no
+other.
+"""
 
 import ast
 import json

@@ -49,7 +49,7 @@ Run = Callable[[Sequence[str], bytes], Ended]
 
 
 class Task:
-    """The script of the task for jobs, in a PowerShell of its own; wsl.exe is the program that stands in for it."""
+    """The script of the task for jobs, in a PowerShell of its own, with the stand-in for wsl.exe."""
 
     def __init__(self, engine: Scripts, program: Path, folder: Path) -> None:
         (text,) = engine.run('"$script:WinhostJobScript"')
@@ -104,7 +104,7 @@ class Host:
         return dict(found["state"])
 
     def set(self, resource: str, desired: Mapping[str, Any]) -> dict[str, Any]:
-        """The state after it, which is as it was wanted."""
+        """Set a resource. Return the state after it, which is the desired one."""
         found = self._ask(self.machine, {"verb": "set", "resource": resource, "key": OWNED, "desired": desired})
         assert found["ok"], found
         if self.way == IMITATED:
@@ -114,7 +114,7 @@ class Host:
         return dict(found["after"])
 
     def _follow(self, resource: str, desired: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """What the lab has done to its distro is done to the Debian."""
+        """Repeat the lab's changes of its distro in the Debian."""
         if resource == "WslDistro" and desired["installed"]:
             self._call("--import", NAME, f"{FOLDER}\\distros\\{ACCOUNT}\\{NAME}", STAGED, "--version", "2")
         elif resource == "WslDistro":
@@ -171,7 +171,7 @@ class Host:
             patch.setattr(Distros, "keep_alive", keep_alive)
 
     def hold(self) -> None:
-        """As Windows runs the task that keeps it alive."""
+        """Run the task that keeps the distro alive, as Windows does."""
         task = self.machine.accounts.task("keep-alive", ACCOUNT)
         assert task is not None
         words = [str(self.wsl.program(ACCOUNT)), *shlex.split(task.arguments)]
@@ -185,7 +185,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[Scripts, Scripts]]:
-    """One for the agent, one for the task that it starts and waits for."""
+    """Two PowerShells: one for the agent, and one for the task that it starts and waits for."""
     with ExitStack() as both:
         try:
             yield both.enter_context(scripts()), both.enter_context(scripts())
@@ -209,7 +209,7 @@ def host(request: pytest.FixtureRequest, wsl: Wsl, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def desired(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
-    """What the plan wants of each resource, bridged and with an address of its own."""
+    """Return the desired state of each resource, bridged and with a static address."""
     playbook = read_playbook(shipped("playbooks") / "wsl2.yaml")
     bridge = {"address": f"{INSIDE}/{PREFIX}", "gateway": OUTSIDE, "dns": [OUTSIDE]}
     key = wsl.images[STAGED].key.with_suffix(".pub").read_text().strip()
@@ -304,7 +304,7 @@ def test_taken_back_nothing_of_ours_stays_and_the_distro_is_exported_before_it_g
 
 
 def asked_of(program: Path, engines: tuple[Scripts, Scripts], wsl: Wsl, folder: Path, *calls: dict[str, Any]) -> Any:
-    """How calls end on a host whose wsl.exe is this one."""
+    """Return the outcomes of calls on a host with this wsl.exe."""
     agent, runner = engines
     task = Task(runner, program, folder / "jobs")
     asked = Host(REAL, wsl, task.run, lambda on, call: agent.answers(on, call)[0])

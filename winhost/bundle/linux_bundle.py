@@ -189,7 +189,7 @@ def refuse_others(bundle: Bundle) -> None:
 
 def refuse_other_machine(bundle: Bundle) -> None:
     """Refuse another machine than that of the plan, by its id, which was read when the plan was made."""
-    here = bundle.agent.content(MACHINE_ID).decode("ascii", "replace").strip()
+    here = bundle.agent.read_file(MACHINE_ID).decode("ascii", "replace").strip()
     if here != bundle.plan["machine_id"]:
         what = f"this is another machine: its id is {here}, and the plan is for {bundle.plan['machine_id']}"
         raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: cat {MACHINE_ID}")
@@ -197,7 +197,7 @@ def refuse_other_machine(bundle: Bundle) -> None:
 
 def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
     """Refuse another Linux than that of the plan, by its host key, which Windows told when the plan was made."""
-    here = bundle.agent.content(HOST_KEY).decode("utf-8", "replace").split()[:2]
+    here = bundle.agent.read_file(HOST_KEY).decode("utf-8", "replace").split()[:2]
     if here not in [key.split()[:2] for key in keys]:
         what = "this is not the one Linux that Windows let somebody into: its host key is another"
         raise BundleRefusal(2, "WrongHost", what, "Nothing was changed.", f"Compare: ssh-keygen -lf {HOST_KEY}")
@@ -206,14 +206,14 @@ def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
 class Here:
     """Takes the place of the agent's wire. Nobody leaves it, so a change that is under way is waited for."""
 
-    def gone(self, within: float) -> bool:
+    def is_closed(self, within: float) -> bool:
         time.sleep(within)
         return False
 
 
 def ask(bundle: Bundle, calls: list[State], settled: bool = False) -> list[State]:
     bundle.agent.ONCE.clear()
-    answers: list[State] = bundle.agent.answers({"exclusive": settled, "calls": calls}, Here())
+    answers: list[State] = bundle.agent.answer_calls({"exclusive": settled, "calls": calls}, Here())
     return json.loads(json.dumps(answers))  # type: ignore[no-any-return]
 
 

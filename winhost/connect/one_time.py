@@ -15,7 +15,7 @@ from pathlib import Path
 from winhost.connect.guard import own_address
 from winhost.connect.logged import logged
 from winhost.model.fleet import bracket_ipv6
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _PIECE = 1 << 20
 def offered(path: Path, toward: str) -> Iterator[str]:
     """Its address, on the interface that leads to a host. Raises OSError where none does."""
     server = _Server((own_address(toward), 0), path)
-    with server, served(server), logged(log, toward, f"offer a file on port {server.server_port}"):
+    with server, run_server(server), logged(log, toward, f"offer a file on port {server.server_port}"):
         yield server.url
 
 

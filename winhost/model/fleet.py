@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.files import check_writers
-from winhost.model.secrets import SecretRef
+from winhost.model.secrets import SecretRef, is_loopback
 from winhost.model.written import NOT_WRITTEN, Duration, Matching, Omittable, Text, Written, WrittenAs, WrittenModel
 from winhost.model.yamlfile import Loaded, Loc, Mistake, load_with_positions
 
@@ -522,7 +522,7 @@ def _sftp_logon(sftp: Login, transport: Transport) -> _Faults:
 
 def _windows_logon(address: str, given: Transport) -> _Faults:
     basic, winrs = given.auth is Auth.BASIC, given.kind is WireKind.WINRS
-    if basic and not given.tls and not _is_loopback(address):
+    if basic and not given.tls and not is_loopback(address):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
         yield ("transport", "auth"), message
     if winrs and given.auth is Auth.NEGOTIATE and "auth" in given.model_fields_set:
@@ -546,10 +546,3 @@ def _check_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
             yield ("ssh", "key"), "is missing: give it a key, agent: true, or a password"
     if ssh.sudo is False and ssh.sudo_password:
         yield ("ssh", "sudo_password"), "contradicts sudo: false"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address.lower() == "localhost"

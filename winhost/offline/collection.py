@@ -25,8 +25,8 @@ from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB, about
 from winhost.offline.package_archive import PackageFile, PackageSource, signed_lists
-from winhost.web.asking import NotAnswered, OpenAnswer, opened
-from winhost.web.large_files import bring
+from winhost.web.http_client import NotAnswered, OpenAnswer, open_url
+from winhost.web.large_files import resume_download
 
 _FILE = re.compile(r"(sha256|git-sha1):([0-9a-f]+) ([0-9]{1,15}) (.+)")
 FromByte = Callable[[str, Bytes], AbstractContextManager[OpenAnswer]]
@@ -176,7 +176,7 @@ class Collection:
         with part.open("r+b" if part.exists() else "w+b") as here:
             have = min(part.stat().st_size, file.bytes)
             try:
-                bring(
+                resume_download(
                     here,
                     0,
                     have,
@@ -279,7 +279,7 @@ def _opener(model: WantedModel) -> tuple[str, FromByte]:
 
 
 def _from_byte(url: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:
-    return opened(url, headers={"Range": f"bytes={at}-"} if at else {})
+    return open_url(url, headers={"Range": f"bytes={at}-"} if at else {})
 
 
 def _part(path: Path) -> Path:

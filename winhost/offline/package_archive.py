@@ -15,7 +15,7 @@ from winhost.core.dataclass import dataclass
 from winhost.images.signed_sums import signed_text
 from winhost.model.errors import WinhostError, visible
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, ask
+from winhost.web.http_client import NotAnswered, fetch
 
 _SIGNED = "InRelease"
 _RELEASE: Bytes = 16 * MiB
@@ -175,7 +175,7 @@ def _unpacked(path: str, data: bytes) -> bytes:
 
 def _asked(url: str, most: Bytes) -> bytes:
     try:
-        answer = ask(url, most)
+        answer = fetch(url, most)
     except NotAnswered as error:
         raise _not_there(url, str(error)) from None
     if answer.status != 200:

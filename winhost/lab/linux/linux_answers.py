@@ -50,11 +50,11 @@ class StandIns:
         """Return the replacements by the names of the functions."""
         return {
             "NOW": self._linux.gpu_view(),
-            "asked_ready": self._check_ready,
+            "check_ready": self._check_ready,
             "brought_wheel": self._download_wheel,
             "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
-            "brought": lambda source, part, file, token: self._download(source, part, file.size, file.hash),
-            "hash_of": lambda here, file: (
+            "fetch_file": lambda source, part, file, token: self._download(source, part, file.size, file.hash),
+            "compute_hash": lambda here, file: (
                 here.node.placeholder[1] if here.node.placeholder else f"sha256:{here.node.sha256}"
             ),
             "load_image": self._load_image_archive,
@@ -77,7 +77,7 @@ class StandIns:
     def _download_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
         part = making + self._names["WHEEL"]
         list(self._download(f"{source}/{wheel.path}", part, wheel.size, wheel.hash))
-        file: AbstractContextManager[InnerFile] = self._names["opened"](part)
+        file: AbstractContextManager[InnerFile] = self._names["open_file"](part)
         return file
 
     def _load_image_archive(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
@@ -141,7 +141,7 @@ class LinuxAnswers:
         self.linux.is_initializing = True
         with self._scripts([name for name, records in records_by_resource.items() if records], 0) as names:
             for kind, name, content in _list_own_records(self.linux.fact_records):
-                names["remember"](kind, name, content)
+                names["write_record"](kind, name, content)
             for name, records in records_by_resource.items():
                 for record in records:
                     self._make_resource(names, name, record)
@@ -154,8 +154,8 @@ class LinuxAnswers:
                 paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in files}
                 for path in paths.values():
                     self.linux.disk.write(path, "")
-                marks = {line: names["mark_of"](path) for line, path in paths.items()}
-                names["remember"](
+                marks = {line: names["file_mark"](path) for line, path in paths.items()}
+                names["write_record"](
                     "packed", folder, {"folder": folder, **record.state, "files": [*paths], "marks": marks}
                 )
             return
@@ -165,7 +165,7 @@ class LinuxAnswers:
             name: value for name, value in properties.items() if value not in (None, False) and not _is_unread(value)
         }
         with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # a replica lacks what the script refuses
-            if desired and names["instances"](resource, record.key):
+            if desired and names["read_instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
     def count_connection(self) -> int:
@@ -181,7 +181,7 @@ class LinuxAnswers:
             self.catch_up()
             calls = request.get("calls") or []
             with self._scripts([str(call.get("resource")) for call in calls], connection) as names:
-                return json.dumps({"answers": names["answers"]({**request, "calls": calls}, None)})
+                return json.dumps({"answers": names["answer_calls"]({**request, "calls": calls}, None)})
 
     def answer(self, program: str, json_text: str, connection: int) -> str:
         """Answer a request to the agent, or to the program of `winhost probe` or `winhost serve`."""
@@ -204,7 +204,7 @@ class LinuxAnswers:
             names = inner.load("winhost.agent.linux_serving")
             for name, stand_in in serving.table().items():
                 inner.replace(name, _wrap_stand_in(names, stand_in))
-            answer: dict[str, Any] = names["answered"](request)
+            answer: dict[str, Any] = names["answer_request"](request)
         self.linux.sync_from_disk()
         return answer
 
@@ -230,7 +230,7 @@ class LinuxAnswers:
     def undo_unkept_change(self) -> None:
         """Undo a change that was not confirmed before its deadline or a restart."""
         with self._lock, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # it is tried again later
-            names["undo_unkept"]()
+            names["undo_unconfirmed"]()
 
     @contextmanager
     def _scripts(self, resources: Sequence[str], connection: int) -> Iterator[Names]:

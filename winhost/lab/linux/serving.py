@@ -166,13 +166,13 @@ class SimulatedServing:
         """Return replacements for functions of the script of `winhost serve`, by their names."""
         return {
             "boot_test": lambda: self.boot_test,
-            "connection": lambda address, within: SimpleNamespace(address=address, close=lambda: None),
+            "open_connection": lambda address, within: SimpleNamespace(address=address, close=lambda: None),
             "gpus": self._gpus,
             "holds_port": lambda pid, port: pid > 0,
             "read_mode": lambda: self.yield_mode,
-            "request": lambda to, path, body, key: self._reply(to.address, path, body, key),
+            "send_request": lambda to, path, body, key: self._reply(to.address, path, body, key),
             "time": SimpleNamespace(monotonic=lambda: next(self.clock), sleep=lambda seconds: None),
-            "unless": self._keep_give_up_check,
+            "cancel_if": self._keep_give_up_check,
             "versions": lambda: [{"name": name, "version": version} for name, version in self.versions.items()],
             "write_mode": self._write_mode,
         }

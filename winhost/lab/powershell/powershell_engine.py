@@ -23,7 +23,7 @@ from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess
 from winhost.lab.powershell.standins import standins
 from winhost.lab.wire.served_host import PipelineError
 from winhost.model.errors import UsageError
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LAB_VARIABLE = "WINHOST_LAB"  # the environment variable with the address and token of the lab
 
@@ -50,7 +50,7 @@ class Loopback(socketserver.ThreadingTCPServer):
 
     def __enter__(self) -> Self:
         self._while_open.callback(self.server_close)
-        self._while_open.enter_context(served(self))
+        self._while_open.enter_context(run_server(self))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,7 +18,7 @@ import paramiko  # type: ignore[import-untyped]
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.ssh_keys import private_text
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class SshEndpoint(socketserver.ThreadingTCPServer):
     def __enter__(self) -> Self:
         self._while_open.callback(self.close_connections)
         self._while_open.callback(self.server_close)
-        self._while_open.enter_context(served(self))
+        self._while_open.enter_context(run_server(self))
         return self
 
     def __exit__(self, *_: object) -> None:

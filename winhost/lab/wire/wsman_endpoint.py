@@ -45,7 +45,7 @@ from winhost.lab.wire.served_host import (
 from winhost.lab.wire.shells import URI as REMOTE_SHELL
 from winhost.lab.wire.shells import PowerShellShell, RemoteShell
 from winhost.lab.wire.wsman import Action, Element, Request, WSManFault
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 _LIFETIME = datetime.timedelta(days=7)
 _CLOCK_SKEW = datetime.timedelta(hours=1)
@@ -318,7 +318,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
     def start(self) -> None:
         self._undo.callback(self.close_connections)
         self._undo.callback(self.service.stop)
-        self._undo.enter_context(served(self))
+        self._undo.enter_context(run_server(self))
 
     def stop(self) -> None:
         """Close all connections, and stop running pipelines. May be called again."""
