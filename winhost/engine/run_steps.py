@@ -136,9 +136,9 @@ def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[Ne
 
 def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
     """The likeliest cause of the host's error that the facts do not contradict."""
-    from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
+    from winhost.symptoms.diagnosis import explain_fault  # what only a failure needs
 
-    known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
+    known = explain_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
     if known and cause and cause.remedy:
         yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"

@@ -15,8 +15,8 @@ from winhost.model.reason import Evidence, Finding, Remedy, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
-from winhost.symptoms.codes import Code, UnknownCode, spellings, told
-from winhost.symptoms.scan import Hit, ranked, scan
+from winhost.symptoms.codes import Code, UnknownCode, describe_code, spellings
+from winhost.symptoms.scan import Hit, rank_hits, scan
 from winhost.symptoms.table import MACHINES, ORIGINS, KnownCause, Symptom, marks, symptoms
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
@@ -62,7 +62,7 @@ class Rulings:
         }
         self._machine_by: By = "text"
         if facts is not None and len(self._at["machine"]) in (0, len(MACHINES)):
-            self._at["machine"], self._machine_by = _origins_of(facts), "facts"
+            self._at["machine"], self._machine_by = _machines_of(facts), "facts"
         self._reasons: dict[str, dict[str, str]] = {}
 
     def _ask(self, question: str) -> tuple[Any, ...]:
@@ -86,7 +86,7 @@ class Rulings:
             return self._contradicted(cause, *allowed.seen)
         here = any(len(at) < len(ORIGINS[kind]) for kind, at in allowed.seen.items() if kind in ORIGINS)
         needed = evaluate(cause.when, self._ask, exhaustive=True)
-        because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
+        because = "; ".join(f"{fact} is {_format_values(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
             return Ruling(RULED_OUT, because, here=here)
         if shown := self._first_shown((*cause.beside, *cause.shown_by)):
@@ -105,7 +105,7 @@ class Rulings:
         if question == "shows":
             return Ruling(RULED_OUT, self._first_shown(cause.unless), "text")
         by = self._machine_by if question == "machine" else "text"
-        return Ruling(RULED_OUT, f"it is {_either(self._at[question])}", by)
+        return Ruling(RULED_OUT, f"it is {_name_origins(self._at[question])}", by)
 
     def _first_shown(self, names: Iterable[str]) -> str:
         return next((marks()[name].shows for name in names if name in self._shows), "")
@@ -124,7 +124,7 @@ class Rulings:
         return self._reasons[path].get(code)
 
 
-def _origins_of(facts: HostFacts) -> set[str]:
+def _machines_of(facts: HostFacts) -> set[str]:
     """The origins that a text about this host may come from; empty if its facts do not tell what it is."""
     try:
         if facts.is_linux:
@@ -137,25 +137,25 @@ def _origins_of(facts: HostFacts) -> set[str]:
     return on_every if family is OsFamily.CLIENT else on_every | {"dda"}
 
 
-def _either(origins: set[str]) -> str:
+def _name_origins(origins: set[str]) -> str:
     named = origins - {"docker-desktop"} if "wsl" in origins else origins  # which is WSL as well
     if "pytorch" in origins or "llama.cpp" in origins:  # others contain it
         named = origins & {"pytorch", "llama.cpp"}
     return " or ".join(words for known in ORIGINS.values() for origin, words in known.items() if origin in named)
 
 
-def _listed(values: tuple[Any, ...]) -> str:
-    return " and ".join(dict.fromkeys(map(_as_in_facts, values))) or "not there"
+def _format_values(values: tuple[Any, ...]) -> str:
+    return " and ".join(dict.fromkeys(map(_format_value, values))) or "not there"
 
 
-def _as_in_facts(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value as facts files do."""
     if value is None:
         return "not set"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-LONGEST = 400  # characters of a line that are shown
+MAX_EXCERPT = 400  # characters of a line that are shown
 
 
 @dataclass(frozen=True)
@@ -214,66 +214,68 @@ class Diagnosis(Diagnosed):
     evidence: tuple[Evidence, ...]
 
 
-def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosed:
+def diagnose(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosed:
     """Explain a text that comes in pieces. Errors of winhost come after the symptoms that they may quote."""
     lines = own.OwnLines()
     seen = scan(lines.pieces(pieces))
     rulings = Rulings(seen.marks, facts)
     excluded = {name for name, hit in seen.hits.items() if rulings.exclude(hit.symptom)}
-    hits = ranked(hit for name, hit in seen.hits.items() if name not in excluded)
-    hits += ranked(hit for name, hit in seen.hits.items() if name in excluded and not hit.symptom.general)
-    found = (*(_found(hit, rulings) for hit in hits), *_own(lines.lines))
+    hits = rank_hits(hit for name, hit in seen.hits.items() if name not in excluded)
+    hits += rank_hits(hit for name, hit in seen.hits.items() if name in excluded and not hit.symptom.general)
+    found = (*(_symptom_finding(hit, rulings) for hit in hits), *_own_findings(lines.lines))
     codes: Mapping[Code, int] = seen.codes if found else {**seen.codes, **seen.spoken}
-    answered = " ".join((*(literal for hit in hits for literal in hit.literals), *map(_explained, hits)))
-    codes = {code: count for code, count in codes.items() if not _stands_in(answered, code)}
-    return Diagnosed(source, facts.host if facts else None, seen.lines, found, tuple(starmap(told, codes.items())))
+    answered = " ".join((*(literal for hit in hits for literal in hit.literals), *map(_decisive_line, hits)))
+    codes = {code: count for code, count in codes.items() if not _contains_code(answered, code)}
+    return Diagnosed(
+        source, facts.host if facts else None, seen.lines, found, tuple(starmap(describe_code, codes.items()))
+    )
 
 
-def _explained(hit: Hit) -> str:
+def _decisive_line(hit: Hit) -> str:
     """The line of a hit that says what is wrong: the code in it needs no answer of its own."""
     return hit.text.lower() if hit.symptom.severity is Severity.UNSUPPORTED and not hit.symptom.general else ""
 
 
-def _stands_in(text: str, code: Code) -> bool:
+def _contains_code(text: str, code: Code) -> bool:
     hexadecimal, *decimal = spellings(code.number)
     return any(written in text for written in (hexadecimal[2:], *decimal))
 
 
-def of_code(code: str) -> Diagnosed | None:
+def explain_error_code(code: str) -> Diagnosed | None:
     """Explain an error of winhost by its code; None for an unknown code."""
-    known = own.of_code(code)
-    return Diagnosed(code, None, 0, (_of_own(known, 0, ""),), ()) if known else None
+    known = own.find_error(code)
+    return Diagnosed(code, None, 0, (_own_finding(known, 0, ""),), ()) if known else None
 
 
-def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosed:
+def explain_symptom(name: str, facts: HostFacts | None = None) -> Diagnosed:
     """Explain a symptom by its name. Raises KeyError for an unknown name."""
     hit = Hit(symptoms()[name], 0, "")
     rulings = Rulings(None, facts)
-    return Diagnosed(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
+    return Diagnosed(name, facts.host if facts else None, 0, (_symptom_finding(hit, rulings),), ())
 
 
-def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> SymptomFinding | None:
+def explain_fault(fault: RemoteFault, facts: HostFacts | None = None) -> SymptomFinding | None:
     """Explain an error that a host reported: by its codes, and by its words if no code is known. Windows may speak any
     language, so only codes and identifiers match there.
     """
     for text in (" ".join((fault.cmdlet, fault.code, *fault.hresults)), fault.message):
-        found = diagnosis([text], fault.cmdlet, facts).found
+        found = diagnose([text], fault.cmdlet, facts).found
         if found:
             return found[0]
     return None
 
 
-def _own(lines: Mapping[str, int]) -> Iterator[SymptomFinding]:
+def _own_findings(lines: Mapping[str, int]) -> Iterator[SymptomFinding]:
     """The errors of winhost among these lines, each once."""
     told: set[str] = set()
     for text, line in lines.items():
-        known = own.own_error(text)
+        known = own.match_error(text)
         if known and known.code not in told:
             told.add(known.code)
-            yield _of_own(known, line, _shown(text, own.BEGIN))
+            yield _own_finding(known, line, _excerpt(text, own.BEGIN))
 
 
-def _of_own(known: own.OwnError, line: int, text: str) -> SymptomFinding:
+def _own_finding(known: own.OwnError, line: int, text: str) -> SymptomFinding:
     code = f"winhost.{known.code}"
     cause = CauseFinding(
         code=f"{code}/1",
@@ -304,7 +306,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", ")", "…")) else f"{text}."
 
 
-def _found(hit: Hit, rulings: Rulings) -> SymptomFinding:
+def _symptom_finding(hit: Hit, rulings: Rulings) -> SymptomFinding:
     symptom = hit.symptom
     ruled = [(number, cause, rulings.of(cause)) for number, cause in enumerate(symptom.causes, start=1)]
     ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].unseen, each[2].by != "text", not each[2].here))
@@ -312,18 +314,18 @@ def _found(hit: Hit, rulings: Rulings) -> SymptomFinding:
         code=symptom.id,
         severity=symptom.severity,
         subject=symptom.program,
-        observed=_shown(hit.text, hit.literal),
+        observed=_excerpt(hit.text, hit.literal),
         sentence=symptom.says,
         remedy=None,
         evidence=(),
         line=hit.line,
         count=hit.count,
         signs=tuple(sign.text or f"0x{sign.code or 0:08X}" for sign in symptom.signs),
-        causes=tuple(_likely(symptom.id, *each) for each in ruled),
+        causes=tuple(_cause_finding(symptom.id, *each) for each in ruled),
     )
 
 
-def _likely(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> CauseFinding:
+def _cause_finding(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> CauseFinding:
     return CauseFinding(
         code=f"{symptom}/{number}",
         severity=ruling.severity,
@@ -338,10 +340,10 @@ def _likely(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> Cau
     )
 
 
-def _shown(line: str, literal: str) -> str:
+def _excerpt(line: str, literal: str) -> str:
     """The line, or what is around the literal. It is masked before it is cut: half a secret is one, too."""
     text = masked(line)
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_EXCERPT:
         return text
-    start = max(0, text.lower().find(literal) - LONGEST // 3)
-    return f"{'…' if start else ''}{text[start : start + LONGEST]}{'…' if start + LONGEST < len(text) else ''}"
+    start = max(0, text.lower().find(literal) - MAX_EXCERPT // 3)
+    return f"{'…' if start else ''}{text[start : start + MAX_EXCERPT]}{'…' if start + MAX_EXCERPT < len(text) else ''}"

@@ -12,12 +12,12 @@ from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 BEGIN = "error: "
-MOST = 20  # lines of a text that are looked up
-_ASSIGNED = "…"  # what an error fills in when it is raised
+MAX_LINES = 20  # lines of a text that are looked up
+_PLACEHOLDER = "…"  # what an error fills in when it is raised
 _CODE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
-_SURE = 12  # characters of an error's own words that have to stand in a line
-_FILLED = 300  # characters at most that an error fills in between two of its own words
-_RAISES = ("Error", "super().__init__")  # every class of our errors ends so
+_MIN_MATCH = 12  # characters of an error's own words that have to stand in a line
+_MAX_VALUE = 300  # characters at most that an error fills in between two of its own words
+_ERROR_CLASS_ENDS = ("Error", "super().__init__")  # every class of our errors ends so
 _PARTS = ("code", "what", "meaning", "hint")
 
 
@@ -38,7 +38,7 @@ class OwnError:
         at = 0
         for words in self.words:
             found = line.find(words, at)
-            if found < 0 or found - at > _FILLED:
+            if found < 0 or found - at > _MAX_VALUE:
                 return 0
             at = found + len(words)
         return sum(map(len, self.words))
@@ -54,7 +54,7 @@ class OwnLines:
     def pieces(self, given: Iterable[str]) -> Iterator[str]:
         for piece in given:
             at = piece.find(BEGIN)
-            while at >= 0 and len(self.lines) < MOST:
+            while at >= 0 and len(self.lines) < MAX_LINES:
                 if at == 0 or piece[at - 1] == "\n":
                     self.lines.setdefault(_paragraph(piece, at), self._ended + piece.count("\n", 0, at) + 1)
                 at = piece.find(BEGIN, at + 1)
@@ -69,27 +69,27 @@ def _paragraph(text: str, at: int) -> str:
     return " ".join(lines[:rest])
 
 
-def own_error(paragraph: str) -> OwnError | None:
+def match_error(paragraph: str) -> OwnError | None:
     """The error of winhost that a line beginning with `error: ` is; None where it is another program's."""
     said = paragraph.removeprefix(BEGIN)
-    best = max(own_errors(), key=lambda error: error.fits(said))
-    return best if best.fits(said) >= _SURE else None
+    best = max(all_errors(), key=lambda error: error.fits(said))
+    return best if best.fits(said) >= _MIN_MATCH else None
 
 
-def of_code(code: str) -> OwnError | None:
+def find_error(code: str) -> OwnError | None:
     """The first of that code."""
     if not _CODE.fullmatch(code):
         return None
-    return next((error for error in own_errors() if error.code == code), None)
+    return next((error for error in all_errors() if error.code == code), None)
 
 
 @once
-def own_errors() -> Sequence[OwnError]:
+def all_errors() -> Sequence[OwnError]:
     """All whose words stand in the source."""
     found: list[OwnError] = []
     for text in _sources(files("winhost")):
         if "what=" in text or "hint=" in text:
-            found += (error for node in ast.walk(ast.parse(text)) if (error := _raised(node)) is not None)
+            found += (error for node in ast.walk(ast.parse(text)) if (error := _error_of_call(node)) is not None)
     return tuple(found)
 
 
@@ -101,24 +101,24 @@ def _sources(folder: Traversable) -> Iterator[str]:
             yield entry.read_text("utf-8")
 
 
-def _raised(node: ast.AST) -> OwnError | None:
+def _error_of_call(node: ast.AST) -> OwnError | None:
     """Read an error from a call that raises it; None for any other node."""
-    if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith(_RAISES):
+    if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith(_ERROR_CLASS_ENDS):
         return None
     given = dict(zip(_PARTS, node.args, strict=False)) | {each.arg: each.value for each in node.keywords if each.arg}
     code = given.get("code")
     if not isinstance(code, ast.Constant) or not _CODE.fullmatch(str(code.value)) or "what" not in given:
         return None
-    told = {part: _text(given[part]) if part in given else "" for part in _PARTS[1:]}
+    told = {part: _constant_text(given[part]) if part in given else "" for part in _PARTS[1:]}
     words = tuple(part for part in re.split(r"\s*…\s*", told["what"]) if len(part) > 1)
     return OwnError(str(code.value), **told, words=words) if words else None
 
 
-def _text(node: ast.expr) -> str:
+def _constant_text(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(_text(each) for each in node.values)
+        return "".join(_constant_text(each) for each in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _text(node.left) + _text(node.right)
-    return _ASSIGNED
+        return _constant_text(node.left) + _constant_text(node.right)
+    return _PLACEHOLDER

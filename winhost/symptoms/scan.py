@@ -13,7 +13,7 @@ from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
 from winhost.model.once import once
 from winhost.model.reason import Severity
-from winhost.symptoms.codes import WINDOWS, Code, is_place, spellings, spoken_in, written_in
+from winhost.symptoms.codes import WINDOWS, Code, find_codes, find_described_codes, is_address, spellings
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
 PIECE = 1 << 20  # bytes read at once, and about the memory that a log of any size takes
@@ -36,9 +36,9 @@ def pieces(stream: BinaryIO) -> Iterator[str]:
         whole = text.rfind("\n") + 1 if data else len(text)
         whole = whole or len(text)
         open_line = text[whole:]
-        yield plain(text[:whole])
+        yield strip_control_codes(text[:whole])
     if rest := open_line + decode(b"", True):
-        yield plain(rest)
+        yield strip_control_codes(rest)
 
 
 def _encoding(start: bytes) -> tuple[bytes, str]:
@@ -53,7 +53,7 @@ def _encoding(start: bytes) -> tuple[bytes, str]:
     return b"", "utf-8"
 
 
-def plain(text: str) -> str:
+def strip_control_codes(text: str) -> str:
     """Without colours, and with one sign for the end of a line.
 
     Zeros are what is left of UTF-16 that was appended to a file of another encoding.
@@ -63,13 +63,13 @@ def plain(text: str) -> str:
     return text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
 
 
-_WORD = re.compile(r"[a-z0-9_]+")  # nothing of it stands before or after a literal
-NEAR = 1500  # characters before and after, in which what is `near` stands
-LONGEST_LINE = 2000  # characters of a line, on each side of a literal, that are looked at
-LONGEST_WAIT = 8 * NEAR  # of a line without an end
-NAMING = 3  # words that name a secret and hold it: Authorization: Bearer …
-MOST_LINES = 1000  # numbers of lines that are kept for each symptom
-MOST_CODES = 20  # codes of which nothing is known
+_TOKEN = re.compile(r"[a-z0-9_]+")  # nothing of it stands before or after a literal
+NEAR_CHARACTERS = 1500  # characters before and after, in which what is `near` stands
+MAX_LINE = 2000  # characters of a line, on each side of a literal, that are looked at
+MAX_PENDING = 8 * NEAR_CHARACTERS  # of a line without an end
+SECRET_NAME_WORDS = 3  # words that name a secret and hold it: Authorization: Bearer …
+MAX_LINES = 1000  # numbers of lines that are kept for each symptom
+MAX_CODES = 20  # codes of which nothing is known
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Hit:
         if line in self.lines:
             return
         self.count += 1
-        if len(self.lines) < MOST_LINES:
+        if len(self.lines) < MAX_LINES:
             self.lines.add(line)
 
 
@@ -110,7 +110,7 @@ class Scan:
     lines: int = 0
 
 
-def ranked(found: Iterable[Hit]) -> list[Hit]:
+def rank_hits(found: Iterable[Hit]) -> list[Hit]:
     """Causes first, by line, then consequences and what is harmless; of two in one line the one with more words.
 
     A line that says what is wrong needs nobody to say that something is: such consequences are left out. What knows
@@ -151,18 +151,18 @@ def _literals() -> Mapping[str, Sequence[_Literal]]:
                 signs.setdefault(literal, []).append((known, sign))
     found: dict[str, list[_Literal]] = {}
     for text, of in signs.items():
-        words = frozenset(_WORD.findall(text))
+        words = frozenset(_TOKEN.findall(text))
         found.setdefault(max(sorted(words), key=len), []).append(_Literal(text, words, of))
     return found
 
 
 @once
-def _longest() -> int:
+def _longest_literal() -> int:
     return max(len(literal.text) for literals in _literals().values() for literal in literals)
 
 
 @once
-def _by_code() -> Mapping[int, Symptom]:
+def _symptoms_by_code() -> Mapping[int, Symptom]:
     every = symptoms().values()
     return {sign.code: symptom for symptom in every for sign in symptom.signs if sign.code is not None}
 
@@ -173,10 +173,10 @@ def scan(pieces: Iterable[str]) -> Scan:
     before, waiting, ended = "", "", 0  # what is already searched, what is not yet, and lines before `before`
     for piece in pieces:
         text = before + waiting + piece
-        until = max(len(before), text.rfind("\n", 0, max(0, len(text) - NEAR)) + 1, len(text) - LONGEST_WAIT)
+        until = max(len(before), text.rfind("\n", 0, max(0, len(text) - NEAR_CHARACTERS)) + 1, len(text) - MAX_PENDING)
         _search(found, text, len(before), until, ended)
-        keep = text.rfind("\n", 0, max(0, until - NEAR)) + 1
-        keep = max(keep, until - 2 * NEAR, 0)  # a line without an end is cut
+        keep = text.rfind("\n", 0, max(0, until - NEAR_CHARACTERS)) + 1
+        keep = max(keep, until - 2 * NEAR_CHARACTERS, 0)  # a line without an end is cut
         ended += text.count("\n", 0, keep)
         before, waiting = text[keep:until], text[until:]
     text = before + waiting
@@ -188,46 +188,50 @@ def scan(pieces: Iterable[str]) -> Scan:
 
 def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
     """Between two places of a text; what is around them is only looked at for what is `near`."""
-    small, ends = _small(text), _LineEnds(text, ended)
-    for at, literal, signs in _seen(small, start, end):
+    small, ends = _normalize(text), _LineEnds(text, ended)
+    for at, literal, signs in _find_literals(small, start, end):
         for known, sign in signs:
             if isinstance(known, Mark):
-                if known.id not in found.marks and _fits(sign, small, at):
+                if known.id not in found.marks and _sign_holds(sign, small, at):
                     found.marks[known.id] = _line_around(text, at).strip()
-            elif _fits(sign, small, at):
-                _add(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
-    _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _by_code()))
-    for code, name in spoken_in(text[start:end], small[start:end]):
-        if name and code.family == WINDOWS and (symptom := _by_code().get(code.number)):
+            elif _sign_holds(sign, small, at):
+                _add_hit(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
+    _count(
+        found.codes, (Code(WINDOWS, code) for code in find_codes(small[start:end]) if code not in _symptoms_by_code())
+    )
+    for code, name in find_described_codes(text[start:end], small[start:end]):
+        if name and code.family == WINDOWS and (symptom := _symptoms_by_code().get(code.number)):
             at = text.find(name, start)
-            _add(found.named, symptom, ends.line(at), _line_around(text, at).strip(), name.lower())
+            _add_hit(found.named, symptom, ends.line(at), _line_around(text, at).strip(), name.lower())
         else:
             _count(found.spoken, [code])
 
 
 def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
     for code in codes:
-        if code in counts or len(counts) < MOST_CODES:
+        if code in counts or len(counts) < MAX_CODES:
             counts[code] = counts.get(code, 0) + 1
 
 
-def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
+def _find_literals(
+    small: str, start: int, end: int
+) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
     """Find literals, each with its offset and signs.
 
     Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
     """
-    words = set(_WORD.findall(" ".join(set(small[start : end + _longest()].split()))))
+    words = set(_TOKEN.findall(" ".join(set(small[start : end + _longest_literal()].split()))))
     for word in words & _literals().keys():
         for literal in _literals()[word]:
-            for at in _places(small, literal.text, start, end) if literal.words <= words else ():
+            for at in _find_offsets(small, literal.text, start, end) if literal.words <= words else ():
                 yield at, literal.text, literal.signs
 
 
-def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
+def _find_offsets(small: str, literal: str, start: int, end: int) -> Iterator[int]:
     """Find the offsets between start and end at which a literal begins and stands alone."""
     at = small.find(literal, start)
     while 0 <= at < end:
-        if _stands_alone(small, at, at + len(literal)):
+        if _is_whole_word(small, at, at + len(literal)):
             yield at
         at = small.find(literal, at + len(literal))
 
@@ -236,7 +240,7 @@ def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
 _PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u00a0": " "})
 
 
-def _small(text: str) -> str:
+def _normalize(text: str) -> str:
     """Lower-case a text and make its quotes plain, keeping every offset: some letters would become two."""
     if not text.isascii():
         text = text.translate(_PLAIN)
@@ -244,26 +248,28 @@ def _small(text: str) -> str:
     return small if len(small) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def _stands_alone(small: str, start: int, end: int) -> bool:
+def _is_whole_word(small: str, start: int, end: int) -> bool:
     """No letter or digit continues it, where it begins or ends with one itself."""
-    begins = start > 0 and _joins(small[start - 1]) and _joins(small[start])
-    return not begins and not (end < len(small) and _joins(small[end]) and _joins(small[end - 1]))
+    begins = start > 0 and _is_word_character(small[start - 1]) and _is_word_character(small[start])
+    return not begins and not (
+        end < len(small) and _is_word_character(small[end]) and _is_word_character(small[end - 1])
+    )
 
 
-def _joins(letter: str) -> bool:
+def _is_word_character(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
-def _fits(sign: Sign, small: str, at: int) -> bool:
-    if sign.code is not None and is_place(small, at):
+def _sign_holds(sign: Sign, small: str, at: int) -> bool:
+    if sign.code is not None and is_address(small, at):
         return False
-    return not sign.when or evaluate(sign.when, partial(_ask, sign, small, at)).holds is True
+    return not sign.when or evaluate(sign.when, partial(_answer, sign, small, at)).holds is True
 
 
-def _ask(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, ...]:
+def _answer(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, ...]:
     """Answer about the line at an offset, what is near it, and two sizes in that line."""
     if question == "near":
-        return (small[max(0, at - NEAR) : at + NEAR],)
+        return (small[max(0, at - NEAR_CHARACTERS) : at + NEAR_CHARACTERS],)
     line = _line_around(small, at)
     if question == "line":
         return (line,)
@@ -271,7 +277,7 @@ def _ask(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, .
     found = re.search(sign.when["line"]["like"], line)
     if found is None:
         return ()
-    first, second = _size(found[one]), _size(found[other])
+    first, second = _parse_size(found[one]), _parse_size(found[other])
     return (abs(first - second) if how == "-" else first / second if second else inf,)
 
 
@@ -279,7 +285,7 @@ _SIZE = re.compile(r"([0-9]*\.?[0-9]*)[0-9.]* ?([kmgt]?)")
 _UNITS: Mapping[str, int] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _size(written: str) -> float:
+def _parse_size(written: str) -> float:
     """`44.00 mib`, `1.5gb` or `600` in bytes."""
     number, unit = _SIZE.findall(written)[0]
     return float(f"0{number}") * _UNITS[unit]
@@ -288,12 +294,12 @@ def _size(written: str) -> float:
 def _line_around(text: str, at: int) -> str:
     """The line around an offset, cut if too long. The first words of a cut go: one may be a secret without its name."""
     start = text.rfind("\n", 0, at) + 1
-    if start < at - LONGEST_LINE:
-        start = at - LONGEST_LINE
-        for _ in range(NAMING):
+    if start < at - MAX_LINE:
+        start = at - MAX_LINE
+        for _ in range(SECRET_NAME_WORDS):
             start = text.find(" ", start, at) + 1 or at
-    end = text.find("\n", at, at + LONGEST_LINE)
-    return text[start : end if end >= 0 else at + LONGEST_LINE]
+    end = text.find("\n", at, at + MAX_LINE)
+    return text[start : end if end >= 0 else at + MAX_LINE]
 
 
 class _LineEnds:
@@ -310,7 +316,7 @@ class _LineEnds:
         return self._ended + bisect_left(self._ends, at) + 1
 
 
-def _add(hits: dict[str, Hit], symptom: Symptom, line: int, text: str, literal: str) -> None:
+def _add_hit(hits: dict[str, Hit], symptom: Symptom, line: int, text: str, literal: str) -> None:
     known = hits.get(symptom.id)
     if known is None:
         known = hits[symptom.id] = Hit(symptom, line, text, literal)

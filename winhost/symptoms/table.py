@@ -118,26 +118,28 @@ PROGRAMS: Mapping[str, str] = {
     "ollama": "Ollama",
     "lm-studio": "LM Studio",
 }
-WITH_LLAMA_CPP = ("ollama", "lm-studio")
+LLAMA_CPP_PROGRAMS = ("ollama", "lm-studio")
 ORIGINS: Mapping[str, Mapping[str, str]] = {"machine": MACHINES, "layer": LAYERS, "program": PROGRAMS}
-_HERE = files(__package__)
+_FOLDER = files(__package__)
 
 
 @once
 def marks() -> Mapping[str, Mark]:
     """The marks, by id."""
-    return Catalogue(_HERE / "marks.yaml", _mark)
+    return Catalogue(_FOLDER / "marks.yaml", _parse_mark)
 
 
-def _mark(name: str, row: Mapping[str, Any]) -> Mark:
-    return Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("origins", ())))
+def _parse_mark(name: str, row: Mapping[str, Any]) -> Mark:
+    return Mark(name, row["shows"], tuple(map(_parse_sign, row["signs"])), tuple(row.get("origins", ())))
 
 
 @once
 def symptoms() -> Mapping[str, Symptom]:
     """The symptoms, by id, file by file."""
-    known = Catalogue(_HERE / "known", _symptom)
-    families = Catalogue(_HERE / "families", lambda _, family: [_symptom(*each) for each in _members(family)])
+    known = Catalogue(_FOLDER / "known", _parse_symptom)
+    families = Catalogue(
+        _FOLDER / "families", lambda _, family: [_parse_symptom(*each) for each in _expand_family(family)]
+    )
     members = [each for family in families.values() for each in family]
     found = {**known, **{each.id: each for each in members}}
     if len(found) < len(known) + len(members):
@@ -145,7 +147,7 @@ def symptoms() -> Mapping[str, Symptom]:
     return found
 
 
-def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _expand_family(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The symptoms of a table of codes, one for each of its rows.
 
     The family's id, signs and case are patterns: `{number}` stands for that key of the row, a list of them for any.
@@ -153,38 +155,40 @@ def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
     `sentences` names a file that was made from the sources of a program: by row, its `signs`, those that other programs
     say as well (`shared`: one of the family's `near` has to stand close by), and a line that has one.
     """
-    sentences = json.loads((_HERE / family["sentences"]).read_bytes()) if "sentences" in family else {}
+    sentences = json.loads((_FOLDER / family["sentences"]).read_bytes()) if "sentences" in family else {}
     for row in family["rows"]:
         told = {**family.get("default", {}), **row, **sentences.get(row.get("id"), {})}
-        words = {key: _either(value) for key, value in told.items() if isinstance(value, str | int | list)}
-        cause = {key: _filled(told[key], words) for key in ("cause", "tell", "do", "unless", "where") if key in told}
+        words = {key: _regex_alternatives(value) for key, value in told.items() if isinstance(value, str | int | list)}
+        cause = {
+            key: _fill_pattern(told[key], words) for key in ("cause", "tell", "do", "unless", "where") if key in told
+        }
         shared = [{"text": text, "near": family["near"]} for text in told.get("shared", ())]
         yield (
-            _filled(family["id"], {**words, "number": _first(told.get("number", ""))}),
+            _fill_pattern(family["id"], {**words, "number": _first_text(told.get("number", ""))}),
             {
                 "program": told.get("program", family["program"]),
                 "says": told["says"],
                 "severity": told.get("severity", "unsupported"),
                 "general": told.get("general", False),
                 "signs": [
-                    *_filled(family.get("signs", []), words),
+                    *_fill_pattern(family.get("signs", []), words),
                     *told.get("codes", ()),
                     *told.get("signs", ()),
                     *shared,
                 ],
                 "causes": told.get("causes") or [{**cause, "evidence": told["evidence"]}],
                 "case": told.get("case")
-                or _filled(family["case"], {**words, "number": _first(told.get("number", ""))}),
+                or _fill_pattern(family["case"], {**words, "number": _first_text(told.get("number", ""))}),
             },
         )
 
 
-def _filled(pattern: Any, words: Mapping[str, str]) -> Any:
+def _fill_pattern(pattern: Any, words: Mapping[str, str]) -> Any:
     """A pattern with `{key}` replaced, wherever it stands in it."""
     if isinstance(pattern, Mapping):
-        return {key: _filled(value, words) for key, value in pattern.items()}
+        return {key: _fill_pattern(value, words) for key, value in pattern.items()}
     if isinstance(pattern, list):
-        return [_filled(value, words) for value in pattern]
+        return [_fill_pattern(value, words) for value in pattern]
     if not isinstance(pattern, str):
         return pattern
     for key, value in words.items():
@@ -192,38 +196,38 @@ def _filled(pattern: Any, words: Mapping[str, str]) -> Any:
     return pattern
 
 
-def _first(value: Any) -> str:
+def _first_text(value: Any) -> str:
     return str(value[0] if isinstance(value, list) else value)
 
 
-def _either(value: Any) -> str:
+def _regex_alternatives(value: Any) -> str:
     """Format numbers as alternatives of a regular expression."""
     return "|".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
-    signs = tuple(sign for written in row["signs"] for sign in _signs(written))
-    causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
-    causes = tuple(_of_program(cause, row["program"]) for cause in causes)
+def _parse_symptom(name: str, row: Mapping[str, Any]) -> Symptom:
+    signs = tuple(sign for written in row["signs"] for sign in _parse_signs(written))
+    causes = tuple(_parse_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
+    causes = tuple(_limit_to_program(cause, row["program"]) for cause in causes)
     return Symptom(name, **parse_row(name, {**row, "signs": signs, "causes": causes}))
 
 
-def _of_program(cause: KnownCause, program: str) -> KnownCause:
+def _limit_to_program(cause: KnownCause, program: str) -> KnownCause:
     """A cause of what engines print belongs to them, and not to another whose text has the same words."""
     printed = tuple(key for key, name in PROGRAMS.items() if name in program)
     if not printed or not PROGRAMS.keys().isdisjoint(cause.where):
         return cause
-    return replace(cause, where=(*cause.where, *printed, *(WITH_LLAMA_CPP if "llama.cpp" in printed else ())))
+    return replace(cause, where=(*cause.where, *printed, *(LLAMA_CPP_PROGRAMS if "llama.cpp" in printed else ())))
 
 
-def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
+def _parse_signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
     """`wsman: busy` stands for all codes of WS-Management of that kind."""
     if isinstance(written, Mapping) and "wsman" in written:
         return tuple(Sign(code=code) for code in codes_of(written["wsman"]))
-    return (_sign(written),)
+    return (_parse_sign(written),)
 
 
-def _sign(written: str | int | Mapping[str, Any]) -> Sign:
+def _parse_sign(written: str | int | Mapping[str, Any]) -> Sign:
     if isinstance(written, str):
         return Sign(text=written)
     if isinstance(written, int):
@@ -234,7 +238,7 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
     return Sign(**{**row, "when": Condition({**line, **near, **row.get("when", {})})})
 
 
-def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
+def _parse_cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
     """Read a cause; what it does not say comes from its reason's entry in the catalogue."""
     code = written.get("reason")
     said = catalogue.entry(code) if code else None
@@ -248,11 +252,11 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
     if "wsl" in cause.get("where", ()):
         cause["where"] += ("docker-desktop",)  # its distro is one of WSL
     if "llama.cpp" in cause.get("where", ()):
-        cause["where"] += WITH_LLAMA_CPP
+        cause["where"] += LLAMA_CPP_PROGRAMS
     return KnownCause(**cause)
 
 
-def said_of(reason: str) -> tuple[str, ...]:
+def printed_texts(reason: str) -> tuple[str, ...]:
     """The texts that programs print where a reason holds: the signs of the symptoms that it may cause."""
     return tuple(
         sign.text

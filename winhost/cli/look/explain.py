@@ -33,10 +33,17 @@ from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.profile import explain_row, explained
-from winhost.symptoms.codes import UnknownCode, alone
-from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
+from winhost.symptoms.codes import UnknownCode, normalize_single_code
+from winhost.symptoms.diagnosis import (
+    CauseFinding,
+    Diagnosed,
+    SymptomFinding,
+    diagnose,
+    explain_error_code,
+    explain_symptom,
+)
 from winhost.symptoms.scan import pieces
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
 _PATIENCE_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
@@ -68,9 +75,9 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     facts = HostFacts(read_facts(named)) if named else None
     known = None
     if word in symptoms():
-        known = of_symptom(word, facts)
+        known = explain_symptom(word, facts)
     elif word and not is_there(word, is_readable):
-        known = of_code(word.removeprefix("winhost."))
+        known = explain_error_code(word.removeprefix("winhost."))
     answers = [known] if known else list(_diagnoses(words, facts))
     return show_results(
         "diagnosis",
@@ -85,7 +92,7 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
 def _explanation(code: str) -> Explanation | None:
     """The explanation of a reason, of a finding of lint, or of a line of a profile."""
     if code in catalogue.entries() or code in catalogue.gaps():
-        return replace(story_of(code), says=said_of(code))
+        return replace(story_of(code), says=printed_texts(code))
     if code in lint_codes():
         return explain_lint(code)
     return explain_row(code) if code in explained() else None
@@ -119,7 +126,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                         yield piece
 
                 with _opened(word) as stream, watch.reading(word):
-                    answer = diagnosis(noted(pieces(stream)), word, facts)
+                    answer = diagnose(noted(pieces(stream)), word, facts)
                 if len(words) == 1 and blank:
                     named = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
@@ -130,8 +137,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                     )
                 yield answer
         return
-    text = alone(" ".join(words))
-    answer = diagnosis(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
+    text = normalize_single_code(" ".join(words))
+    answer = diagnose(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
     if not answer.found and not answer.unknown_codes and len(words) == 1:
         _refuse_misspelt(words[0])
     yield answer

@@ -24,7 +24,7 @@ from winhost.model.units import about
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.engine_start import LINES_OF_A_START, start_failure
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServingStatus
-from winhost.symptoms.scan import plain
+from winhost.symptoms.scan import strip_control_codes
 
 
 def status(at: TargetOptions, metrics_key: str | None) -> int:
@@ -164,7 +164,7 @@ def logs(at: TargetOptions, models: tuple[str, ...], gateway: bool, follow: bool
             try:
                 for each in _lines(served, list(sources), lines, follow):
                     time_ = datetime.fromtimestamp(each.at, UTC).isoformat(timespec="seconds")
-                    said = masked(plain(each.text))
+                    said = masked(strip_control_codes(each.text))
                     yield served.host, ServingLine(served.host, sources[each.unit], each.unit, time_, said)
             except KeyboardInterrupt:  # the document is ended, and nothing is left to be undone
                 codes.append(_STOPPED)
