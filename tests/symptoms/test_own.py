@@ -24,7 +24,7 @@ def test_an_error_is_known_by_what_it_always_says(error: OwnError) -> None:
     said = f"error: {error.what.replace('…', FILLED)}"
     known = match_error(said)
     assert known is not None
-    assert known.fits(said) >= error.fits(said) > 0
+    assert known.match_length(said) >= error.match_length(said) > 0
 
 
 def test_an_error_as_it_is_printed_is_found_with_what_to_do() -> None:

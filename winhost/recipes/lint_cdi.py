@@ -12,7 +12,7 @@ from winhost.findings.condition import version_of
 from winhost.findings.finding import Observation, run_rules
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, find_duplicate_keys, parse_documents
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
@@ -24,22 +24,22 @@ _FIELDS_SINCE = (
 )
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-_THERE = (r"(?s).+", "it has to be there")
+_NOT_EMPTY = (r"(?s).+", "it has to be there")
 # By the list and the field of its items: what a value has to be, as the library of CDI checks it.
 _EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _THERE},
+    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _NOT_EMPTY},
     "deviceNodes": {
-        "path": _THERE,
+        "path": _NOT_EMPTY,
         "type": ("[bcup]?", "it is b, c, u or p"),
         "permissions": ("[rwm]*", "it has no letters but r, w and m"),
     },
-    "mounts": {"hostPath": _THERE, "containerPath": _THERE},
+    "mounts": {"hostPath": _NOT_EMPTY, "containerPath": _NOT_EMPTY},
 }
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
 _LIBRARIES = ("/usr/lib/wsl", "/usr/lib/wsl/lib")
-_STORE = ("/usr/lib/wsl/", "/dev/dxg")
+_WSL_PATHS = ("/usr/lib/wsl/", "/dev/dxg")
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,16 @@ class CdiCase:
         return [each for each in self.mounts if ".so" not in each.value.rpartition("/")[2]]
 
 
-def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Observation]:
+def find_in_cdi(source: SourceFile, target: RecipeTarget) -> list[Observation]:
     """All that is wrong in a specification."""
     try:
-        found = documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
+        found = parse_documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
     except NotYaml as wrong:
         return [Observation("unreadable", wrong.offset, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
     # What another maker's devices need is not known.
     known = case.document.get("devices").items() and case.document.get("kind").value in (_GPU, "")
-    return [*keys_twice(case.document), *run_rules(RULES if known else OF_ANY, case)]
+    return [*find_duplicate_keys(case.document), *run_rules(RULES if known else RULES_OF_ANY_KIND, case)]
 
 
 def versions(case: CdiCase) -> Iterator[Observation]:
@@ -193,12 +193,12 @@ def wsl(case: CdiCase) -> Iterator[Observation]:
     """A specification of WSL names its device and libraries, and any other none of them."""
     sources = (*case.nodes, *case.mounts)
     if case.target.path == "wsl2":
-        yield from _lacks_of_wsl(case)
-    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_STORE)), None)):
+        yield from _missing_in_wsl(case)
+    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_WSL_PATHS)), None)):
         yield Observation("only-for-wsl", odd.start, {"value": odd.value})
 
 
-def _lacks_of_wsl(case: CdiCase) -> Iterator[Observation]:
+def _missing_in_wsl(case: CdiCase) -> Iterator[Observation]:
     document, nodes, mounts = case.document, case.nodes, case.mounts
     if odd := next((each for each in nodes if each.value.startswith("/dev/nvidia")), None):
         yield Observation("not-for-wsl", odd.start, {"value": odd.value})
@@ -212,5 +212,5 @@ def _lacks_of_wsl(case: CdiCase) -> Iterator[Observation]:
         yield Observation("no-video-libraries", document.start)
 
 
-OF_ANY = (versions, kind, devices, fields, bad_edits, paths)
-RULES = (*OF_ANY, driver, wsl)
+RULES_OF_ANY_KIND = (versions, kind, devices, fields, bad_edits, paths)
+RULES = (*RULES_OF_ANY_KIND, driver, wsl)

@@ -16,8 +16,8 @@ from winhost.recipes import (
     rules_of_options,
     rules_of_pods_and_units,
 )
-from winhost.recipes.lint_cdi import cdi_findings
-from winhost.recipes.lint_docker_daemon import daemon_findings
+from winhost.recipes.lint_cdi import find_in_cdi
+from winhost.recipes.lint_docker_daemon import find_in_daemon
 from winhost.recipes.read_commands import FENCED, STARTS, read_commands, sleep_levels
 from winhost.recipes.read_compose import read_compose
 from winhost.recipes.read_config import is_config, read_config
@@ -26,8 +26,8 @@ from winhost.recipes.read_kubernetes import read_kubernetes
 from winhost.recipes.read_units import read_environment, read_unit
 from winhost.recipes.recipe_case import RecipeCase, RecipeTarget
 from winhost.recipes.recipe_model import Recipe, RecipeForm
-from winhost.recipes.recipe_rows import ROWS, by_rows
-from winhost.recipes.recipe_text import SourceFile, apart
+from winhost.recipes.recipe_rows import ROWS, apply_rows
+from winhost.recipes.recipe_text import SourceFile, drop_overlapping
 from winhost.recipes.rules_of_exposure import secrets_of
 from winhost.recipes.yaml_nodes import NotYaml
 
@@ -60,9 +60,9 @@ def form_of(text: str) -> RecipeForm | None:
 
 
 _READERS: Mapping[RecipeForm, Callable[[SourceFile], Recipe]] = {
-    RecipeForm.COMPOSE: lambda source: replace(read_compose(source.filled), template=source.is_template),
-    RecipeForm.KUBERNETES: lambda source: replace(read_kubernetes(source.filled), template=source.is_template),
-    RecipeForm.HELM: lambda source: replace(read_helm(source.filled), template=source.is_template),
+    RecipeForm.COMPOSE: lambda source: replace(read_compose(source.without_tags), template=source.is_template),
+    RecipeForm.KUBERNETES: lambda source: replace(read_kubernetes(source.without_tags), template=source.is_template),
+    RecipeForm.HELM: lambda source: replace(read_helm(source.without_tags), template=source.is_template),
     RecipeForm.SYSTEMD: read_unit,
     RecipeForm.QUADLET: read_unit,
     RecipeForm.ENVIRONMENT: read_environment,
@@ -84,16 +84,16 @@ def read_recipe(source: SourceFile) -> Recipe | None:
 
 RULES = (
     *(*rules_of_options.RULES, *rules_of_containers.RULES, *rules_of_exposure.RULES),
-    *(*rules_of_pods_and_units.RULES, *rules_of_machines.RULES, by_rows),
+    *(*rules_of_pods_and_units.RULES, *rules_of_machines.RULES, apply_rows),
 )
 # Of engines beside vLLM: what is true of each container with GPUs, each port, each key and each unit.
-COMMON = (
+COMMON_RULES = (
     *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
     *(rules_of_containers.visible_gpus, rules_of_containers.ports),
-    *(*rules_of_exposure.RULES, rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, by_rows),
+    *(*rules_of_exposure.RULES, rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, apply_rows),
 )
 PREFIX = "serve"
-ROUNDS = 7  # a mend can make room for another
+MAX_ROUNDS = 7  # a mend can make room for another
 Find = Callable[[SourceFile], list[Observation]]
 
 
@@ -112,31 +112,33 @@ def lint_recipe(data: bytes, target: RecipeTarget, *, mend: bool = False) -> Lin
     """All findings, by line and column. mend: with the recipe in `mended` as --fix writes it, and with what shows only
     in that, else as it was.
     """
-    source = SourceFile.of(data)
+    source = SourceFile.decode(data)
     recipe = read_recipe(source)
     if recipe is None:
         return LintedRecipe(None, (), (), data)
     secrets = tuple(secret for engine in recipe.engines for secret in secrets_of(engine))
     cases = [RecipeCase(engine, recipe, target, source) for engine in recipe.engines]
-    findings, mended = _mended(data, partial(_in_recipe, target=target), PREFIX, secrets, ROUNDS if mend else 1)
+    findings, mended = _lint_and_mend(
+        data, partial(_find_in_recipe, target=target), PREFIX, secrets, MAX_ROUNDS if mend else 1
+    )
     versions = tuple(str(case.version) if case.version else None for case in cases)
     return LintedRecipe(recipe.form, versions, findings, mended, secrets)
 
 
 def lint_docker_daemon(data: bytes, target: RecipeTarget, *, mend: bool = False) -> LintedRecipe:
     """All findings in a daemon.json, as `lint_recipe` has them of a recipe."""
-    find = partial(daemon_findings, target=target)
-    findings, mended = _mended(data, find, "docker-daemon", (), ROUNDS if mend else 1, mark=True)
+    find = partial(find_in_daemon, target=target)
+    findings, mended = _lint_and_mend(data, find, "docker-daemon", (), MAX_ROUNDS if mend else 1, mark=True)
     return LintedRecipe("daemon.json", (), findings, mended)
 
 
 def lint_cdi(data: bytes, target: RecipeTarget) -> LintedRecipe:
     """All findings in a specification of CDI, which is never mended but written anew."""
-    findings, _ = _mended(data, partial(cdi_findings, target=target), "cdi", (), 1)
+    findings, _ = _lint_and_mend(data, partial(find_in_cdi, target=target), "cdi", (), 1)
     return LintedRecipe("cdi", (), findings, data)
 
 
-def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observation]:
+def _find_in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observation]:
     """A finding that several engines share is reported once, and a doubtful one is not fixed."""
     recipe = read_recipe(source)
     if recipe is None:
@@ -144,16 +146,16 @@ def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observation]:
     once: dict[tuple[str, int | Position], Observation] = {}
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
-        for each in run_rules(RULES if case.other is None else COMMON, case):
-            lacks, elsewhere = each.position == engine.at.start, engine.partial or recipe.template
+        for each in run_rules(RULES if case.other_engine is None else COMMON_RULES, case):
+            lacks, elsewhere = each.position == engine.position.start, engine.partial or recipe.template
             if not (lacks and elsewhere):
                 unmended = each.doubt or recipe.template or recipe.form is RecipeForm.CONFIG  # its keys have no dashes
                 edits = () if unmended else each.edits
-                once.setdefault((each.code, each.position), replace(each, edits=edits, subject=engine.where))
-    return [*_in_whole(recipe, source), *once.values()]
+                once.setdefault((each.code, each.position), replace(each, edits=edits, subject=engine.label))
+    return [*_find_in_file(recipe, source), *once.values()]
 
 
-def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Observation]:
+def _find_in_file(recipe: Recipe, source: SourceFile) -> Iterator[Observation]:
     """Find what is true of the file, and of none of its engines."""
     for problem, offset in recipe.unread:
         yield Observation("a-template" if "{{" in source.text else "unreadable", offset, {"problem": problem})
@@ -168,7 +170,7 @@ def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Observation]:
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------
 
 
-def _mended(
+def _lint_and_mend(
     data: bytes, find: Find, prefix: str, secrets: Sequence[str], most: int, *, mark: bool = False
 ) -> tuple[tuple[FileFinding, ...], bytes]:
     """The findings of a file, and the file as it is after so many rounds at most, in all but the last of which what can
@@ -176,16 +178,16 @@ def _mended(
     """
     rounds: list[list[FileFinding]] = []
     while True:
-        source = SourceFile.of(data, mark=mark)
+        source = SourceFile.decode(data, mark=mark)
         found = find(source)
         rounds.append(to_findings(ROWS, prefix, found, source.position, secrets))
-        new = source.edited(apart([each.edits for each in found if each.edits]))
+        new = source.edited(drop_overlapping([each.edits for each in found if each.edits]))
         if new == data or len(rounds) == most:
-            return _over(rounds), data
+            return _merge_rounds(rounds), data
         data = new
 
 
-def _over(rounds: Sequence[Sequence[FileFinding]]) -> tuple[FileFinding, ...]:
+def _merge_rounds(rounds: Sequence[Sequence[FileFinding]]) -> tuple[FileFinding, ...]:
     """Merge the findings of all rounds: a fix can bring up further ones, as a corrected `--tensor-parallel-size` then
     needs /dev/shm. Findings that are gone in the last round are fixed.
     """

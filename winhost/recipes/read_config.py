@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator
 
+from winhost.recipes.arguments import full_name
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.words import full_name
-from winhost.recipes.yaml_nodes import YamlNode, documents, keys_twice
+from winhost.recipes.yaml_nodes import YamlNode, find_duplicate_keys, parse_documents
 from winhost.serving.vllm_options import names
 
 _KEY = re.compile(r"^([A-Za-z][\w.-]*):(?:[ \t]|\r?$)", re.MULTILINE)
-_OF_OTHERS = {"model-path", "model_list", "models"}  # files of SGLang, LiteLLM and switches of models
+_KEYS_OF_OTHER_FILES = {"model-path", "model_list", "models"}  # files of SGLang, LiteLLM and switches of models
 
 
 def is_config(text: str) -> bool:
@@ -18,18 +18,18 @@ def is_config(text: str) -> bool:
     keys = _KEY.findall(text)
     known = [key for key in keys if f"--{key.replace('_', '-')}" in names("engine")]
     own = [key for key in known if re.search("[_-]", key)]
-    return bool(own) and 2 * len(known) > len(keys) and _OF_OTHERS.isdisjoint(keys) and "```" not in text
+    return bool(own) and 2 * len(known) > len(keys) and _KEYS_OF_OTHER_FILES.isdisjoint(keys) and "```" not in text
 
 
 def read_config(source: SourceFile) -> Recipe:
     """One engine, the rest of which stands on its command line. Raises NotYaml."""
-    document = next(iter(documents(source)), YamlNode(source, None))
+    document = next(iter(parse_documents(source)), YamlNode(source, None))
     pairs = list(document.pairs())
     if not pairs:
         return Recipe(RecipeForm.CONFIG, ())
-    engine = RecipeEngine(RecipeForm.CONFIG, "config", pairs[0][1].key_text, entered="vllm serve", partial=True)
+    engine = RecipeEngine(RecipeForm.CONFIG, "config", pairs[0][1].key_text, entry="vllm serve", partial=True)
     engine.options = [setting for name, value in pairs for setting in _setting(name, value)]
-    return Recipe(RecipeForm.CONFIG, (engine,), slips=tuple(keys_twice(document)))
+    return Recipe(RecipeForm.CONFIG, (engine,), slips=tuple(find_duplicate_keys(document)))
 
 
 def _setting(key: str, value: YamlNode) -> Iterator[Setting]:
@@ -40,7 +40,7 @@ def _setting(key: str, value: YamlNode) -> Iterator[Setting]:
         if value.value.casefold() in ("true", "yes", "on"):
             yield Setting(name, None, at, None, (at,), written)
     elif value.is_scalar:
-        yield Setting.of(name, at, value.text, (at,), written)
+        yield Setting.parse(name, at, value.text, (at,), written)
     else:
         told = " ".join(each.value for each in value.items()) or "$"  # JSON is read by vLLM alone
         yield Setting(name, told, at, None, (at,), written)

@@ -32,13 +32,13 @@ class Setting:
     name: str
     value: str | None
     text: PlacedText
-    shown: PlacedText | None
+    value_text: PlacedText | None
     texts: tuple[PlacedText, ...]
     written: str
     by_default: bool = False
 
     @classmethod
-    def of(
+    def parse(
         cls, name: str, text: PlacedText, shown: PlacedText | None, texts: tuple[PlacedText, ...], written: str
     ) -> "Setting":
         """A setting as it is written; of `${VARIABLE:-default}` the default is read, except where it is a secret."""
@@ -48,7 +48,7 @@ class Setting:
         return cls(name, default.value, text, default, texts, written, by_default=default is not shown)
 
     @property
-    def told(self) -> str:
+    def display_value(self) -> str:
         """Its value for people."""
         return f"{self.value or ''}{' (the default of its variable)' if self.by_default else ''}"
 
@@ -89,37 +89,37 @@ class Editor:
 class RecipeEngine:
     """One engine as the recipe starts it.
 
-    where: for people, `service llm`; at: where it is written; kind: vllm, or of engines.yaml; known: whether its
+    label: for people, `service llm`; at: where it is written; kind: vllm, or of engines.yaml; known: whether its
     command is there, and not only its environment; entered: how its command begins, `vllm serve`, or nothing where the
     image has it; leads: its model is the first word behind that; container: by the name of docker's option, whatever
     the form; outside: variables of the shell that starts the container; words: its own, of an engine beside vLLM;
-    branched: its script starts it at several places, and an option would have to be added at each; partial: another
+    has_branches: its script starts it at several places, and an option would have to be added at each; partial: another
     file, or another service, has the rest of it, and what is not here may be there;
     slips: what its reader found; probes: of a pod, by name; places: where else something stands that rules ask for.
     """
 
     form: RecipeForm
-    where: str
-    at: PlacedText
+    label: str
+    position: PlacedText
     kind: str = "vllm"
     editor: Editor = field(default_factory=Editor)
-    known: bool = True
-    entered: str = ""
+    has_command: bool = True
+    entry: str = ""
     program: str = ""
     model: PlacedText | None = None
-    leads: bool = False
+    model_first: bool = False
     options: list[Setting] = field(default_factory=list)
     variables: list[Setting] = field(default_factory=list)
     container: list[Setting] = field(default_factory=list)
     in_container: bool = False
-    outside: list[Setting] = field(default_factory=list)
+    shell_variables: list[Setting] = field(default_factory=list)
     strays: list[PlacedText] = field(default_factory=list)
     slips: list[Observation] = field(default_factory=list)
     words: Sequence[PlacedText] = ()
-    branched: bool = False
+    has_branches: bool = False
     partial: bool = False
     probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    places: dict[str, PlacedText] = field(default_factory=dict)
+    positions: dict[str, PlacedText] = field(default_factory=dict)
 
     def option(self, name: str) -> Setting | None:
         """The last one, which counts."""
@@ -128,11 +128,11 @@ class RecipeEngine:
     def variable(self, name: str) -> Setting | None:
         return _last(self.variables, name)
 
-    def boxed(self, name: str) -> Setting | None:
+    def container_setting(self, name: str) -> Setting | None:
         """Return the last setting of this name of its container."""
         return _last(self.container, name)
 
-    def all_boxed(self, name: str) -> list[Setting]:
+    def container_settings(self, name: str) -> list[Setting]:
         return [each for each in self.container if each.name == name]
 
     def number(self, option: str, default: int = 1) -> int:
@@ -148,27 +148,27 @@ class RecipeEngine:
         return self.option("--enable-sleep-mode") is not None
 
     @property
-    def together(self) -> int:
+    def gpus_per_copy(self) -> int:
         """The number of GPUs that hold one copy of the model."""
         return max(1, self.number("--tensor-parallel-size")) * max(1, self.number("--pipeline-parallel-size"))
 
     @property
-    def more_variables(self) -> bool:
+    def has_other_variables(self) -> bool:
         """True where a file that was not read sets more variables."""
-        return self.boxed("--env-file") is not None or self.boxed("EnvironmentFile") is not None
+        return self.container_setting("--env-file") is not None or self.container_setting("EnvironmentFile") is not None
 
     @property
-    def more_options(self) -> bool:
+    def has_other_options(self) -> bool:
         """True where a file or the shell sets more options."""
         return self.option("--config") is not None or any("$" in word.value for word in self.strays)
 
     @property
-    def spread(self) -> bool:
+    def spans_machines(self) -> bool:
         """True where its GPUs are those of several machines, and this one starts only a part."""
         ray = self.option("--distributed-executor-backend")
         several = ("--nnodes", "--data-parallel-size-local", "--data-parallel-address", "--data-parallel-rank")
         return (
-            self.where.startswith("LeaderWorkerSet")
+            self.label.startswith("LeaderWorkerSet")
             or (ray is not None and ray.value == "ray")
             or any(self.option(name) for name in several)
         )
@@ -176,7 +176,7 @@ class RecipeEngine:
     @property
     def gpus(self) -> int:
         """The number of GPUs of all copies."""
-        return self.together * max(1, self.number("--data-parallel-size"))
+        return self.gpus_per_copy * max(1, self.number("--data-parallel-size"))
 
 
 def _last(settings: Iterable[Setting], name: str) -> Setting | None:

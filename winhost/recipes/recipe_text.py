@@ -11,7 +11,7 @@ from winhost.findings.finding import TextEdit
 
 _DEFAULT = re.compile(r"\$?\$\{[A-Za-z_]\w*:?[-=]([^{}$]*)\}")
 # Tags of Helm, Ansible or Jinja; those of a dashboard or `docker ps --format '{{.Names}}'` make no template of a file.
-_OF_TEMPLATE = re.compile(
+_TEMPLATE = re.compile(
     r"\{\{-?\s*(?:/\*|\$|\.(?:Values|Release|Chart|Capabilities|Files)\b|(?:include|template|toYaml|tpl|if|range|with)\b)"
     r"|[:-][ \t]+\{\{|\bimage:[^\n]*\{\{|\{%-?\s*(?:if|for|set)\b"
 )
@@ -27,16 +27,16 @@ class PlacedText:
     """
 
     value: str
-    at: Sequence[int]
+    offsets: Sequence[int]
     start: int
     end: int
 
     def part(self, first: int, last: int | None = None) -> "PlacedText":
         """A piece of the value, without quotes."""
-        value, at = self.value[first:last], self.at[first:last]
+        value, at = self.value[first:last], self.offsets[first:last]
         return PlacedText(value, at, at[0] if at else self.start, at[-1] + 1 if at else self.end)
 
-    def after(self, mark: str) -> "PlacedText":
+    def part_after(self, mark: str) -> "PlacedText":
         """Return the part behind the first such mark."""
         return self.part(self.value.index(mark) + len(mark))
 
@@ -46,14 +46,14 @@ class PlacedText:
         text = self
         while found := _DEFAULT.search(text.value):
             kept = [*range(found.start()), *range(found.start(1), found.end(1)), *range(found.end(), len(text.value))]
-            at = [text.at[i] for i in kept] if len(text.at) == len(text.value) else ()
+            at = [text.offsets[i] for i in kept] if len(text.offsets) == len(text.value) else ()
             text = PlacedText("".join(text.value[i] for i in kept), at, self.start, self.end)
         return text
 
     @cached_property
-    def solid(self) -> bool:
+    def is_contiguous(self) -> bool:
         """True where it is written in one piece, so that other text can replace it."""
-        return bool(self.at) and len(self.at) == len(self.value) == self.at[-1] - self.at[0] + 1
+        return bool(self.offsets) and len(self.offsets) == len(self.value) == self.offsets[-1] - self.offsets[0] + 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SourceFile:
     bom: bytes
 
     @classmethod
-    def of(cls, data: bytes, *, mark: bool = False) -> "SourceFile":
+    def decode(cls, data: bytes, *, mark: bool = False) -> "SourceFile":
         """Decode by the byte order mark, else as UTF-8. mark: a UTF-8 mark becomes a character of the text, which can
         be removed.
         """
@@ -81,7 +81,7 @@ class SourceFile:
         return cls(text, encoding, bom)
 
     @cached_property
-    def whole(self) -> PlacedText:
+    def all_text(self) -> PlacedText:
         """All of it."""
         return PlacedText(self.text, range(len(self.text)), 0, len(self.text))
 
@@ -100,7 +100,7 @@ class SourceFile:
         line = bisect_right(self._lines, offset)
         return line, offset - self._lines[line - 1] + 1
 
-    def line_of(self, offset: int) -> tuple[int, int]:
+    def line_bounds(self, offset: int) -> tuple[int, int]:
         """Return the start of the line of this position, and of the next line."""
         line = bisect_right(self._lines, offset)
         return self._lines[line - 1], self._lines[line] if line < len(self._lines) else len(self.text)
@@ -108,16 +108,16 @@ class SourceFile:
     @cached_property
     def is_template(self) -> bool:
         """A program fills its tags before anybody reads it."""
-        return _OF_TEMPLATE.search(self.text) is not None
+        return _TEMPLATE.search(self.text) is not None
 
     @cached_property
-    def filled(self) -> "SourceFile":
+    def without_tags(self) -> "SourceFile":
         """The text with `$` instead of each tag, which stands for whatever a variable has, and without the lines that
         are tags alone. Every other character stays where it is.
         """
         if not _OPENS.search(self.text) or "\0" in self.text:
             return self
-        lines = "".join(_marked(self.text)).split("\n")
+        lines = "".join(_mask_tags(self.text)).split("\n")
         blank = [" " * len(line) if _TAGS_ALONE.fullmatch(line) else line.replace("\0", "$") for line in lines]
         return SourceFile("\n".join(blank), self.encoding, self.bom)
 
@@ -131,7 +131,7 @@ class SourceFile:
         return self.bom + text.encode(self.encoding, "surrogateescape" if self.encoding == "utf-8" else "strict")
 
 
-def _marked(text: str) -> Iterator[str]:
+def _mask_tags(text: str) -> Iterator[str]:
     """The pieces of a template, with NUL for each character of a tag but the ends of lines."""
     done = 0
     while opened := _OPENS.search(text, done):
@@ -144,17 +144,17 @@ def _marked(text: str) -> Iterator[str]:
     yield text[done:]
 
 
-def apart(groups: Iterable[Sequence[TextEdit]]) -> list[TextEdit]:
+def drop_overlapping(groups: Iterable[Sequence[TextEdit]]) -> list[TextEdit]:
     """The edits of groups that belong together, without those groups that meet an earlier one."""
     taken: list[TextEdit] = []
     for group in groups:
         new = [edit for edit in dict.fromkeys(group) if edit not in taken]
-        if not any(_meet(one, other) for one in new for other in taken):
+        if not any(_overlap(one, other) for one in new for other in taken):
             taken += new
     return taken
 
 
-def _meet(one: TextEdit, other: TextEdit) -> bool:
+def _overlap(one: TextEdit, other: TextEdit) -> bool:
     if one.start == one.end or other.start == other.end:  # an insertion, which may touch another change
         return max(one.start, other.start) < min(one.end, other.end)
     return one.start < other.end and other.start < one.end

@@ -28,16 +28,18 @@ _CURLY = {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": 
 _DASHES = "\u2013\u2014\u2010\u2011\u2212"  # en dash, em dash, hyphens, minus
 _LONG_DASH = re.compile(rf"[{_DASHES}][{_DASHES}-]*(?=[A-Za-z])")
 _PROMPT = re.compile(r"[ \t]*(?:\$|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]+@[\w.-]+:[^$#\n]*[$#])[ \t]+")
-_HERE = re.compile(r"<<-?[ \t]*([A-Za-z_]\w*)")
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*([A-Za-z_]\w*)")
 # What a shell prints before a line that goes on: of `>` alone only where no file is meant.
-_GOING_ON = re.compile(r"[ \t]*(?:>>?[ \t]+|More\?[ \t]+)")
-_GOING_ON_ALONE = re.compile(r">>?[ \t]+(?=-)")
+_CONTINUATION_PROMPT = re.compile(r"[ \t]*(?:>>?[ \t]+|More\?[ \t]+)")
+_BARE_CONTINUATION_PROMPT = re.compile(r">>?[ \t]+(?=-)")
 _FENCE = re.compile(r"[ \t]*```[^\n]*")
-_GOES_ON = re.compile(r"(?P<blanks>[ \t]*)(?:\r?\n|\r?\Z)")
-_REMARK = re.compile(r"[ \t]+#[^\n]*(?:\n|\Z)")
+_LINE_END = re.compile(r"(?P<blanks>[ \t]*)(?:\r?\n|\r?\Z)")
+_COMMENT = re.compile(r"[ \t]+#[^\n]*(?:\n|\Z)")
 _PLACEHOLDER = re.compile(r"<[A-Za-z][\w .:/-]{0,60}>")
-_OF_POWERSHELL = re.compile(r"\$env:\w+|^[ \t]*PS [^>\n]*>|`[ \t]*\r?$", re.MULTILINE)
-_OF_CMD = re.compile(r"\^[ \t]*\r?$|^[ \t]*[A-Za-z]:\\[^>\n]*>|^[ \t]*set +\"?\w+=|%\w+%", re.MULTILINE | re.IGNORECASE)
+_POWERSHELL_SYNTAX = re.compile(r"\$env:\w+|^[ \t]*PS [^>\n]*>|`[ \t]*\r?$", re.MULTILINE)
+_CMD_SYNTAX = re.compile(
+    r"\^[ \t]*\r?$|^[ \t]*[A-Za-z]:\\[^>\n]*>|^[ \t]*set +\"?\w+=|%\w+%", re.MULTILINE | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Command:
     closed_by: str = ""
 
 
-def shell_of(text: str) -> ShellKind:
+def detect_shell(text: str) -> ShellKind:
     """The shell that a text was written for, by what only that has."""
     lines = [line.rstrip() for line in text.split("\n")]
     ends = {shell: sum(line.endswith(f" {mark}") for line in lines) for mark, shell in _SHELL_OF.items()}
@@ -56,11 +58,15 @@ def shell_of(text: str) -> ShellKind:
     if ends[most]:
         return most
     return (
-        ShellKind.POWERSHELL if _OF_POWERSHELL.search(text) else ShellKind.CMD if _OF_CMD.search(text) else ShellKind.SH
+        ShellKind.POWERSHELL
+        if _POWERSHELL_SYNTAX.search(text)
+        else ShellKind.CMD
+        if _CMD_SYNTAX.search(text)
+        else ShellKind.SH
     )
 
 
-def commands(
+def split_commands(
     text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True, compose: bool = False
 ) -> tuple[list[Command], list[Observation]]:
     """Split a text into commands, and find the slips in it. comments: whether # begins one, as in a shell;
@@ -70,7 +76,7 @@ def commands(
     return list(lexer.commands()), lexer.slips
 
 
-def _documents(text: str) -> Iterator[tuple[int, int]]:
+def _here_documents(text: str) -> Iterator[tuple[int, int]]:
     """The spans of here-documents whose end is not quoted, so that the shell reads backslashes in them."""
     at, first, end = 0, 0, ""
     for line in text.splitlines(keepends=True):
@@ -78,7 +84,7 @@ def _documents(text: str) -> Iterator[tuple[int, int]]:
         if end and line.strip() == end:
             yield first, at
             end = ""
-        elif not end and (found := _HERE.search(line)):
+        elif not end and (found := _HERE_DOCUMENT.search(line)):
             first, end = at, found[1]
 
 
@@ -87,10 +93,10 @@ class _Lexer:
 
     def __init__(self, text: PlacedText, shell: ShellKind, *, comments: bool, compose: bool) -> None:
         self._text, self._shell, self._comments, self._compose = text.value, shell, comments, compose
-        self._at = text.at if len(text.at) == len(text.value) else None
+        self._at = text.offsets if len(text.offsets) == len(text.value) else None
         self._whole = text
         self._prompted = False
-        self._documents = list(_documents(text.value)) if shell is ShellKind.SH and "<<" in text.value else []
+        self._documents = list(_here_documents(text.value)) if shell is ShellKind.SH and "<<" in text.value else []
         self._i = 0
         self.slips: list[Observation] = []
 
@@ -171,11 +177,11 @@ class _Lexer:
         """Tell whether the line continues here, and skip the continuation if so."""
         if char not in _SHELL_OF:
             return False
-        if char == ESCAPES[self._shell] and (remark := _REMARK.match(self._text, self._i + 1)):
+        if char == ESCAPES[self._shell] and (remark := _COMMENT.match(self._text, self._i + 1)):
             self._slip("comment-after-continuation", self._offset(self._i), char=char)
             self._i = remark.end()
             return True
-        end = _GOES_ON.match(self._text, self._i + 1)
+        end = _LINE_END.match(self._text, self._i + 1)
         if end is None:
             return False
         offset = self._offset(self._i)
@@ -189,7 +195,7 @@ class _Lexer:
             edit = TextEdit(offset + 1, offset + 1 + len(end["blanks"]), "")
             self._slip("blank-after-continuation", offset, edit, char=char)
         self._i = end.end()
-        shown = _GOING_ON if self._prompted else _GOING_ON_ALONE
+        shown = _CONTINUATION_PROMPT if self._prompted else _BARE_CONTINUATION_PROMPT
         if prompt := shown.match(self._text, self._i):
             self._i = prompt.end()
         self._in_the_middle(offset)
@@ -232,7 +238,7 @@ class _Lexer:
         char = self._text[self._i]
         if char in " \t\r" or char in _OPERATORS or self._redirects(char):
             return True
-        return char == ESCAPES[self._shell] and _GOES_ON.match(self._text, self._i + 1) is not None
+        return char == ESCAPES[self._shell] and _LINE_END.match(self._text, self._i + 1) is not None
 
     def _read(self, letters: list[tuple[str, int]], start: int) -> PlacedText:
         at = () if self._at is None else tuple(self._offset(i) for _, i in letters)

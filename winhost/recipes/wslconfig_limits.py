@@ -20,7 +20,7 @@ from winhost.wslconfig.rules import HostLimits
 T = TypeVar("T")
 NETWORKING_MODES = ("mirrored", "bridged")
 # The lint has findings of its own for these: they hang on the version or on a policy that it knows.
-_OWN = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
+_CODES_OF_LINT = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
 
 
 def wslconfig_limits(facts: HostFacts) -> HostLimits:
@@ -38,8 +38,8 @@ def wslconfig_limits(facts: HostFacts) -> HostLimits:
     return HostLimits(
         version=Version(wsl.version) if wsl and wsl.version else None,
         in_box=None if wsl is None else wsl.present and wsl.version is None,
-        forbidden=known("the policies of WSL", lambda: forbidden(facts)) or frozenset(),
-        no_modes={mode: why for mode in NETWORKING_MODES if (why := _why_not(facts, mode))},
+        forbidden=known("the policies of WSL", lambda: forbidden_policies(facts)) or frozenset(),
+        no_modes={mode: why for mode in NETWORKING_MODES if (why := _why_mode_unavailable(facts, mode))},
         switches=known("the switches", lambda: _switches(facts)),
         memory=known("the memory", lambda: facts.memory.total),
         processors=known("the processors", lambda: sum(each.state.threads for each in facts.all(Processor))),
@@ -49,11 +49,11 @@ def wslconfig_limits(facts: HostFacts) -> HostLimits:
     )
 
 
-def _why_not(facts: HostFacts, networking_mode: str) -> str | None:
+def _why_mode_unavailable(facts: HostFacts, networking_mode: str) -> str | None:
     """The reason for which this mode, and not just any, cannot be had."""
     of_all = {reason.code for reason in judge(facts, "wsl2/nat").every_reason}
     for reason in judge(facts, f"wsl2/{networking_mode}").every_reason:
-        if reason.severity is Severity.UNSUPPORTED and reason.code not in (*of_all, *_OWN):
+        if reason.severity is Severity.UNSUPPORTED and reason.code not in (*of_all, *_CODES_OF_LINT):
             return f"{reason.sentence} [{reason.code}]"
     return None
 
@@ -94,7 +94,7 @@ VALUES: Mapping[str, str] = {
 }
 
 
-def forbidden(facts: HostFacts) -> frozenset[str]:
+def forbidden_policies(facts: HostFacts) -> frozenset[str]:
     """Names of the policies that are set to 0. Raises MissingFact."""
     policy = facts.the(WslPolicy)
     return frozenset(value for name, value in VALUES.items() if getattr(policy, name) is False)

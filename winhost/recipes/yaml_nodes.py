@@ -11,8 +11,8 @@ from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
-_DEEPEST = 60
-MOST = 512 * 1024  # characters; the parser that knows offsets is slow
+_MAX_DEPTH = 60
+MAX_CHARACTERS = 512 * 1024  # characters; the parser that knows offsets is slow
 
 
 class NotYaml(Exception):
@@ -68,7 +68,7 @@ class YamlNode:
 
     def pairs(self, depth: int = 0) -> Iterator[tuple[str, "YamlNode"]]:
         """Keys and values, of a key that is written twice the last; those that come by `<<` last."""
-        if not self.is_map or depth > _DEEPEST:
+        if not self.is_map or depth > _MAX_DEPTH:
             return
         merged: list[Any] = []
         last = {key.value: key for key, _ in self.node.value if isinstance(key, yaml.ScalarNode)}
@@ -94,7 +94,7 @@ class YamlNode:
     def text(self) -> PlacedText:
         """A scalar with the offset of each of its characters."""
         first, last = self.node.start_mark.index, self.node.end_mark.index
-        at = _aligned(self.value, self.source.text, first, last, self.node.style)
+        at = _align(self.value, self.source.text, first, last, self.node.style)
         return PlacedText(self.value, at or (), first, last)
 
     @property
@@ -105,10 +105,10 @@ class YamlNode:
         return YamlNode(self.source, self.key).text
 
 
-def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observation]:
+def find_duplicate_keys(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observation]:
     """Keys that a mapping has twice, of each all but the last. A key for `<<` may come again."""
     seen = set() if seen is None else seen
-    if node.node is None or id(node.node) in seen or len(seen) > MOST:
+    if node.node is None or id(node.node) in seen or len(seen) > MAX_CHARACTERS:
         return
     seen.add(id(node.node))
     own = [each for each in node.node.value if each[0].tag != _MERGE] if node.is_map else []
@@ -121,19 +121,19 @@ def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observa
         *node.items(),
         *(YamlNode(node.source, value) for _, value in (node.node.value if node.is_map else ())),
     ]:
-        yield from keys_twice(each, seen)
+        yield from find_duplicate_keys(each, seen)
 
 
-def with_pairs(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:
+def make_mapping(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:
     """A mapping with these keys and values, each as it is written elsewhere in the file."""
     made = yaml.MappingNode(node.node.tag, list(pairs), node.node.start_mark, node.node.end_mark, node.node.flow_style)
     return YamlNode(node.source, made, node.key)
 
 
-def documents(source: SourceFile) -> list[YamlNode]:
+def parse_documents(source: SourceFile) -> list[YamlNode]:
     """Every document of a file. Raises NotYaml."""
-    if len(source.text) > MOST:
-        raise NotYaml(f"it is longer than {MOST:,} characters", 0)
+    if len(source.text) > MAX_CHARACTERS:
+        raise NotYaml(f"it is longer than {MAX_CHARACTERS:,} characters", 0)
     if bad := next((at for at, char in enumerate(source.text) if "\ud800" <= char <= "\udfff"), None):
         raise NotYaml("it has bytes that are no text", bad)
     try:
@@ -147,7 +147,7 @@ def documents(source: SourceFile) -> list[YamlNode]:
         raise NotYaml("it is nested too deeply, or is no YAML", 0) from None
 
 
-def _aligned(value: str, text: str, first: int, last: int, style: str | None) -> list[int] | None:
+def _align(value: str, text: str, first: int, last: int, style: str | None) -> list[int] | None:
     """The offset of each character of a scalar: blanks are where the next sign begins, as folding changes them."""
     i, end = first, last
     if style in ("'", '"'):
@@ -158,9 +158,9 @@ def _aligned(value: str, text: str, first: int, last: int, style: str | None) ->
     for char in value:
         if char.isspace():
             offsets.append(min(i, end))
-            i = _past_blank(text, i, end, style)
+            i = _skip_blank(text, i, end, style)
             continue
-        i = _next_sign(text, i, end, style)
+        i = _skip_to_character(text, i, end, style)
         i += style == "'" and text[i : i + 2] == "''"
         if i >= end or text[i] != char:
             return None
@@ -169,13 +169,13 @@ def _aligned(value: str, text: str, first: int, last: int, style: str | None) ->
     return offsets
 
 
-def _past_blank(text: str, i: int, end: int, style: str | None) -> int:
+def _skip_blank(text: str, i: int, end: int, style: str | None) -> int:
     if i < end and text[i] == "\\" and style == '"':
         return i + 2
     return i + 1 if i < end and text[i].isspace() else i
 
 
-def _next_sign(text: str, i: int, end: int, style: str | None) -> int:
+def _skip_to_character(text: str, i: int, end: int, style: str | None) -> int:
     """Past blanks, and past the sign of an escape."""
     while i < end and text[i].isspace():
         i += 1
@@ -188,12 +188,12 @@ def _next_sign(text: str, i: int, end: int, style: str | None) -> int:
     return i
 
 
-def quoted_like(node: YamlNode, value: str) -> str:
+def quote_like(node: YamlNode, value: str) -> str:
     """A value as a text of YAML, quoted where its neighbour is, or where it would be no text."""
     return f'"{value}"' if node.quoted or not value.replace("-", "").replace("_", "").isalpha() else value
 
 
-def item_after(node: YamlNode, value: str) -> Sequence[TextEdit]:
+def append_item(node: YamlNode, value: str) -> Sequence[TextEdit]:
     """A new item at the end of a list, written as its last one is."""
     items = node.items()
     if not items:
@@ -201,52 +201,52 @@ def item_after(node: YamlNode, value: str) -> Sequence[TextEdit]:
     source, last = node.source, items[-1]
     if node.node.flow_style:
         end = last.node.end_mark.index
-        return (TextEdit(end, end, f", {quoted_like(last, value)}"),)
-    start, end = _line_end(source, last)
+        return (TextEdit(end, end, f", {quote_like(last, value)}"),)
+    start, end = _line_bounds(source, last)
     line = source.text[start:end]
     dash = line[: len(line) - len(line.lstrip())]
     if not line.lstrip().startswith("- "):
         return ()
-    return (TextEdit(end, end, f"{_before(source, end)}{dash}- {quoted_like(last, value)}{source.newline}"),)
+    return (TextEdit(end, end, f"{_missing_newline(source, end)}{dash}- {quote_like(last, value)}{source.newline}"),)
 
 
-def _line_end(source: SourceFile, node: YamlNode) -> tuple[int, int]:
+def _line_bounds(source: SourceFile, node: YamlNode) -> tuple[int, int]:
     """The line that a node begins in, and where the node's last line ends."""
-    start, _ = source.line_of(node.node.start_mark.index)
+    start, _ = source.line_bounds(node.node.start_mark.index)
     last = node.node.end_mark.index
     whole = source.text[node.node.start_mark.index : last].rstrip()
-    _, end = source.line_of(node.node.start_mark.index + max(len(whole) - 1, 0))
+    _, end = source.line_bounds(node.node.start_mark.index + max(len(whole) - 1, 0))
     return start, end
 
 
-def _before(source: SourceFile, end: int) -> str:
+def _missing_newline(source: SourceFile, end: int) -> str:
     """A line end where the file's last line has none."""
     return "" if source.text[:end].endswith("\n") else source.newline
 
 
-def pair_after(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
+def add_pair(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
     """A new key at the end of a mapping, or behind its first key where `value` has lines of its own."""
     pairs = [value for _, value in node.pairs() if value.key is not None]
     if not pairs or node.node.flow_style:
         return ()
     source, last = node.source, pairs[0]
-    start, end = source.line_of(last.start)[0], _line_end(source, last)[1]
+    start, end = source.line_bounds(last.start)[0], _line_bounds(source, last)[1]
     column = last.key.start_mark.column
     if source.text[start : last.start].strip(" -") or not source.text[:end].strip():
         return ()
     body = value.replace("\n", f"{source.newline}{' ' * column}")
-    return (TextEdit(end, end, f"{_before(source, end)}{' ' * column}{name}:{body}{source.newline}"),)
+    return (TextEdit(end, end, f"{_missing_newline(source, end)}{' ' * column}{name}:{body}{source.newline}"),)
 
 
-def without(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
+def remove_entry(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
     """An item or a key that goes, with its lines, as long as others stay."""
     source = node.source
     siblings = parent.items() or [value for _, value in parent.pairs()]
     if len(siblings) < 2:
         return ()
     if parent.node.flow_style:
-        return _without_in_flow(node, siblings)
-    start, end = source.line_of(node.start)[0], _line_end(source, node)[1]
+        return _remove_in_flow(node, siblings)
+    start, end = source.line_bounds(node.start)[0], _line_bounds(source, node)[1]
     if source.text[start : node.start].strip() not in ("", "-"):
         return ()
     if source.text[start : node.start].strip() == "-" and parent.is_map:
@@ -254,12 +254,12 @@ def without(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
     return (TextEdit(start, end, ""),)
 
 
-def _without_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[TextEdit]:
+def _remove_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[TextEdit]:
     at = next((n for n, each in enumerate(siblings) if each.node is node.node), None)
-    return without_items(siblings, at, at) if at is not None else ()
+    return remove_items(siblings, at, at) if at is not None else ()
 
 
-def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[TextEdit]:
+def remove_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[TextEdit]:
     """Items of a list in brackets that go, from one to another."""
     if last + 1 < len(siblings):
         return (TextEdit(siblings[first].start, siblings[last + 1].start, ""),)
@@ -271,7 +271,7 @@ def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[T
 MARK = "\ufeff"  # the byte order mark as a character
 
 
-def json_document(source: SourceFile) -> YamlNode:
+def parse_json(source: SourceFile) -> YamlNode:
     """The value of a text. Raises NotYaml, with what is wrong where."""
     text = source.text.replace(MARK, " ", 1)
     try:
@@ -281,5 +281,5 @@ def json_document(source: SourceFile) -> YamlNode:
     except (RecursionError, ValueError):
         raise NotYaml("it is nested too deeply", 0) from None
     # YAML takes no tab between values; a blank in its place leaves every other character where it is.
-    found = documents(SourceFile(text.replace("\t", " "), source.encoding, source.bom))
+    found = parse_documents(SourceFile(text.replace("\t", " "), source.encoding, source.bom))
     return YamlNode(source, found[0].node) if found else YamlNode(source, None)

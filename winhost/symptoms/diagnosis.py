@@ -39,8 +39,8 @@ class Ruling:
     severity: Severity
     because: str = ""
     by: By = "facts"
-    here: bool = False
-    unseen: bool = False
+    matches_origin: bool = False
+    lacks_companion: bool = False
 
 
 SHOWN, POSSIBLE, RULED_OUT = STANDINGS
@@ -77,27 +77,27 @@ class Rulings:
 
     def exclude(self, symptom: Symptom) -> bool:
         """The text contradicts each cause: another engine has the same words, or it comes from elsewhere."""
-        return all(evaluate(cause.allowed, self._ask).holds is False for cause in symptom.causes)
+        return all(evaluate(cause.origin_condition, self._ask).holds is False for cause in symptom.causes)
 
-    def of(self, cause: KnownCause) -> Ruling:
+    def judge(self, cause: KnownCause) -> Ruling:
         """Rule on a cause: whatever contradicts it outweighs whatever shows it, and the text outweighs the facts."""
-        allowed = evaluate(cause.allowed, self._ask)
+        allowed = evaluate(cause.origin_condition, self._ask)
         if allowed.holds is False:
             return self._contradicted(cause, *allowed.seen)
         here = any(len(at) < len(ORIGINS[kind]) for kind, at in allowed.seen.items() if kind in ORIGINS)
         needed = evaluate(cause.when, self._ask, exhaustive=True)
         because = "; ".join(f"{fact} is {_format_values(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
-            return Ruling(RULED_OUT, because, here=here)
+            return Ruling(RULED_OUT, because, matches_origin=here)
         if shown := self._first_shown((*cause.beside, *cause.shown_by)):
             return Ruling(SHOWN, shown, "text", here)
         if cause.reason and (seen := self._found(cause.reason)) is not None:
-            return Ruling(SHOWN, seen, here=here)
+            return Ruling(SHOWN, seen, matches_origin=here)
         unseen = bool(cause.beside)
         if because and needed.holds:
-            return Ruling(POSSIBLE, because, here=here, unseen=unseen)
+            return Ruling(POSSIBLE, because, matches_origin=here, lacks_companion=unseen)
         if not unseen or not self._read:
-            return Ruling(POSSIBLE, here=here, unseen=unseen)
+            return Ruling(POSSIBLE, matches_origin=here, lacks_companion=unseen)
         companions = " or ".join(marks()[name].shows for name in cause.beside)
         return Ruling(POSSIBLE, f"only if {companions}, which it does not show", "text", here, unseen)
 
@@ -308,8 +308,15 @@ def _sentence(text: str) -> str:
 
 def _symptom_finding(hit: Hit, rulings: Rulings) -> SymptomFinding:
     symptom = hit.symptom
-    ruled = [(number, cause, rulings.of(cause)) for number, cause in enumerate(symptom.causes, start=1)]
-    ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].unseen, each[2].by != "text", not each[2].here))
+    ruled = [(number, cause, rulings.judge(cause)) for number, cause in enumerate(symptom.causes, start=1)]
+    ruled.sort(
+        key=lambda each: (
+            -each[2].severity.rank,
+            each[2].lacks_companion,
+            each[2].by != "text",
+            not each[2].matches_origin,
+        )
+    )
     return SymptomFinding(
         code=symptom.id,
         severity=symptom.severity,

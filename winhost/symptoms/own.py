@@ -33,7 +33,7 @@ class OwnError:
     hint: str
     words: tuple[str, ...]
 
-    def fits(self, line: str) -> int:
+    def match_length(self, line: str) -> int:
         """Count the characters of the line that are the error's own words in their order; 0 if one is missing."""
         at = 0
         for words in self.words:
@@ -72,8 +72,8 @@ def _paragraph(text: str, at: int) -> str:
 def match_error(paragraph: str) -> OwnError | None:
     """The error of winhost that a line beginning with `error: ` is; None where it is another program's."""
     said = paragraph.removeprefix(BEGIN)
-    best = max(all_errors(), key=lambda error: error.fits(said))
-    return best if best.fits(said) >= _MIN_MATCH else None
+    best = max(all_errors(), key=lambda error: error.match_length(said))
+    return best if best.match_length(said) >= _MIN_MATCH else None
 
 
 def find_error(code: str) -> OwnError | None:

@@ -68,7 +68,7 @@ class KnownCause:
     unless: tuple[str, ...] = ()
 
     @cached_property
-    def allowed(self) -> Condition:
+    def origin_condition(self) -> Condition:
         """Without this of the text it cannot be this."""
         at = {kind: [each for each in self.where if each in known] for kind, known in ORIGINS.items()}
         origins = {kind: wanted for kind, wanted in at.items() if wanted}

@@ -133,7 +133,7 @@ def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
         raise click.UsageError(f"-o names one file, and {len(texts)} are linted: leave it out, or use --in-place")
 
     def linted(given: Given) -> LintedFile | UsageError:
-        beside = replace(target, beside=_compose_files(given.file))
+        beside = replace(target, other_files=_compose_files(given.file))
         found = lint_recipe(given.data, beside, mend=asked.mends)
         if found.form is None or not (found.versions or found.findings):
             return _no_recipe([given.name] if given.file else words, given, found.form)
@@ -212,7 +212,7 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
 
 def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
     """The error for a word that is no file, or for a file that may be only a part of a recipe."""
-    from winhost.recipes.words import other_engines  # other lints must not load it
+    from winhost.recipes.arguments import other_engines  # other lints must not load it
 
     word, text = visible(mask_secrets(words[0])[:80]), given.data.decode("utf-8", "replace")
     meant = given.file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
@@ -258,7 +258,7 @@ def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked:
             text = mask_secrets(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
         file=given.name,
-        host=target.on.facts.host if target.on else None,
+        host=target.machine.facts.host if target.machine else None,
         findings=tuple(linted.findings),
         evidence=_evidence(linted.findings),
         form=str(linted.form),

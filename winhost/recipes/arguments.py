@@ -57,7 +57,7 @@ def read_container(words: Sequence[PlacedText], engine: RecipeEngine) -> list[Pl
     while rest:
         word = rest.pop(0)
         if not word.value.startswith("-") or word.value == "-":
-            engine.container.append(Setting.of(IMAGE, word, word, (word,), IMAGE))
+            engine.container.append(Setting.parse(IMAGE, word, word, (word,), IMAGE))
             return rest
         _read_option(word, rest, engine)
     return []
@@ -65,15 +65,15 @@ def read_container(words: Sequence[PlacedText], engine: RecipeEngine) -> list[Pl
 
 def _read_option(word: PlacedText, rest: list[PlacedText], engine: RecipeEngine) -> None:
     written, equals, _ = word.value.partition("=")
-    value = word.after("=") if equals else None
+    value = word.part_after("=") if equals else None
     texts: tuple[PlacedText, ...] = (word,)
     if not written.startswith("--") and len(written) > 2:
-        written, value = _cluster(word)
+        written, value = _split_cluster(word)
     name = container_options().short.get(written, written)
     if value is None and rest and name not in container_options().flags and not is_flag_cluster(written):
         value = rest.pop(0)
         texts = (word, value)
-    add_to(engine, Setting.of(name, word, value, texts, written))
+    add_setting(engine, Setting.parse(name, word, value, texts, written))
 
 
 def is_flag_cluster(written: str) -> bool:
@@ -81,7 +81,7 @@ def is_flag_cluster(written: str) -> bool:
     return not written.startswith("--") and set(written[1:]) <= set("ditP")
 
 
-def _cluster(word: PlacedText) -> tuple[str, PlacedText | None]:
+def _split_cluster(word: PlacedText) -> tuple[str, PlacedText | None]:
     """`-it` is two flags, `-p8000:8000` an option with its value."""
     short = word.value[:2]
     if container_options().short.get(short) in container_options().flags:
@@ -90,19 +90,19 @@ def _cluster(word: PlacedText) -> tuple[str, PlacedText | None]:
     return short, word.part(first)
 
 
-def add_to(engine: RecipeEngine, setting: Setting) -> None:
+def add_setting(engine: RecipeEngine, setting: Setting) -> None:
     """A setting of a container; its environment is the engine's."""
-    if setting.name == "--env" and setting.shown is not None:
-        engine.variables.append(variable(setting.shown, setting.texts))
+    if setting.name == "--env" and setting.value_text is not None:
+        engine.variables.append(parse_variable(setting.value_text, setting.texts))
     else:
         engine.container.append(setting)
 
 
-def variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
+def parse_variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
     """`NAME=VALUE`; a name alone has its value from elsewhere."""
     name, equals, _ = text.value.partition("=")
-    shown = text.after("=") if equals else None
-    return Setting.of(name, text.part(0, len(name)), shown, texts, name)
+    shown = text.part_after("=") if equals else None
+    return Setting.parse(name, text.part(0, len(name)), shown, texts, name)
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,14 @@ class OptionShapes:
 
 
 @once
-def shapes() -> OptionShapes:
+def option_shapes() -> OptionShapes:
     read = load_package_file("winhost.knowledge", "vllm_option_shapes.yaml")
     sets = {name: frozenset(read[name].split()) for name in ("flags", "several", "whole", "number")}
     return OptionShapes(**sets, short=read["short"], choices={k: tuple(v) for k, v in read["choices"].items()})
 
 
-_NO_START = ("--help", "-h", "--version")
-MOST = 500  # words of a command; vLLM has about 320 options
+_INFO_OPTIONS = ("--help", "-h", "--version")
+MAX_WORDS = 500  # words of a command; vLLM has about 320 options
 
 
 def full_name(written: str) -> str:
@@ -134,7 +134,7 @@ def full_name(written: str) -> str:
     if dot:
         return full_name(head)  # `--eplb-config.window_size` is one entry of it
     if not written.startswith("--"):
-        return shapes().short.get(written, written)
+        return option_shapes().short.get(written, written)
     name = written.replace("_", "-")
     known = names("engine")
     if name in known:
@@ -143,28 +143,28 @@ def full_name(written: str) -> str:
     return begun[0] if len(begun) == 1 else name
 
 
-def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
+def read_vllm_arguments(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     """Fills in options, model and what is neither."""
-    rest = list(words[:MOST])
-    if len(words) > MOST:
-        said = {"problem": f"it has more than {MOST} words"}
-        engine.slips.append(Observation("unreadable", words[MOST].start, said))
+    rest = list(words[:MAX_WORDS])
+    if len(words) > MAX_WORDS:
+        said = {"problem": f"it has more than {MAX_WORDS} words"}
+        engine.slips.append(Observation("unreadable", words[MAX_WORDS].start, said))
     while rest:
         word = rest.pop(0)
         if word.value == "--" or not word.value:
             continue
         if not _is_option(word.value):
-            _take(word, engine)
+            _add_positional(word, engine)
             continue
         written, equals, _ = word.value.partition("=")
-        written, inner = _glued(written)
+        written, inner = _split_short_option(written)
         name = full_name(written)
         if equals or inner:
-            value = word.after("=") if equals else word.part(len(written))
-            engine.options.append(Setting.of(name, word.part(0, len(written)), value, (word,), written))
+            value = word.part_after("=") if equals else word.part(len(written))
+            engine.options.append(Setting.parse(name, word.part(0, len(written)), value, (word,), written))
         else:
-            taken = _taken(name, rest)
-            found = Setting.of(name, word, taken[0] if taken else None, (word, *taken), written)
+            taken = _take_values(name, rest)
+            found = Setting.parse(name, word, taken[0] if taken else None, (word, *taken), written)
             several = " ".join(each.value for each in taken)
             engine.options.append(replace(found, value=several) if len(taken) > 1 else found)
 
@@ -177,27 +177,27 @@ def _is_number(word: str) -> bool:
     return word.lstrip("-").replace(".", "", 1).isdigit()
 
 
-def _glued(written: str) -> tuple[str, str]:
+def _split_short_option(written: str) -> tuple[str, str]:
     """`-O3` and `-tp2`: a short name with its value."""
-    if written.startswith("--") or written in shapes().short:
+    if written.startswith("--") or written in option_shapes().short:
         return written, ""
-    found = [short for short in shapes().short if written.startswith(short) and written[len(short) :].isdigit()]
+    found = [short for short in option_shapes().short if written.startswith(short) and written[len(short) :].isdigit()]
     return (found[0], written[len(found[0]) :]) if found else (written, "")
 
 
-def _taken(name: str, rest: list[PlacedText]) -> list[PlacedText]:
+def _take_values(name: str, rest: list[PlacedText]) -> list[PlacedText]:
     """The words that an option takes from those that follow."""
-    if name in shapes().flags or not rest or _is_option(rest[0].value):
+    if name in option_shapes().flags or not rest or _is_option(rest[0].value):
         return []
     taken = [rest.pop(0)]
-    while name in shapes().several and rest and not _is_option(rest[0].value):
+    while name in option_shapes().several and rest and not _is_option(rest[0].value):
         taken.append(rest.pop(0))
     return taken
 
 
-def _take(word: PlacedText, engine: RecipeEngine) -> None:
+def _add_positional(word: PlacedText, engine: RecipeEngine) -> None:
     if engine.model is None:
-        engine.model, engine.leads = word, not engine.options
+        engine.model, engine.model_first = word, not engine.options
     else:
         engine.strays.append(word)
 
@@ -225,7 +225,7 @@ def other_engines() -> Mapping[str, OtherEngine]:
     return {name: OtherEngine(**row) for name, row in load_package_file(__package__, "engines.yaml").items()}
 
 
-def kind_of(image: str) -> str | None:
+def engine_of_image(image: str) -> str | None:
     """The engine that an image starts by itself."""
     path = re.sub(r":[^/:]*$", "", image.partition("@")[0])
     names_of = {False: image_name(image), True: path}
@@ -239,7 +239,7 @@ def has_port(engine: RecipeEngine) -> bool:
     return engine.kind not in other_engines() or bool(other_engines()[engine.kind].port)
 
 
-def other_started(words: Sequence[PlacedText]) -> tuple[str, int] | None:
+def find_other_engine(words: Sequence[PlacedText]) -> tuple[str, int] | None:
     """The engine that these words start, and where its own begin."""
     values = [PurePosixPath(words[0].value).name, *(word.value for word in words[1:5])] if words else []
     skipped = 1 if values and re.fullmatch(r"python[\d.]*", values[0]) else 0
@@ -247,12 +247,12 @@ def other_started(words: Sequence[PlacedText]) -> tuple[str, int] | None:
         for start in each.starts:
             begins = start.split()
             behind = skipped + len(begins)
-            if values[skipped:behind] == begins and not {*values[behind : behind + 1]} & {*each.apart, *_NO_START}:
+            if values[skipped:behind] == begins and not {*values[behind : behind + 1]} & {*each.apart, *_INFO_OPTIONS}:
                 return kind, behind
     return None
 
 
-def read_other(kind: str, words: Sequence[PlacedText], engine: RecipeEngine) -> None:
+def read_other_engine(kind: str, words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     """Fills in options, by their names in vLLM where it has the same; a word behind an option is its value."""
     engine.kind, engine.words, rest = kind, words, list(words)
     while rest:
@@ -260,6 +260,6 @@ def read_other(kind: str, words: Sequence[PlacedText], engine: RecipeEngine) -> 
         written, equals, _ = word.value.partition("=")
         if not written.startswith("-"):
             continue
-        shown = word.after("=") if equals else rest.pop(0) if rest and not rest[0].value.startswith("-") else None
+        shown = word.part_after("=") if equals else rest.pop(0) if rest and not rest[0].value.startswith("-") else None
         name = other_engines()[kind].same.get(written, written)
-        engine.options.append(Setting.of(name, word.part(0, len(written)), shown, (word,), written))
+        engine.options.append(Setting.parse(name, word.part(0, len(written)), shown, (word,), written))

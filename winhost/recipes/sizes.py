@@ -37,7 +37,7 @@ def seconds(text: str) -> float | None:
     return sum(float(part[1]) * _SECONDS[(part[2] or "").lower()] for part in parts)
 
 
-def in_gib(size: Bytes) -> str:
+def format_size(size: Bytes) -> str:
     """`8 GiB`, `64 MiB`, `8 bytes`."""
     for unit, name in ((GiB, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if size >= unit:
