@@ -166,7 +166,7 @@ def test_what_speaks_against_a_workloads_wishes_is_shown_with_its_way(line: Line
         *("assess", "--facts", line.facts("win11-pro-1gpu")),
         *("--workload", EXAMPLES / "one-7b-on-24gb.yaml", "--path", "wslc"),
     )
-    head = said.out.index("What prevents what the workload asks for:")
+    head = said.out.index("Conflicts with the workload:")
     assert "[wslc.loopback]\n      observed: exposure lan" in said.out[head:]
 
 

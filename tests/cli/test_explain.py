@@ -126,6 +126,13 @@ def test_a_device_without_a_text_is_empty_and_not_missing(line: Line) -> None:
     assert f"there is nothing to explain: {os.devnull} is empty" in line("explain", os.devnull).err
 
 
+@pytest.mark.parametrize("arguments", [(), ("--list",), ("wsl2.tcc-invisible",), ("0xC035001E",)])
+def test_a_facts_file_that_is_missing_is_refused(line: Line, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    said = line("explain", *arguments, "--facts", str(tmp_path / "missing.json"))
+    assert (said.code, said.out) == (2, "")
+    assert "missing.json" in said.err
+
+
 def test_facts_rule_out_what_the_host_contradicts(line: Line) -> None:
     facts = line.facts("win11-pro-1gpu")
     said = line("explain", "0xC035001E", "--facts", facts)
@@ -263,7 +270,7 @@ def test_a_topic_is_no_code_and_leads_to_the_command_that_tells_of_it(line: Line
 @pytest.mark.skipif(os.name == "nt", reason="Windows can ask sockets alone whether there is something to read")
 def test_a_pipe_that_stays_open_and_silent_is_not_waited_for(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
-    monkeypatch.setattr("winhost.cli.look.explain._PATIENCE_S", 0)
+    monkeypatch.setattr("winhost.cli.look.explain._INPUT_WAIT_S", 0)
     with os.fdopen(reader) as silent:
         monkeypatch.setattr("sys.stdin", silent)
         assert "dda.client-sku" in line("explain").out

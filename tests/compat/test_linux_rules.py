@@ -15,14 +15,14 @@ from winhost.compat.needs import Needs, merge_needs
 from winhost.compat.remedy import apply_remedies
 from winhost.compat.stated import parse_statements
 from winhost.core.answers import Record, Unavailable
-from winhost.engine.choosing import recommended
+from winhost.engine.choosing import recommend_path
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RULES_OF_LINUX, host_answers, is_linux
+from winhost.resources.registry import LINUX_RULES, host_answers, is_linux
 
 ROOT = Path(__file__).parents[2]
 FACTS = read_facts(ROOT / "examples/linux/ubuntu-2xh100.json")
@@ -51,7 +51,7 @@ def test_the_host_of_the_cases_is_supported_and_nothing_is_said_of_windows() -> 
     found = assess(HostFacts(FACTS))
     assert [(each.path, each.verdict.value, each.because) for each in found.paths] == [("linux", "supported", ())]
     assert found.recommended == "linux"
-    assert recommended(HostFacts(FACTS)).variant == "linux"
+    assert recommend_path(HostFacts(FACTS)).variant == "linux"
 
 
 @each_row("code", CASES)
@@ -76,7 +76,7 @@ def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
 
 def test_what_cannot_serve_is_not_recommended() -> None:
     with raises("NotChosen"):
-        recommended(HostFacts(changed({"LinuxGpu": []})))
+        recommend_path(HostFacts(changed({"LinuxGpu": []})))
 
 
 def test_what_windows_hosts_have_is_refused_in_a_sentence() -> None:
@@ -134,8 +134,8 @@ def test_before_there_is_a_driver_its_gpus_are_known_by_the_catalogue() -> None:
 def test_nothing_of_linux_waits_for_windows_on_a_machine_of_its_own() -> None:
     assert is_linux(FACTS)
     host = host_answers(replace(FACTS, resources={"LinuxSystem": FACTS.resources["LinuxSystem"]}))
-    assert host.rules is RULES_OF_LINUX
+    assert host.rules is LINUX_RULES
     assert not isinstance(host.answer("DebianPackage"), Unavailable)
-    assert {(rules.requires, rules.within) for rules in RULES_OF_LINUX.values() if rules.name.startswith("Linux")} == {
+    assert {(rules.requires, rules.within) for rules in LINUX_RULES.values() if rules.name.startswith("Linux")} == {
         ("", ())
     }

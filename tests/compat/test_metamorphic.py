@@ -257,7 +257,7 @@ def test_changed_facts_are_judged_as_if_they_had_just_been_read(
     known, then = with_stated_versions(HostFacts(HOSTS[host]), stated), versions_after(stated, [remedy])
     all_that_is_said(assess(known))
     mended = with_stated_wsl(apply_remedies(known.document, [remedy]), then)
-    assert all_that_is_said(assess(known.changed(mended, then))) == all_that_is_said(assess(HostFacts(mended, then)))
+    assert all_that_is_said(assess(known.updated(mended, then))) == all_that_is_said(assess(HostFacts(mended, then)))
 
 
 def test_a_rule_is_asked_once_of_facts_and_again_only_if_what_it_read_has_changed(
@@ -282,10 +282,10 @@ def test_a_rule_is_asked_once_of_facts_and_again_only_if_what_it_read_has_change
     assess(facts)
     assert set(asked.values()) == {1}
     first, state = [*asked], RESOURCE_TYPES["FastStartup"].state
-    reading = {judge for judge, *about in first if not about and state in facts.reads(judge)}
+    reading = {judge for judge, *about in first if not about and state in facts.inputs_of(judge)}
     asked.clear()
     awake = {**document.resources, "FastStartup": (Record({"fast_startup": False, "hibernation": False}),)}
-    assess(facts.changed(replace(document, resources=awake)))
+    assess(facts.updated(replace(document, resources=awake)))
     assert {judge for judge, *_ in asked} == reading
     assert 0 < len(reading) < 5
     rule._groups.cache_clear()  # type: ignore[attr-defined]
@@ -310,7 +310,7 @@ def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.Mo
         assess(HostFacts(HOSTS[name]))
     for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
         read()
-    mmio.forget()
+    mmio.clear_caches()
     judged.cache_clear()
     assert all(HOSTS.values()), "each is made before"
     with monkeypatch.context() as patched:

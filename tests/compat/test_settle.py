@@ -31,9 +31,9 @@ def answer(facts: Facts) -> Evaluation:
 def test_where_nobody_knows_the_windows_nothing_is_recommended(host: str) -> None:
     found = answer(without_windows(HOSTS[host]))
     assert found.assessment.recommended is None
-    said = verdict_text.recommendation(found, found.fits[0], Requirements().needs)
+    said = verdict_text.describe_recommendation(found, found.fits[0], Requirements().needs)
     assert not any(sentence.startswith("Recommended") for sentence in said)
-    lines = verdict_text.settling(found)
+    lines = verdict_text.describe_settling_commands(found)
     assert lines[1] == f"1. {settling_commands()[0].run}"
     assert "OperatingSystem" in lines[2]
 
@@ -68,7 +68,7 @@ def test_what_a_command_told_is_not_asked_for_again() -> None:
 def test_a_host_of_which_all_is_known_is_told_nothing() -> None:
     found = answer(HOSTS["server2025-role-installed"])
     assert found.assessment.recommended == "dda"
-    assert verdict_text.settling(found) == ()
+    assert verdict_text.describe_settling_commands(found) == ()
 
 
 FILES = {

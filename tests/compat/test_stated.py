@@ -45,7 +45,7 @@ def test_with_windows_stated_something_is_recommended_and_says_by_what() -> None
     (client,) = (reason for reason in dda.reasons if reason.code == "dda.client-sku")
     assert client.stated == ("os=win11-pro",)
     assert client.observed.endswith("(stated: os=win11-pro)")
-    assert verdict_text.recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
+    assert verdict_text.describe_recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
         "Stated, not read: os=win11-pro"
     )
 

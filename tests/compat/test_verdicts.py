@@ -18,7 +18,7 @@ from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.engine.plan_dda import choose_gpus, choose_vm
-from winhost.hardware.host_gpus import serves
+from winhost.hardware.host_gpus import is_compute_gpu
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.path import PATHS, WINDOWS_VARIANTS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
@@ -94,7 +94,11 @@ def selection(facts: HostFacts, select: Mapping[str, Any] | None) -> Selection |
         return None
     assert select.keys() <= {"gpus", "vm"}
     vm = choose_vm(facts, select["vm"]) if "vm" in select else None
-    gpus = tuple(filter(serves, facts.gpus)) if select["gpus"] == "all" else choose_gpus(facts, tuple(select["gpus"]))
+    gpus = (
+        tuple(filter(is_compute_gpu, facts.gpus))
+        if select["gpus"] == "all"
+        else choose_gpus(facts, tuple(select["gpus"]))
+    )
     return Selection(gpus, vm)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from packaging.version import Version
 
 from tests.rows import each_row
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.findings.condition import Undecided, format_condition, format_sentence, matches, matching_rows
 from winhost.findings.finding import Row
 from winhost.model.reason import Severity
@@ -77,7 +77,7 @@ def test_each_question_is_asked_once_and_what_is_undecided_is_never_dropped_as_f
     def ask(question: str) -> tuple[Any, ...]:
         asked.append(question)
         if question == "vllm":
-            raise MissingFact("the version of vLLM", NOT_THERE)
+            raise MissingFact("the version of vLLM", NOT_READ)
         return ({"gpus": 2, "lora": False}[question],)
 
     found = list(matching_rows([*ROWS, *ROWS], ask, undecided))

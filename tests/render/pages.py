@@ -13,7 +13,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
-from winhost.render.report import ReadHost, report
+from winhost.render.report import ReadHost, render_report
 
 WORKLOADS = Path(__file__).parents[2] / "examples" / "workloads"
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -33,7 +33,7 @@ def request(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Req
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
     meaning = request(meant, must)
-    return "".join(report((ReadHost(each, evaluate(each, meaning)) for each in facts), meaning.needs))
+    return "".join(render_report((ReadHost(each, evaluate(each, meaning)) for each in facts), meaning.needs))
 
 
 @dataclass(eq=False)

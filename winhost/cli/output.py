@@ -110,9 +110,9 @@ def what_happened(error: WinhostError) -> str:
     """Describe what happened, with resources called by their titles."""
     if error.code not in _NAMING:
         return error.what
-    from winhost.engine.failures import in_words  # loads every resource, which other errors do not name
+    from winhost.engine.failures import describe_error  # loads every resource, which other errors do not name
 
-    return in_words(error)
+    return describe_error(error)
 
 
 def failed(error: WinhostError, host: str | None = None) -> ErrorResult:

@@ -20,7 +20,7 @@ from winhost.compat.rule import (
 from winhost.compat.stated import with_stated_versions
 from winhost.compat.target import Target, available_memory
 from winhost.core.answers import MissingFact, Unknown
-from winhost.hardware.host_gpus import gpu_label, serves
+from winhost.hardware.host_gpus import gpu_label, is_compute_gpu
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
@@ -115,7 +115,7 @@ def judge(facts: HostFacts, variant: str, selection: Selection | None = None) ->
     """Judge one path or variant; with a selection, exactly its GPUs and VM."""
     if selection is not None:
         return _judge(facts, variant, selection)
-    return facts.keep(("judged", variant), _judge, facts, variant, None)
+    return facts.cached(("judged", variant), _judge, facts, variant, None)
 
 
 def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:
@@ -138,7 +138,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
 
 def _judge_unselected(facts: HostFacts, path: str) -> Judged:
     """Return the findings of the host, every GPU except displays of management controllers, and every VM."""
-    gpus, missing_gpus = _read_subjects(path, GPU, lambda: tuple(filter(serves, facts.gpus)))
+    gpus, missing_gpus = _read_subjects(path, GPU, lambda: tuple(filter(is_compute_gpu, facts.gpus)))
     vms, missing_vms = _read_subjects(path, VM, lambda: facts.vms)
     host = find_reasons(path, HOST, THE_HOST, facts)
     return tuple(dict.fromkeys((*host, *missing_gpus, *missing_vms))), gpus, vms
@@ -255,11 +255,13 @@ def default_plan_notes(facts: HostFacts, variant: str, judged: Sequence[SubjectV
     path = path_of(variant)
     if path not in VOCABULARIES or path in PATHS_OF_LINUX:
         return ()
-    if unread := facts.keep(("unread", path), _unread_resources, facts, path):
+    if unread := facts.cached(("unread", path), _unread_resources, facts, path):
         observed = f"a plan needs {', '.join(unread)}, which could not be read"
         return (finding(f"{path}.unknown", observed, Severity.NOTE, PLAN),)
     try:
-        return tuple(_dda_notes(facts, judged)) if path == "dda" else facts.keep("refusals of wsl2", _wsl2_notes, facts)
+        return (
+            tuple(_dda_notes(facts, judged)) if path == "dda" else facts.cached("refusals of wsl2", _wsl2_notes, facts)
+        )
     except MissingFact as missing:
         return (gap(path, Severity.NOTE, missing, PLAN),)
 

@@ -21,7 +21,7 @@ from winhost.model.reason import (
 )
 from winhost.model.units import Bytes
 from winhost.sizing.engines import Missing
-from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.fit import FitAdvice
 from winhost.sizing.fit_changes import Fix
 from winhost.sizing.memories import BudgetLine, MemoryUse
 from winhost.sizing.placement import Placement
@@ -147,7 +147,7 @@ class FullOption:
     denied: tuple[Finding, ...]
     room: FullMemory | None
     budget: FullBudget | None
-    short: WhatWouldFit | None
+    short: FitAdvice | None
     stated: tuple[str, ...]
 
 

@@ -9,15 +9,23 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.compat.target import driver_branch, wsl_version
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader, version_of
-from winhost.hardware.host_gpus import gpu_label, listed, paravirtual, partitions, runs_cuda, serves, shows
-from winhost.hardware.processors import known_processor
+from winhost.hardware.host_gpus import (
+    catalogue_entry,
+    gpu_label,
+    is_compute_gpu,
+    may_drive_display,
+    paravirtual_gpu,
+    runs_cuda,
+    sriov_gpu,
+)
+from winhost.hardware.processors import find_generation
 from winhost.knowledge.versions import newer_than_checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
 from winhost.resources.base import State
-from winhost.resources.host import Gpu, HostFacts, asking
+from winhost.resources.host import Gpu, HostFacts, property_reader
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.disks import NONE, BitLocker, KeyEscrow
 from winhost.resources.windows.pci_device import pci_id
@@ -100,7 +108,7 @@ def configuration(vm: Vm) -> Version:
     """Return the VM's configuration version. Raises MissingFact if it is no version."""
     if version := version_of(vm.version):
         return version
-    raise MissingFact("Vm.version", NOT_THERE)
+    raise MissingFact("Vm.version", NOT_READ)
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------
@@ -123,11 +131,11 @@ def is_virtual(firmware: Firmware) -> bool:
 
 def gpus(facts: HostFacts) -> list[Gpu]:
     """Return the display devices that can compute, without those of management controllers and hypervisors."""
-    return facts.keep(_gpus, _gpus, facts)
+    return facts.cached(_gpus, _gpus, facts)
 
 
 def _gpus(facts: HostFacts) -> list[Gpu]:
-    return list(filter(serves, facts.gpus))
+    return list(filter(is_compute_gpu, facts.gpus))
 
 
 def machine_name(firmware: Firmware) -> str:
@@ -184,12 +192,12 @@ def recovery_key_proof(facts: HostFacts, volume: Instance[BitLocker]) -> str | N
     """Return the proof that a volume's recovery key is stored elsewhere, and the key's protector; None without
     proof.
     """
-    escrow = facts.of(KeyEscrow, volume.key)
+    escrow = facts.find(KeyEscrow, volume.key)
     return f"{escrow.proof} (protector {escrow.protector})" if escrow and escrow.proof != NONE else None
 
 
 def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
-    memory = facts.of(VmMemory, vm.key)
+    memory = facts.find(VmMemory, vm.key)
     if memory is None:
         fault = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
         raise MissingFact("VmMemory", Unknown(fault))
@@ -208,23 +216,23 @@ HOST_QUESTIONS: Mapping[str, Callable[[HostFacts], Any]] = {
 }
 GPU_QUESTIONS: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "gpu": lambda facts, gpu: gpu.pci.state,
-    "listed": lambda facts, gpu: listed(gpu),
+    "listed": lambda facts, gpu: catalogue_entry(gpu),
     "device": lambda facts, gpu: gpu.pci.key["device"],
     "id": lambda facts, gpu: pci_id(gpu.pci.key["device"]),
     "companions": lambda facts, gpu: tuple(function.state.kind for function in gpu.companions),
     "label": lambda facts, gpu: gpu_label(gpu),
-    "serves": lambda facts, gpu: serves(gpu),
+    "serves": lambda facts, gpu: is_compute_gpu(gpu),
     "cuda": lambda facts, gpu: runs_cuda(gpu),
-    "shows": lambda facts, gpu: shows(gpu),
+    "shows": lambda facts, gpu: may_drive_display(gpu),
     "ladder": lambda facts, gpu: facts.assignment(gpu.pci),
     "owner": lambda facts, gpu: owner(facts.assignment(gpu.pci)),
-    "parts": partitions,
-    "paravirtual": paravirtual,
+    "parts": sriov_gpu,
+    "paravirtual": paravirtual_gpu,
 }
 VM_QUESTIONS: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
     "vm": lambda facts, vm: vm.state,
     "memory": memory_of_vm,
-    "windows": lambda facts, vm: facts.of(VmMmio, vm.key),
+    "windows": lambda facts, vm: facts.find(VmMmio, vm.key),
     "configuration": lambda facts, vm: configuration(vm.state),
 }
 INSTANCE_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
@@ -232,7 +240,7 @@ INSTANCE_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]
         "starts": lambda facts, disk: disk.state.system or disk.state.boot,  # Windows, from it
         "reached": lambda facts, disk: disk_access(disk.state.bus),
     },
-    "Processor": {"listed": lambda facts, processor: known_processor(processor.state.name)},
+    "Processor": {"listed": lambda facts, processor: find_generation(processor.state.name)},
     "BitLocker": {"proof": lambda facts, volume: recovery_key_proof(facts, volume)},
 }
 _SUBJECT_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {
@@ -246,7 +254,7 @@ def _make_reader(subject_kind: str, question: str) -> Reader:
     """Return the reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
-        return asking(question)
+        return property_reader(question)
     if name == "gpus":
         read_gpu = READERS["gpu"](attribute)
         return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in read_gpu(facts, gpu))

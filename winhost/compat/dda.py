@@ -6,10 +6,10 @@ from contextlib import suppress
 from winhost.compat.common import configuration, memory_of_vm
 from winhost.compat.rule import ASSIGNMENT, SUBJECT_FACTS, cache_key, finding
 from winhost.core.answers import MissingFact, if_known
-from winhost.hardware.bars import BarSource, MmioRefused, bars_of
-from winhost.hardware.host_gpus import paravirtual, partitions, shows
-from winhost.hardware.mmio import MmioWindows, windows
-from winhost.hardware.processors import address_width, known_processor, width_by_model
+from winhost.hardware.bars import BarSource, MmioRefused, gpu_bars
+from winhost.hardware.host_gpus import may_drive_display, paravirtual_gpu, sriov_gpu
+from winhost.hardware.mmio import MmioWindows, mmio_windows
+from winhost.hardware.processors import address_width, find_generation, width_from_catalogue
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
@@ -36,14 +36,14 @@ def address_width_of_model(facts: HostFacts) -> str | None:
     with suppress(MissingFact):
         _ = facts.firmware.address_width
         return None
-    width, known = width_by_model(facts), ", ".join(_generations(facts))
+    width, known = width_from_catalogue(facts), ", ".join(_generations(facts))
     if width is None:
         return None
     return f"Firmware.address_width is not told; {width} bits by {known}"
 
 
 def _generations(facts: HostFacts) -> list[str]:
-    found = [known_processor(each.state.name) for each in facts.all(Processor)]
+    found = [find_generation(each.state.name) for each in facts.all(Processor)]
     return list(dict.fromkeys(f"{each.generation} ({each.kind})" for each in found if each))
 
 
@@ -80,14 +80,14 @@ def conventional_pci(facts: HostFacts, gpu: Gpu) -> str | None:
 
 def drives_host_display(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
-    if shows(gpu):
+    if may_drive_display(gpu):
         return _describe_displays(gpu)
     return None
 
 
 def takes_all_displays(facts: HostFacts, selection: Selection) -> str | None:
     """The selection takes every display that the host uses."""
-    shown = [gpu for gpu in selection.gpus if shows(gpu)]
+    shown = [gpu for gpu in selection.gpus if may_drive_display(gpu)]
     chosen = {gpu.location for gpu in selection.gpus}
     if shown and not any(_stays_with_host(gpu) for gpu in facts.gpus if gpu.location not in chosen):
         return "; ".join(map(_describe_displays, shown))
@@ -96,7 +96,7 @@ def takes_all_displays(facts: HostFacts, selection: Selection) -> str | None:
 
 def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
     """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
-    for parts in filter(None, (partitions(facts, gpu), paravirtual(facts, gpu))):
+    for parts in filter(None, (sriov_gpu(facts, gpu), paravirtual_gpu(facts, gpu))):
         if parts.used:
             return f"{parts.used} of {parts.partitions} partitions in use"
     return None
@@ -107,7 +107,7 @@ def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
     if owner(facts.assignment(gpu.pci)) is None:
         return None
     try:
-        listed = bars_of(gpu)
+        listed = gpu_bars(gpu)
     except MmioRefused:
         return None  # nothing to compare with
     expected = {each.aperture for each in (listed, listed.surveyed) if each}
@@ -149,7 +149,7 @@ def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
 def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     """The high MMIO window that the selection needs is larger than Hyper-V has been seen to accept."""
     sized = _windows(facts, selection)
-    return None if isinstance(sized, MmioRefused) else sized.high.over_cap or None
+    return None if isinstance(sized, MmioRefused) else sized.high.cap_warning or None
 
 
 def estimated_windows(facts: HostFacts, selection: Selection) -> Finding | None:
@@ -160,7 +160,7 @@ def estimated_windows(facts: HostFacts, selection: Selection) -> Finding | None:
     if isinstance(sized, MmioRefused) or not sized.high.doubts:
         return None
     unseen = any(
-        if_known(lambda: gpu.pci.state.ranges) is None or bars_of(gpu).source is BarSource.VRAM  # noqa: B023
+        if_known(lambda: gpu.pci.state.ranges) is None or gpu_bars(gpu).source is BarSource.VRAM  # noqa: B023
         for gpu in selection.gpus
     )
     severity = Severity.UNVERIFIED if unseen else Severity.NOTE
@@ -168,13 +168,13 @@ def estimated_windows(facts: HostFacts, selection: Selection) -> Finding | None:
 
 
 def _windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
-    return facts.keep(("windows", cache_key(selection)), _size_windows, facts, selection)
+    return facts.cached(("windows", cache_key(selection)), _size_windows, facts, selection)
 
 
 def _size_windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
-    facts.rest_on(*SUBJECT_FACTS[ASSIGNMENT])
+    facts.add_inputs(*SUBJECT_FACTS[ASSIGNMENT])
     try:
-        return windows(facts, selection)
+        return mmio_windows(facts, selection)
     except MmioRefused as refused:
         return refused.with_traceback(None)
 

@@ -30,7 +30,7 @@ from winhost.model.reason import (
     SubjectVerdict,
 )
 from winhost.model.workload import Workload
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts, other_system_error
 from winhost.resources.registry import is_linux
 
 # --- What depends on stated facts: everything that would be different without them ---------------------------------
@@ -265,7 +265,7 @@ def evaluate(facts: Facts, requirements: Requirements, file: str | None = None) 
     Raises UsageError: Contradicted, NobodyThere, OtherSystem.
     """
     if is_linux(facts) != (requirements.path in PATHS_OF_LINUX) and requirements.path:
-        raise of_other_system(HostFacts(facts), f"the path {requirements.path}")
+        raise other_system_error(HostFacts(facts), f"the path {requirements.path}")
     known = HostFacts(apply_statements(facts, requirements.assumed))
     assessment = assess_as_if(known, requirements.remedies, requirements.stated)
     if requirements.assumed:

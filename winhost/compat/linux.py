@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from winhost.compat.rule import finding
 from winhost.findings.condition import version_of
-from winhost.hardware.gpus import known
+from winhost.hardware.gpus import find_model
 from winhost.knowledge.versions import describe_newer_line, newer_than_checked, subjects
 from winhost.model.errors import UsageError
 from winhost.model.reason import Finding, Refusal, Severity
@@ -137,7 +137,9 @@ def no_container_engine(facts: HostFacts) -> str | None:
 def _boards_with_nvswitch(facts: HostFacts) -> str | None:
     """Name the GPUs of a board that may have NVSwitches, as long as no driver is loaded; None without such a board."""
     found = [
-        model.name for gpu in facts.all(LinuxGpu) if (model := known(gpu.state.device or "")) and "SXM" in model.name
+        model.name
+        for gpu in facts.all(LinuxGpu)
+        if (model := find_model(gpu.state.device or "")) and "SXM" in model.name
     ]
     return f"{len(found)} of {found[0]}" if len(found) > 1 and not facts.the(LinuxGpuDriver).loaded else None
 

@@ -22,7 +22,7 @@ from winhost.model.workload import (
 
 if TYPE_CHECKING:
     from winhost.sizing.budget import Budget
-    from winhost.sizing.fit import WhatWouldFit
+    from winhost.sizing.fit import FitAdvice
     from winhost.sizing.fit_changes import Fix
 
 __all__ = [
@@ -63,7 +63,7 @@ class Fit:
     missed: tuple[CapabilityVerdict, ...]
     denied: tuple[Finding, ...] = ()
     budget: "Budget | None" = None
-    short: "WhatWouldFit | None" = None
+    short: "FitAdvice | None" = None
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None)
     fit = fit_without_advice(variant, needs, workload)
     if workload is None or fit.budget is None or fit.budget.fits:
         return fit
-    from winhost.sizing.fit import what_would_fit
+    from winhost.sizing.fit import advise_fit
 
     workload, memory = _plan_sleep_levels(workload, variant)
-    return replace(fit, short=what_would_fit(workload, memory)) if memory else fit
+    return replace(fit, short=advise_fit(workload, memory)) if memory else fit
 
 
 def fit_without_advice(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
@@ -195,9 +195,9 @@ def _plan_sleep_levels(workload: Workload, variant: PathVerdict) -> tuple[Worklo
     """
     from winhost.compat.workload_rules import conflicts, is_safe_to_reload, with_sleep_levels
     from winhost.sizing.budget import budget
-    from winhost.sizing.memories import as_planned
+    from winhost.sizing.memories import planned_memory
 
-    memory = variant.available_memory and as_planned(variant.available_memory, workload)
+    memory = variant.available_memory and planned_memory(variant.available_memory, workload)
 
     def rank(candidate: Workload, level: int) -> int:
         needed = budget(candidate, memory) if memory else None
@@ -258,21 +258,21 @@ def _memory_reason(variant: PathVerdict, found: "Budget | None") -> Iterator[Fin
     if found is None:
         about_memory = finding("gpu-memory.room-unknown", f"the memory that {variant.path} provides is not known")
     elif found.fits is None:
-        lacking = "; ".join(found.not_known())
+        lacking = "; ".join(found.unknown_values())
         about_memory = finding("gpu-memory.fit-unknown", lacking or "whether everything can be placed")
     elif found.may_fit is False:
         few = f"too few GPUs for {', '.join(found.placement.homeless)}" if found.placement.homeless else "too few GPUs"
         full = ", ".join(memory.where for memory in found.memories if memory.may_fit is False) or few
         about_memory = finding("gpu-memory.does-not-fit", f"not enough memory in: {full}")
     else:
-        about_memory = finding("gpu-memory.may-fit", "; ".join(found.deciding()))
+        about_memory = finding("gpu-memory.may-fit", "; ".join(found.uncertain_memories()))
     yield with_subject(about_memory, variant.path)
 
 
 def _wsl_memory_reason(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
     """Yield the reason that WSL needs more memory than it gets by default; a plan can give it more."""
     memory = variant.available_memory
-    ram = found.at("ram") if found else None
+    ram = found.use_of("ram") if found else None
     if memory and memory.path == "wsl2" and ram and memory.ram < ram.used and ram.may_fit is not False:
         needed = f"{gib(ram.used)} of memory, and WSL gets {gib(memory.ram)} by itself"
         yield finding("gpu-memory.wsl-memory", needed, subject=variant.path)

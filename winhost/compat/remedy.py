@@ -79,7 +79,7 @@ def assess_as_if(
     remedies = tuple(remedies)
     known, then = with_stated_versions(facts, stated), versions_after(stated, remedies)
     judged = assess(
-        known.changed(with_stated_wsl(apply_remedies(facts.document, remedies), then), then) if remedies else known
+        known.updated(with_stated_wsl(apply_remedies(facts.document, remedies), then), then) if remedies else known
     )
     unverified = ", ".join(remedy.id for remedy in remedies if remedy.unverified)
     if not unverified:

@@ -31,7 +31,7 @@ from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, titled
+from winhost.resources.registry import RESOURCE_TYPES, title_of
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm
 
@@ -266,7 +266,7 @@ def find_reasons(variant: str, kind: SubjectKind, subject: str, facts: HostFacts
     key = tuple([cache_key(subject) for subject in about])
     heaviest: dict[tuple[str, str], Finding] = {}
     for group in _groups(variant, kind):
-        for found in facts.keep((group, key), _run_group, group, facts, key, about):
+        for found in facts.cached((group, key), _run_group, group, facts, key, about):
             known = heaviest.setdefault((found.code, found.observed), found)
             if found.severity.rank > known.severity.rank:
                 heaviest[found.code, found.observed] = found
@@ -320,9 +320,9 @@ def has_rules(variant: str, kind: SubjectKind) -> bool:
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """Make the finding of a missing fact for a path or capability."""
     if isinstance(missing.missing, Unavailable):
-        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+        observed = f"{title_of(missing.missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    return _unread_fact(topic, missing.said, severity, subject, missing.fact)
+    return _unread_fact(topic, missing.sentence, severity, subject, missing.fact)
 
 
 @lru_cache(maxsize=4096)

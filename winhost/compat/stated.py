@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Missing, Record
+from winhost.core.answers import NOT_READ, Json, Missing, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, did_you_mean, visible
@@ -15,7 +15,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.reason import KnownRemedy
 from winhost.model.units import Bytes, parse_size
 from winhost.resources.base import ResourceType
-from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
+from winhost.resources.host import HostFacts, WrongState, other_system_error, typed_instance
 from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 from winhost.resources.registry import WINDOWS, is_linux
 from winhost.resources.windows.distros import Wsl
@@ -142,7 +142,7 @@ def _properties(resource: ResourceType) -> tuple[str, ...]:
 def _check_type(statement: Statement) -> Statement:
     resource = WINDOWS[statement.resource]
     try:
-        typed(resource.state, Record({**_missing_state(resource, NOT_THERE), **statement.values}))
+        typed_instance(resource.state, Record({**_missing_state(resource, NOT_READ), **statement.values}))
     except WrongState as wrong:
         raise ValueError(f"'{visible(statement.text)}': {wrong.faults}") from None
     return statement
@@ -155,7 +155,7 @@ def apply_statements(facts: Facts, statements: Iterable[Statement]) -> Facts:
     """
     for each in statements:
         if is_linux(facts):
-            raise of_other_system(HostFacts(facts), f"stating {each.text}")
+            raise other_system_error(HostFacts(facts), f"stating {each.text}")
         answer = _stated_answer(facts, each)
         facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.text))
     return facts
@@ -209,7 +209,7 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
     if found is None:
         raise ValueError("should be a number of GPUs and the memory of each, such as 2x48GiB")
     vram = parse_size(found[2])
-    unknown = plain(NOT_THERE)
+    unknown = plain(NOT_READ)
     system = {**dict.fromkeys(LinuxSystem.__annotations__, unknown), "wsl": False, "memory": memory}
     system["virtualization"] = "nobody said"  # so that peer-to-peer access is not assumed
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
@@ -230,7 +230,7 @@ def with_stated_versions(facts: HostFacts, stated: Stated | None) -> HostFacts:
     if not stated:
         return facts
     key = ("stated", *sorted(stated.items()))
-    return facts.keep(key, lambda: facts.changed(with_stated_wsl(facts.document, stated), stated))
+    return facts.cached(key, lambda: facts.updated(with_stated_wsl(facts.document, stated), stated))
 
 
 def with_stated_wsl(document: Facts, stated: Stated) -> Facts:

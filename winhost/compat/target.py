@@ -9,16 +9,23 @@ from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader
-from winhost.hardware.gpus import NvLink, known
-from winhost.hardware.host_gpus import gpu_name, listed, memory_of, runs_cuda, serves, shows
+from winhost.hardware.gpus import NvLink, find_model
+from winhost.hardware.host_gpus import (
+    catalogue_entry,
+    gpu_memory,
+    gpu_name,
+    is_compute_gpu,
+    may_drive_display,
+    runs_cuda,
+)
 from winhost.knowledge.versions import subjects_with_lines
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
 from winhost.model.units import Bytes
-from winhost.resources.host import Gpu, HostFacts, asking
+from winhost.resources.host import Gpu, HostFacts, property_reader
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver, LinuxSystem
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.distros import Wsl
@@ -69,7 +76,7 @@ class Target:
     """
 
     def __init__(self, facts: HostFacts, variant: str, stated: Mapping[str, Version] | None = None) -> None:
-        self.facts = facts if stated is None else facts.changed(facts.document, stated)
+        self.facts = facts if stated is None else facts.updated(facts.document, stated)
         self._variant, self._path = variant, path_of(variant)
         self.scopes = self._path, variant
 
@@ -89,18 +96,18 @@ class Target:
 
     @property
     def variant(self) -> str:
-        self.facts.rest_on(self._path, self._variant)
+        self.facts.add_inputs(self._path, self._variant)
         return self._variant
 
     @property
     def path(self) -> str:
-        self.facts.rest_on(self._path)
+        self.facts.add_inputs(self._path)
         return self._path
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:
         """All GPUs that could serve."""
-        return self.facts.keep(_all_gpus, _all_gpus, self.facts)
+        return self.facts.cached(_all_gpus, _all_gpus, self.facts)
 
     @property
     def memory(self) -> Bytes:
@@ -110,7 +117,7 @@ class Target:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA runs on."""
-        return self.facts.keep(_gpus, _gpus, self.facts)
+        return self.facts.cached(_gpus, _gpus, self.facts)
 
     @property
     def measurement(self) -> Measurement | None:
@@ -165,7 +172,7 @@ class Target:
     @property
     def versions(self) -> Versions:
         """The versions against which evidence is checked, as far as they are known."""
-        return self.facts.keep((Target._versions, self._path), Target._versions, self)
+        return self.facts.cached((Target._versions, self._path), Target._versions, self)
 
     def _versions(self) -> Versions:
         found: list[tuple[str, str | None]] = []
@@ -267,7 +274,7 @@ def target_reader(question: str) -> Reader:
     """Return the reader of a question about a target."""
     if answer := QUESTIONS.get(question):
         return lambda target, _: (answer(target),)
-    read = asking(question)
+    read = property_reader(question)
     return lambda target, _: read(target.facts)
 
 
@@ -276,7 +283,7 @@ def gpu_reader(question: str) -> Reader:
     `PciDevice.…` on this host.
     """
     if question == "shows":
-        return lambda gpu: (shows(gpu),)
+        return lambda gpu: (may_drive_display(gpu),)
     if question == "peers":
         return peers
     if question == "capability":
@@ -284,18 +291,20 @@ def gpu_reader(question: str) -> Reader:
     resource, _, name = question.rpartition(".")
     if resource:
         return lambda gpu: (getattr(gpu.pci.state, name),)
-    return lambda gpu: (getattr(listed(gpu), name, None),)
+    return lambda gpu: (getattr(catalogue_entry(gpu), name, None),)
 
 
 def _all_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     """Return the host's GPUs. Those of a Linux are in the order of their addresses, without what only Windows
     reports.
     """
-    return tuple(map(_gpu_of_linux, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.gpus))
+    return (
+        tuple(map(_gpu_of_linux, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(is_compute_gpu, facts.gpus))
+    )
 
 
 def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
-    return tuple(filter(runs_cuda, facts.keep(_all_gpus, _all_gpus, facts)))
+    return tuple(filter(runs_cuda, facts.cached(_all_gpus, _all_gpus, facts)))
 
 
 @lru_cache(maxsize=512)
@@ -309,7 +318,7 @@ def driver_branch(windows: str | None) -> Version | None:
 
 def _gpu_of_linux(gpu: Instance[LinuxGpu]) -> Gpu:
     vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
-    unknown: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
+    unknown: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_READ)
     known_state = {
         "name": _name_of(gpu.state),
         "vram": _value_or_none(gpu.state, "vram"),
@@ -321,7 +330,7 @@ def _gpu_of_linux(gpu: Instance[LinuxGpu]) -> Gpu:
 
 
 def _name_of(gpu: LinuxGpu) -> str:
-    model = known(gpu.device or "")
+    model = find_model(gpu.device or "")
     return _value_or_none(gpu, "name") or (model.name if model else f"GPU {gpu.device}")
 
 
@@ -343,13 +352,13 @@ def gpus_if_several(target: Target) -> tuple[Gpu, ...]:
 
 def capability(gpu: Gpu) -> Version | None:
     """Return CUDA's compute capability, such as `7.5`; None where it is not known."""
-    model = listed(gpu)
+    model = catalogue_entry(gpu)
     return _parse_version("{}.{}".format(*model.compute_capability)) if model and model.compute_capability else None
 
 
 def peers(gpu: Gpu) -> tuple[str, ...]:
     """Return the known peer-to-peer support of a GPU, as the values of GpuModel.peers."""
-    model = listed(gpu)
+    model = catalogue_entry(gpu)
     return model.peers if model else ("untold",)
 
 
@@ -358,7 +367,7 @@ def gpus_with_peers(gpus: Iterable[Gpu], *words: str) -> list[Gpu]:
 
 
 def gpus_with_nvlink(gpus: Iterable[Gpu], by: NvLink) -> list[Gpu]:
-    return [gpu for gpu in gpus if (model := listed(gpu)) and model.nvlink is by]
+    return [gpu for gpu in gpus if (model := catalogue_entry(gpu)) and model.nvlink is by]
 
 
 def available_memory(target: Target) -> AvailableMemory:
@@ -366,8 +375,8 @@ def available_memory(target: Target) -> AvailableMemory:
     their size.
     """
     if target.path == "gpu-p":
-        raise MissingFact("the size of a GPU partition", NOT_THERE)
-    gpus, host = tuple(map(memory_of, target.gpus)), target.memory
+        raise MissingFact("the size of a GPU partition", NOT_READ)
+    gpus, host = tuple(map(gpu_memory, target.gpus)), target.memory
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")
     return AvailableMemory(target.variant, gpus, ram, host, shm=ram // 2, pinned=None if shared else ram)

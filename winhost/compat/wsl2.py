@@ -16,7 +16,7 @@ from winhost.compat.rule import finding
 from winhost.compat.target import FIRST_WITH_CONTAINERS, wsl_version
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.gpus import NvLink
-from winhost.hardware.host_gpus import gpu_label, listed, runs_cuda
+from winhost.hardware.host_gpus import catalogue_entry, gpu_label, runs_cuda
 from winhost.knowledge.versions import known_range, newer_than_checked
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
@@ -76,7 +76,7 @@ def _configured_mode(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
     """Return the networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
     from winhost.wslconfig.keys import effective  # only where WSL runs
 
-    config = facts.of(WslConfig, vm.key)
+    config = facts.find(WslConfig, vm.key)
     mode = effective((config and config.text) or "").get(("wsl2", "networkingMode"))
     return str(mode).lower() if mode else None
 
@@ -117,7 +117,7 @@ def _model_key(gpu: Gpu) -> str:
 
 
 def _supports_sli(gpu: Gpu) -> bool:
-    found = listed(gpu)
+    found = catalogue_entry(gpu)
     return bool(found and found.nvlink is NvLink.BRIDGE) and gpu.pci.state.driver_model == "WDDM"
 
 

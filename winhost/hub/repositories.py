@@ -270,12 +270,11 @@ _DRIVE = re.compile(r"([A-Za-z]):[/\\]")
 _MOST_FILES = 10_000
 
 
+NAME_A_FOLDER = "Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME"
+
+
 def _no_folder(path: str, why: str) -> UsageError:
-    return UsageError(
-        "NoModelFolder",
-        what=f"{visible(path[:200])}: {why}",
-        hint="Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME",
-    )
+    return UsageError("NoModelFolder", what=f"{visible(path[:200])}: {why}", hint=NAME_A_FOLDER)
 
 
 @dataclass(frozen=True)

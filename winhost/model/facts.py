@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from winhost.core.answers import NOT_THERE, Json, Key, Record, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Json, Key, Record, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.model.measured import Measurement
 from winhost.model.once import once
@@ -84,7 +84,7 @@ class Facts:
 
     def answer(self, resource: str) -> Answer:
         """Return the answer about a resource. A resource that the facts do not contain was not read."""
-        return self.resources.get(resource, NOT_THERE)
+        return self.resources.get(resource, NOT_READ)
 
     def edited(self, resource: str, edit: Callable[[Record], Record | None]) -> "Facts":
         """Return the facts with each record of a resource replaced by what `edit` returns, and removed if that is None.

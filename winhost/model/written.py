@@ -68,7 +68,11 @@ def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
     """Yield the docstrings of a class's own fields, from its source, because Python does not store them."""
-    (definition,) = ast.parse(dedent(getsource(kind))).body
+    try:
+        source = getsource(kind)
+    except OSError:  # made by pydantic's create_model
+        return
+    (definition,) = ast.parse(dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     for field, docstring in pairwise(definition.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(docstring, ast.Expr):

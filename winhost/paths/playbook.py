@@ -53,7 +53,7 @@ class PlaybookResource(Closed):
         if resource is None or not resource.sets:
             raise ValueError(f"{self.resource} is not a resource that can be set; these can: {', '.join(settable())}")
         literal = {name: value for name, value in self.desired.items() if not REFERENCE.search(str(value))}
-        misfit = resource.misfit(self.key, self.desired) or resource.wrong_value(literal)
+        misfit = resource.check_names(self.key, self.desired) or resource.check_values(literal)
         if misfit:
             raise ValueError(misfit)
         return self

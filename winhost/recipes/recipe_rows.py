@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.findings.condition import matches, matching_rows
 from winhost.findings.finding import Observation, Row, TextEdit, rows_of
 from winhost.recipes.arguments import IMAGE
@@ -75,7 +75,7 @@ def _kind(case: RecipeCase) -> str:
 
 def _require(value: Any, what: str) -> Any:
     if value is None:
-        raise MissingFact(what, NOT_THERE)
+        raise MissingFact(what, NOT_READ)
     return value
 
 

@@ -23,7 +23,7 @@ from winhost.compat.assess import assess
 from winhost.compat.needs import fit_paths, fit_without_advice, needs_of
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
-from winhost.hardware.host_gpus import listed
+from winhost.hardware.host_gpus import catalogue_entry
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
 from winhost.model.path import AvailableMemory, is_requested
@@ -41,7 +41,7 @@ from winhost.model.workload import (
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.memories import as_planned
+from winhost.sizing.memories import planned_memory
 
 CONTEXTS = (131_072, 65_536, 32_768, 16_384, 8_192)
 SEQUENCES = 4
@@ -202,14 +202,16 @@ class Way:
     """A variant on a host, which judges models one by one."""
 
     def __init__(self, host: HostFacts, variant: PathVerdict, memory: AvailableMemory) -> None:
-        self.variant, self.memory = variant, as_planned(memory, Workload(()))
+        self.variant, self.memory = variant, planned_memory(memory, Workload(()))
         self._host = host
 
     @cached_property
     def capability(self) -> tuple[int, int] | None:
         """The least compute capability among its GPUs, as far as winhost's catalogue knows them."""
         gpus = Target(self._host, self.variant.path).gpus
-        known = [model.compute_capability for gpu in gpus if (model := listed(gpu)) and model.compute_capability]
+        known = [
+            model.compute_capability for gpu in gpus if (model := catalogue_entry(gpu)) and model.compute_capability
+        ]
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:

@@ -5,7 +5,7 @@ from itertools import starmap
 from typing import Any, Literal, TypeAlias
 
 from winhost.compat.assess import judge
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
 from winhost.knowledge import catalogue
@@ -72,7 +72,7 @@ class Rulings:
         if question in ORIGINS and self._at[question]:
             return tuple(self._at[question])
         if question in ORIGINS or self._facts is None:
-            raise MissingFact(question, NOT_THERE)
+            raise MissingFact(question, NOT_READ)
         return self._facts.ask(question)
 
     def exclude(self, symptom: Symptom) -> bool:

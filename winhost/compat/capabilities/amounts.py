@@ -7,7 +7,7 @@ Rates were measured on passed-through H200 GPUs (PCI Express 5.0 x16) in a Linux
 from winhost.compat.capability import MEASURES, Measure, measure
 from winhost.compat.target import Target, gpus_if_several, gpus_with_nvlink, name_gpus
 from winhost.hardware.gpus import NvLink
-from winhost.hardware.host_gpus import memory_of, partitions
+from winhost.hardware.host_gpus import gpu_memory, sriov_gpu
 from winhost.model.path import SHARED_GPU_PATHS, WHOLE_GPU_PATHS
 from winhost.model.units import Bytes, GiB, about, size
 from winhost.sizing.memories import SHARE_WSL, SHARE_WSL_SEVERAL
@@ -61,7 +61,7 @@ def gpu_count(target: Target) -> str | None:
 @measure("gpu-memory")
 def memory(target: Target) -> str | None:
     """Describe the memory of each GPU and in total, and how much of it engines can use."""
-    each = sorted(map(memory_of, target.gpus), reverse=True)
+    each = sorted(map(gpu_memory, target.gpus), reverse=True)
     if not each:
         return None
     if target.path == "gpu-p":
@@ -75,7 +75,7 @@ def memory(target: Target) -> str | None:
 
 def _largest_slice(target: Target) -> str | None:
     """Describe the largest partition: a GPU's memory divided by its smallest partition count."""
-    cut = [(memory_of(gpu), partitions(target.facts, gpu)) for gpu in target.gpus]
+    cut = [(gpu_memory(gpu), sriov_gpu(target.facts, gpu)) for gpu in target.gpus]
     counts = [(vram, [count for count in split.valid_counts if count > 0]) for vram, split in cut if split]
     slices = [_size_rounded_down(vram // min(valid)) for vram, valid in counts if valid]
     return f"at most {', '.join(sorted(set(slices)))} for a VM" if slices else None
@@ -102,7 +102,7 @@ def pinned_memory(target: Target) -> str | None:
 @measure("sleep-l1")
 def wake_rate(target: Target) -> str | None:
     """Describe the best rate at which weights return to the GPU, and the time for all GPU memory."""
-    vram = sum(map(memory_of, target.gpus))
+    vram = sum(map(gpu_memory, target.gpus))
     if not vram or target.path not in (*WHOLE_GPU_PATHS, *SHARED_GPU_PATHS):
         return None
     rate, kind = (PAGEABLE_RATE, "pageable") if target.path in SHARED_GPU_PATHS else (PINNED_RATE, "pinned")

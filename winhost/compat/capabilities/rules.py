@@ -5,7 +5,7 @@ from packaging.version import Version
 from winhost.compat.rule import finding
 from winhost.compat.target import Target, gpus_if_several, gpus_with_nvlink, name_gpus
 from winhost.hardware.gpus import NvLink
-from winhost.hardware.host_gpus import listed, memory_of, shows
+from winhost.hardware.host_gpus import catalogue_entry, gpu_memory, may_drive_display
 from winhost.knowledge.versions import generation
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
@@ -33,7 +33,7 @@ def cuda_too_old(target: Target) -> Finding | None:
 
 
 def _generation(gpu: Gpu, what: str) -> Version | None:
-    model = listed(gpu)
+    model = catalogue_entry(gpu)
     found = generation(model.architecture) if model else None
     version: Version | None = getattr(found, what, None)
     return version
@@ -70,7 +70,7 @@ def peers_of_partitions(target: Target) -> Finding | None:
 
 
 def vram_exceeds_memory(target: Target) -> str | None:
-    vram, memory = sum(map(memory_of, target.gpus)), target.memory
+    vram, memory = sum(map(gpu_memory, target.gpus)), target.memory
     return f"{size(vram)} on the GPUs, {about(memory)} in the host" if vram > memory else None
 
 
@@ -97,10 +97,10 @@ def wsl_requires_logon(target: Target) -> str | None:
 
 
 def only_display_leaves(target: Target) -> str | None:
-    shown = list(filter(shows, target.gpus))
+    shown = list(filter(may_drive_display, target.gpus))
     return name_gpus(shown) if shown and len(shown) == len(target.facts.gpus) else None
 
 
 def display_leaves(target: Target) -> str | None:
-    shown = list(filter(shows, target.gpus))
+    shown = list(filter(may_drive_display, target.gpus))
     return name_gpus(shown) if shown and len(shown) < len(target.facts.gpus) else None
