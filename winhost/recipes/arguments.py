@@ -1,4 +1,4 @@
-"""The words behind docker run, behind vllm serve, and of engines beside vLLM, as their parsers take them."""
+"""Parses the arguments of docker run, vllm serve and other engines like their own parsers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def container_options() -> ContainerOptions:
 
 
 def is_behind_image(engine: RecipeEngine, setting: Setting) -> bool:
-    """An option of the container among those of vLLM, which does not have it."""
+    """Tell whether an option of the container is among the arguments of vLLM, which does not have it."""
     if engine.form is not RecipeForm.COMMAND or not engine.in_container or setting.name in names("engine"):
         return False
     return setting.name in container_options().flags | container_options().valued or setting.written in (
@@ -51,7 +51,7 @@ def is_behind_image(engine: RecipeEngine, setting: Setting) -> bool:
 
 
 def read_container(words: Sequence[PlacedText], engine: RecipeEngine) -> list[PlacedText]:
-    """Fills in the container; what is left are the words that run in it."""
+    """Read the container's settings into the engine. Return the remaining words, which run in the container."""
     rest = list(words)
     engine.in_container = True
     while rest:
@@ -77,12 +77,12 @@ def _read_option(word: PlacedText, rest: list[PlacedText], engine: RecipeEngine)
 
 
 def is_flag_cluster(written: str) -> bool:
-    """`-it`"""
+    """Tell whether an option is a cluster of flags, such as `-it`."""
     return not written.startswith("--") and set(written[1:]) <= set("ditP")
 
 
 def _split_cluster(word: PlacedText) -> tuple[str, PlacedText | None]:
-    """`-it` is two flags, `-p8000:8000` an option with its value."""
+    """Split a cluster: `-it` is two flags, `-p8000:8000` an option with its value."""
     short = word.value[:2]
     if container_options().short.get(short) in container_options().flags:
         return word.value, None
@@ -91,7 +91,7 @@ def _split_cluster(word: PlacedText) -> tuple[str, PlacedText | None]:
 
 
 def add_setting(engine: RecipeEngine, setting: Setting) -> None:
-    """A setting of a container; its environment is the engine's."""
+    """Add a setting of a container. Its environment variables are those of the engine."""
     if setting.name == "--env" and setting.value_text is not None:
         engine.variables.append(parse_variable(setting.value_text, setting.texts))
     else:
@@ -99,7 +99,7 @@ def add_setting(engine: RecipeEngine, setting: Setting) -> None:
 
 
 def parse_variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
-    """`NAME=VALUE`; a name alone has its value from elsewhere."""
+    """Parse `NAME=VALUE`; the value of a name alone comes from elsewhere."""
     name, equals, _ = text.value.partition("=")
     shown = text.part_after("=") if equals else None
     return Setting.parse(name, text.part(0, len(name)), shown, texts, name)
@@ -107,7 +107,7 @@ def parse_variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
 
 @dataclass(frozen=True)
 class OptionShapes:
-    """The values that options take: see knowledge/vllm_option_shapes.yaml."""
+    """The kinds of values that options take: see knowledge/vllm_option_shapes.yaml."""
 
     flags: frozenset[str]
     several: frozenset[str]
@@ -129,26 +129,28 @@ MAX_WORDS = 500  # words of a command; vLLM has about 320 options
 
 
 def full_name(written: str) -> str:
-    """`--tensor-parallel-size` of `-tp`, `--tensor_parallel_size` or an abbreviation that has one meaning."""
+    """Return the full name of an option: `--tensor-parallel-size` for `-tp`, `--tensor_parallel_size` or an unambiguous
+    abbreviation.
+    """
     head, dot, _ = written.partition(".")
     if dot:
-        return full_name(head)  # `--eplb-config.window_size` is one entry of it
+        return full_name(head)  # `--eplb-config.window_size` is one entry of --eplb-config
     if not written.startswith("--"):
         return option_shapes().short.get(written, written)
     name = written.replace("_", "-")
     known = names("engine")
     if name in known:
         return name
-    begun = [each for each in known if each.startswith(name) and not each.startswith("--no-")]
-    return begun[0] if len(begun) == 1 else name
+    candidates = [each for each in known if each.startswith(name) and not each.startswith("--no-")]
+    return candidates[0] if len(candidates) == 1 else name
 
 
 def read_vllm_arguments(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
-    """Fills in options, model and what is neither."""
+    """Read the arguments of vLLM into the engine: options, model, and stray words."""
     rest = list(words[:MAX_WORDS])
     if len(words) > MAX_WORDS:
-        said = {"problem": f"it has more than {MAX_WORDS} words"}
-        engine.slips.append(Observation("unreadable", words[MAX_WORDS].start, said))
+        problem = {"problem": f"it has more than {MAX_WORDS} words"}
+        engine.slips.append(Observation("unreadable", words[MAX_WORDS].start, problem))
     while rest:
         word = rest.pop(0)
         if word.value == "--" or not word.value:
@@ -178,7 +180,7 @@ def _is_number(word: str) -> bool:
 
 
 def _split_short_option(written: str) -> tuple[str, str]:
-    """`-O3` and `-tp2`: a short name with its value."""
+    """Split a short name from a value that follows it directly: `-O3`, `-tp2`."""
     if written.startswith("--") or written in option_shapes().short:
         return written, ""
     found = [short for short in option_shapes().short if written.startswith(short) and written[len(short) :].isdigit()]
@@ -186,7 +188,7 @@ def _split_short_option(written: str) -> tuple[str, str]:
 
 
 def _take_values(name: str, rest: list[PlacedText]) -> list[PlacedText]:
-    """The words that an option takes from those that follow."""
+    """Remove the values of an option from the following words, and return them."""
     if name in option_shapes().flags or not rest or _is_option(rest[0].value):
         return []
     taken = [rest.pop(0)]
@@ -226,7 +228,7 @@ def other_engines() -> Mapping[str, OtherEngine]:
 
 
 def engine_of_image(image: str) -> str | None:
-    """The engine that an image starts by itself."""
+    """Return the engine that an image starts by itself; None if it is not known."""
     path = re.sub(r":[^/:]*$", "", image.partition("@")[0])
     names_of = {False: image_name(image), True: path}
     return next(
@@ -235,12 +237,14 @@ def engine_of_image(image: str) -> str | None:
 
 
 def has_port(engine: RecipeEngine) -> bool:
-    """Tell whether it serves a port; FFmpeg does not."""
+    """Tell whether an engine serves a port; FFmpeg does not."""
     return engine.kind not in other_engines() or bool(other_engines()[engine.kind].port)
 
 
 def find_other_engine(words: Sequence[PlacedText]) -> tuple[str, int] | None:
-    """The engine that these words start, and where its own begin."""
+    """Return the engine other than vLLM that these words start, and the index of its first argument; None for any other
+    command.
+    """
     values = [PurePosixPath(words[0].value).name, *(word.value for word in words[1:5])] if words else []
     skipped = 1 if values and re.fullmatch(r"python[\d.]*", values[0]) else 0
     for kind, each in other_engines().items():
@@ -253,7 +257,9 @@ def find_other_engine(words: Sequence[PlacedText]) -> tuple[str, int] | None:
 
 
 def read_other_engine(kind: str, words: Sequence[PlacedText], engine: RecipeEngine) -> None:
-    """Fills in options, by their names in vLLM where it has the same; a word behind an option is its value."""
+    """Read the options of another engine, under vLLM's names where it has the same option. A word after an option is
+    its value.
+    """
     engine.kind, engine.words, rest = kind, words, list(words)
     while rest:
         word = rest.pop(0)

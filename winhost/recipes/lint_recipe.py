@@ -1,4 +1,4 @@
-"""A recipe in whatever form it is: linted, and mended as far as that can be done by itself."""
+"""Lints a recipe of any form, a daemon.json or a CDI specification, and mends what can be mended automatically."""
 
 import re
 from collections import Counter
@@ -38,11 +38,11 @@ _VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
 
 
 def form_of(text: str) -> RecipeForm | None:
-    """Recognize the form of a text; None where nothing in it could start an engine."""
+    """Recognize the form of a text; None if nothing in it could start an engine."""
     text = text.removeprefix("\ufeff")
     if text.startswith("#!"):
         return RecipeForm.COMMAND if STARTS.search(text) else None
-    around = FENCED.sub("", text)  # of a page: another form may stand between its fences
+    around = FENCED.sub("", text)  # another form may be in the fenced blocks of a page
     if _COMPOSE.search(around):
         return RecipeForm.COMPOSE
     if _KUBERNETES.search(around) and "spec:" in around:
@@ -72,7 +72,7 @@ _READERS: Mapping[RecipeForm, Callable[[SourceFile], Recipe]] = {
 
 
 def read_recipe(source: SourceFile) -> Recipe | None:
-    """The recipe in whatever form it is; None where there is nothing of one."""
+    """Read a recipe of any form; None if the text is no recipe."""
     form = form_of(source.text)
     if form is None:
         return None
@@ -86,20 +86,20 @@ RULES = (
     *(*rules_of_options.RULES, *rules_of_containers.RULES, *rules_of_exposure.RULES),
     *(*rules_of_pods_and_units.RULES, *rules_of_machines.RULES, apply_rows),
 )
-# Of engines beside vLLM: what is true of each container with GPUs, each port, each key and each unit.
+# The rules for engines other than vLLM: about containers with GPUs, ports, keys and units.
 COMMON_RULES = (
     *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
     *(rules_of_containers.visible_gpus, rules_of_containers.ports),
     *(*rules_of_exposure.RULES, rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, apply_rows),
 )
 PREFIX = "serve"
-MAX_ROUNDS = 7  # a mend can make room for another
+MAX_ROUNDS = 7  # an edit may make another one possible
 Find = Callable[[SourceFile], list[Observation]]
 
 
 @dataclass(frozen=True)
 class LintedRecipe:
-    """form: None for a text that is no recipe. versions: of vLLM, engine by engine, as far as known."""
+    """The result of a lint. form: None for a text that is no recipe; versions: of vLLM by engine, None if unknown."""
 
     form: str | None
     versions: tuple[str | None, ...]
@@ -109,8 +109,8 @@ class LintedRecipe:
 
 
 def lint_recipe(data: bytes, target: RecipeTarget, *, mend: bool = False) -> LintedRecipe:
-    """All findings, by line and column. mend: with the recipe in `mended` as --fix writes it, and with what shows only
-    in that, else as it was.
+    """Return all findings in a recipe, by line and column. mend: also mend the recipe as --fix does, and include
+    findings that only the mended recipe has.
     """
     source = SourceFile.decode(data)
     recipe = read_recipe(source)
@@ -126,20 +126,22 @@ def lint_recipe(data: bytes, target: RecipeTarget, *, mend: bool = False) -> Lin
 
 
 def lint_docker_daemon(data: bytes, target: RecipeTarget, *, mend: bool = False) -> LintedRecipe:
-    """All findings in a daemon.json, as `lint_recipe` has them of a recipe."""
+    """Return all findings in a daemon.json, like `lint_recipe`."""
     find = partial(find_in_daemon, target=target)
     findings, mended = _lint_and_mend(data, find, "docker-daemon", (), MAX_ROUNDS if mend else 1, mark=True)
     return LintedRecipe("daemon.json", (), findings, mended)
 
 
 def lint_cdi(data: bytes, target: RecipeTarget) -> LintedRecipe:
-    """All findings in a specification of CDI, which is never mended but written anew."""
+    """Return all findings in a CDI specification. Specifications are generated again, not mended."""
     findings, _ = _lint_and_mend(data, partial(find_in_cdi, target=target), "cdi", (), 1)
     return LintedRecipe("cdi", (), findings, data)
 
 
 def _find_in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observation]:
-    """A finding that several engines share is reported once, and a doubtful one is not fixed."""
+    """Return the observations in a recipe. One that several engines share is reported once, and a doubtful one has no
+    edits.
+    """
     recipe = read_recipe(source)
     if recipe is None:
         return []
@@ -147,8 +149,8 @@ def _find_in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observatio
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
         for each in run_rules(RULES if case.other_engine is None else COMMON_RULES, case):
-            lacks, elsewhere = each.position == engine.position.start, engine.partial or recipe.template
-            if not (lacks and elsewhere):
+            is_about_missing, incomplete = each.position == engine.position.start, engine.partial or recipe.template
+            if not (is_about_missing and incomplete):
                 unmended = each.doubt or recipe.template or recipe.form is RecipeForm.CONFIG  # its keys have no dashes
                 edits = () if unmended else each.edits
                 once.setdefault((each.code, each.position), replace(each, edits=edits, subject=engine.label))
@@ -156,10 +158,10 @@ def _find_in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observatio
 
 
 def _find_in_file(recipe: Recipe, source: SourceFile) -> Iterator[Observation]:
-    """Find what is true of the file, and of none of its engines."""
+    """Yield the observations about the file as a whole."""
     for problem, offset in recipe.unread:
         yield Observation("a-template" if "{{" in source.text else "unreadable", offset, {"problem": problem})
-    if not recipe.template:  # of a template, they may be of two branches
+    if not recipe.template:  # in a template they may be in different branches
         yield from recipe.slips
     else:
         yield Observation("template-values", max(source.text.find("{{"), 0))
@@ -167,14 +169,14 @@ def _find_in_file(recipe: Recipe, source: SourceFile) -> Iterator[Observation]:
         yield Observation("level-not-read", offset, {"level": level})
 
 
-# --- Mending, and what was found in the course of it ----------------------------------------------------------------
+# --- Mending in rounds, and the findings of all rounds ---------------------------------------------------------------
 
 
 def _lint_and_mend(
     data: bytes, find: Find, prefix: str, secrets: Sequence[str], most: int, *, mark: bool = False
 ) -> tuple[tuple[FileFinding, ...], bytes]:
-    """The findings of a file, and the file as it is after so many rounds at most, in all but the last of which what can
-    be mended is.
+    """Lint a file and apply its edits in rounds, until there are no edits or the maximum is reached. The last round
+    only lints. Return the findings of all rounds, and the file.
     """
     rounds: list[list[FileFinding]] = []
     while True:
@@ -193,13 +195,13 @@ def _merge_rounds(rounds: Sequence[Sequence[FileFinding]]) -> tuple[FileFinding,
     """
     every, seen = list(rounds[0]), {each.sentence for each in rounds[0]}
     for before, after in pairwise(rounds):
-        stays = Counter((each.code, each.subject) for each in before if not each.fixed)
+        unfixed = Counter((each.code, each.subject) for each in before if not each.fixed)
         for each in after:
-            stays[each.code, each.subject] -= 1
-            if each.sentence not in seen and stays[each.code, each.subject] < 0:
+            unfixed[each.code, each.subject] -= 1
+            if each.sentence not in seen and unfixed[each.code, each.subject] < 0:
                 seen.add(each.sentence)
                 every.append(each)
     if len(rounds) > 1:
-        left = {(each.code, each.subject) for each in rounds[-1]}
-        every = [replace(each, fixed=each.fixed or (each.code, each.subject) not in left) for each in every]
+        remaining = {(each.code, each.subject) for each in rounds[-1]}
+        every = [replace(each, fixed=each.fixed or (each.code, each.subject) not in remaining) for each in every]
     return tuple(sorted(every, key=lambda each: (each.line, each.column, each.code)))

@@ -1,4 +1,4 @@
-"""An engine of a recipe on its target: what the rules ask."""
+"""An engine of a recipe and the machine that it runs on: the subject of rules."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _LMDEPLOY_DEVICES = ("camb", "maca")  # devices of LMDeploy
 _OTHER_VARIABLES = ("VLLM_CPU_", "HABANA_", "ASCEND_", "NEURON_", "ZE_AFFINITY_")
 _OTHER_DEVICES = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+])")
-# What only a recipe for WSL has in it: its folders, its driver's files, the switch of vLLM for it.
+# Text that only a recipe for WSL has: folders, files of its driver, vLLM's switch for WSL.
 _WSL_MARKS = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \t]*wsl(?:\.exe)? )|\bwslc\b")
 
 
@@ -50,7 +50,7 @@ class RecipeTarget:
 
     @cached_property
     def models(self) -> tuple[GpuModel, ...] | None:
-        """Its GPUs as the catalogue has them; None where it does not have all."""
+        """The GPUs in the catalogue; None if the catalogue does not have all of them."""
         found = [catalogue_entry(gpu) for gpu in self.gpus or ()]
         return tuple(model for model in found if model) if found and all(found) else None
 
@@ -96,19 +96,19 @@ class RecipeCase:
 
     @cached_property
     def wsl(self) -> bool | None:
-        """True in WSL, by the target or by marks that only recipes for WSL have; None where neither tells."""
+        """True in WSL, by the target or by text that only recipes for WSL have; None if neither tells."""
         if self.target.path is not None:
             return self.target.path in ("wsl2", "wslc")
         return True if _WSL_MARKS.search(self.source.text) else None
 
     def other_source(self, name: str) -> str:
-        """Name the source that may also set an option or variable which is missing here; empty where there is none."""
+        """Name another source that may set a missing option or variable; empty if there is none."""
         if name.startswith("--"):
             return "what else its file or its shell gives it" if self.engine.has_other_options else ""
         return "what its file of variables has" if self.engine.has_other_variables else ""
 
     def is_name_used(self, name: str, but: Setting) -> bool:
-        """Tell whether the file has this name elsewhere, or another slip that would be corrected to it."""
+        """Tell whether the file has this name elsewhere, or another misspelling that would be corrected to it."""
         text = self.source.text.replace("_", "-") if name.startswith("-") else self.source.text
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
             return True
@@ -119,29 +119,29 @@ class RecipeCase:
         )
 
     def is_variable_used(self, variable: str) -> bool:
-        """Tell whether the recipe itself uses a variable, which is then no misspelt one of vLLM."""
+        """Tell whether the recipe itself uses a variable, so that it is no misspelled variable of vLLM."""
         return re.search(rf"\$\{{?{re.escape(variable)}(?!\w)", self.source.text) is not None
 
     @cached_property
     def other_engine(self) -> OtherEngine | None:
-        """Its engine; None for vLLM."""
+        """The engine if it is not vLLM; None for vLLM."""
         return other_engines().get(self.engine.kind)
 
     @property
     def title(self) -> str:
-        """Its engine, for people."""
+        """The name of the engine, for people."""
         return self.other_engine.title if self.other_engine else "vLLM"
 
     @property
     def follows_newest(self) -> bool:
-        """True where the tag of the image moves with each release."""
+        """True if the tag of the image changes its meaning with each release."""
         found = self.engine.container_setting(IMAGE)
         tag = (found.value or "").rpartition("/")[2].partition(":")[2] if found else "none"
         return not self.has_derived_image and tag.partition("-")[0] in ("", "latest", "nightly")
 
     @cached_property
     def has_derived_image(self) -> bool:
-        """True where the image was built by others on top of vLLM's."""
+        """True if the image was built by others on top of vLLM's."""
         found = self.engine.container_setting(IMAGE)
         return found is not None and not has_entrypoint(found.value or "")
 
@@ -156,13 +156,13 @@ class RecipeCase:
 
     @property
     def is_port_known(self) -> bool:
-        """An image that others made may listen elsewhere by itself."""
+        """True if the port is certain: an image that others built may use another default."""
         own = self.other_engine is None and self.has_derived_image and self.engine.option("--port") is None
         return self.port.isdigit() and not own
 
     @cached_property
     def exposure(self) -> str | None:
-        """Say how other machines reach the engine; None where they do not, or nothing tells."""
+        """The way in which other machines reach the engine; None if they do not, or that is not known."""
         engine = self.engine
         if not engine.has_command or engine.option("--uds") or not self.port:
             return None
@@ -175,15 +175,15 @@ class RecipeCase:
 
     @property
     def _host(self) -> str | None:
-        """The address that it listens at, of `ADDRESS`, `ADDRESS:PORT` or a whole URL; None where nothing says it.
+        """The address that the engine listens on, from `ADDRESS`, `ADDRESS:PORT` or a URL; None if it is not set.
 
-        `:PORT` alone has an empty one, which is every address.
+        `:PORT` has an empty address, which means every address.
         """
-        told = [
+        settings = [
             self.engine.option("--host"),
             *map(self.engine.variable, self.other_engine.host_from if self.other_engine else ()),
         ]
-        value = next((each.value for each in told if each and each.value), None)
+        value = next((each.value for each in settings if each and each.value), None)
         if value is None:
             return None
         parts = re.fullmatch(r"(?:\w+://)?(\[[^\]]*\]|[^:/]*)(?::\d+)?/?", value)
@@ -205,7 +205,7 @@ class RecipeCase:
 
     @property
     def open_port(self) -> Setting | None:
-        """The first one that is published on every address."""
+        """The first port that is published on every address."""
         local = ("127.", "[::1]", "localhost:")
         ports = self.engine.container_settings("--publish")
         return next((port for port in ports if not (port.value or "").startswith(local)), None)
@@ -221,7 +221,7 @@ class RecipeCase:
 
     @cached_property
     def on_other_platform(self) -> bool:
-        """It is for a processor, or for what NVIDIA does not make."""
+        """True if the engine runs on a processor, or on accelerators of another maker."""
         found, chosen = self.engine.container_setting(IMAGE), self.engine.option("--device")
         built = self.engine.positions.get("built")
         image = " ".join([found.value or "" if found else "", built.value if built else ""]).casefold()

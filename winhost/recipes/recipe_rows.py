@@ -1,7 +1,7 @@
 """Rules that are rows of findings.yaml: which settings they are about, when they apply, and what to write instead.
 
-docs/conditions.md has the words of `find`, `when` and `mend`. A vLLM of unknown version is taken for the newest; the
-finding is unverified.
+docs/conditions.md describes `find`, `when` and `mend`. If the version of vLLM is not known, the newest is assumed and
+the finding is unverified.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ def apply_rows(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _is_common(row: Row) -> bool:
-    """Tell whether a row is about the container, NVIDIA's variables or the unit, and so true of every engine."""
+    """Tell whether a row is about the container, NVIDIA's variables or the unit, so that it applies to every engine."""
     asked = (*row.when, *_names(row.find, "env"), *_names(row.find, "option"), *_names(row.find, "lacks"))
     return "engine" in row.when or not (
         row.find.get("at")
@@ -49,8 +49,8 @@ def _apply_row(row: Row, case: RecipeCase) -> Iterator[Observation]:
     for setting in _matching_settings(row.find, case):
         if setting is None and not case.engine.has_command:
             continue
-        lacking = next(iter(_names(row.find, "lacks")), "")
-        doubt = unsure or (case.other_source(lacking) if lacking else "")
+        missing = next(iter(_names(row.find, "lacks")), "")
+        doubt = unsure or (case.other_source(missing) if missing else "")
         offset = setting.text.start if setting else case.engine.position.start
         words = {"name": setting.name, "value": setting.display_value, "kind": _kind(case)} if setting else {}
         yield Observation(row.code, offset, words, _edits(row.mend, setting, case), doubt)
@@ -69,7 +69,7 @@ def _ask(case: RecipeCase, question: str) -> tuple[Any, ...]:
 
 
 def _kind(case: RecipeCase) -> str:
-    """The kind of what Kubernetes makes of it: `Deployment`, …"""
+    """Return the kind of the Kubernetes object, such as `Deployment`."""
     return case.engine.label.partition(" ")[0]
 
 
@@ -106,7 +106,7 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
 
 
 def _matching_settings(find: Mapping[str, Any], case: RecipeCase) -> list[Setting | None]:
-    """The settings that a row is about; None for one that lacks."""
+    """Return the settings that a row is about; None stands for a missing one."""
     engine = case.engine
     if find.get("at"):
         return [None]
@@ -127,7 +127,7 @@ def _names(find: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _value_matches(find: Mapping[str, Any], setting: Setting) -> bool:
     if "value" in find and not matches(setting.value or "", find["value"]):
         return False
-    if "$" in (setting.value or ""):  # it may be anything, so that only what is written there tells
+    if "$" in (setting.value or ""):  # its value is unknown, so that only the written text can match
         wanted = find.get("value")
         return "switched" not in find and not (isinstance(wanted, Mapping) and {"unlike", "not"} & wanted.keys())
     return "switched" not in find or setting.is_on is find["switched"]

@@ -1,7 +1,7 @@
-"""Codes of errors as people write them: HRESULT, NTSTATUS, Win32 errors, stops of Windows, errno, signals, exit codes
-and HTTP statuses. code_names.txt has their names, code_families.yaml what each family means. A name is no cause.
+"""Finds and explains error codes in text: HRESULT, NTSTATUS, Win32 errors, bug checks of Windows, errno, signals, exit
+codes and HTTP statuses. code_names.txt has their names, code_families.yaml the meaning of each family.
 
-And addresses that Start-VM names.
+Also reads the addresses in messages of Start-VM.
 """
 
 import re
@@ -15,8 +15,8 @@ from winhost.model.once import once
 
 _BITS = 0xFFFFFFFF
 _WIN32 = 0x8007
-_NT_BIT = 0x10000000  # of an NTSTATUS that is written as an HRESULT
-_FIRST_COM_CODE = 0x4000  # from here on numbers without a facility are codes of COM; 0x80004005
+_NT_BIT = 0x10000000  # set in an NTSTATUS that is written as an HRESULT
+_FIRST_COM_CODE = 0x4000  # numbers without a facility are codes of COM from here on, such as 0x80004005
 WINDOWS = "windows"  # codes of 32 bits; the other families are sections of code_names.txt, and `exit`
 
 
@@ -30,8 +30,8 @@ class Code:
 
 @dataclass(frozen=True)
 class UnknownCode:
-    """A code that no symptom has. name: its constant, None where it has none here; family: whose numbers these are;
-    also: other ways to write it; says: what the family means; next: what would settle the cause.
+    """A code that no symptom has. name: its constant, None if it is not known; family: what the code belongs to; also:
+    other ways to write it; says: the meaning of the family; next: what would show the cause.
     """
 
     code: str
@@ -44,7 +44,7 @@ class UnknownCode:
 
 
 def spellings(code: int) -> tuple[str, str, str]:
-    """Hexadecimal, signed and unsigned, in small letters."""
+    """Return the code in lower-case hexadecimal, signed decimal and unsigned decimal."""
     return f"0x{code:08x}", str(code - _BITS - 1), str(code)
 
 
@@ -53,31 +53,31 @@ def spellings(code: int) -> tuple[str, str, str]:
 
 @once
 def _names_by_section() -> Mapping[str, Mapping[int, str]]:
-    """The names of codes by section of the file. Reading takes milliseconds, so only a text with a code does it."""
-    found: dict[str, dict[int, str]] = {}
+    """Read the names of codes by section. That takes milliseconds, so that it is only done for a text with a code."""
+    sections: dict[str, dict[int, str]] = {}
     names: dict[int, str] = {}
     high, prefix = 0, ""
     for line in files("winhost.symptoms").joinpath("code_names.txt").read_text("ascii").splitlines()[1:]:
         if line.startswith("["):
             section, half, *start = line[1:-1].split(" ")
-            names, high = found.setdefault(section, {}), int(half, 16) << 16
+            names, high = sections.setdefault(section, {}), int(half, 16) << 16
             prefix = start[0] if start else ""
         else:
             low, rest = line.split(" ")
             names[high | int(low, 16)] = rest[1:] if rest[0] == "=" else prefix + rest
-    return found
+    return sections
 
 
 @once
 def _codes_by_name() -> Mapping[str, Code]:
-    """The first of each name. Statuses of HTTP are known by number alone: TIMEOUT is a word of every log."""
-    found: dict[str, Code] = {}
+    """Return the first code with each name. HTTP statuses are left out, because TIMEOUT and others are in every log."""
+    codes: dict[str, Code] = {}
     for section, names in _names_by_section().items():
         family = WINDOWS if section in ("hresult", "ntstatus") else section
         if section != "http":
             for number, name in names.items():
-                found.setdefault(name, Code(family, number))
-    return found
+                codes.setdefault(name, Code(family, number))
+    return codes
 
 
 def _name_of(code: Code) -> str | None:
@@ -127,12 +127,12 @@ def _family_of(code: Code) -> Mapping[str, str] | None:
 
 
 def _without_nt_bit(code: Code) -> int:
-    """Without the bit that makes an HRESULT of an NTSTATUS."""
+    """Return the number without the bit that turns an NTSTATUS into an HRESULT."""
     return code.number & ~_NT_BIT if code.number >> 28 == 0xD else code.number
 
 
 def describe_code(code: Code, count: int) -> UnknownCode:
-    """Explain a code by its number alone. Windows itself has the sentence, in its own language."""
+    """Describe a code by its number alone. Its message is only in Windows itself, in the language of that Windows."""
     row = _family_of(code) or {"family": f"facility {code.number >> 16 & 0xFFF}", "says": "", "next": ""}
     low = str(code.number & 0xFFFF)
     return UnknownCode(
@@ -161,21 +161,21 @@ _NUMBER_FORMATS = {
 # Codes in a text
 
 _HEX_CODE = re.compile(r"(?<![0-9a-z])(?<![0-9a-f]-)(?<!mem )0x([89cde][0-9a-f]{7})(?![0-9a-z])(?!-0x)")
-# As they begin without 0x and in decimal: a text is searched for these first.
+# How codes begin without 0x, and in decimal. A text is searched for these first.
 _BARE_CODE_STARTS = ("800", "802", "803", "c00", "c03", "-21", "-10", "214", "215", "322")
 _BARE_CODE = re.compile(r"(?:([89c][0-9a-f]{7})|(-[0-9]{9,10}|[0-9]{10}))(?![0-9a-z.])")
 _BARE_CODE_PREFIX = re.compile(
     r"(?:(?:error|code|hresult|status|result|exit\w*|returned|rc)\b(?: with| of| is| was| value| code| status)*"
     r"[\s:=('\"]{1,4}|^\s*|\n\s*|\()$"
 )
-# A status of the kernel looks like an address of memory: it is one only beside such a word.
+# A status of the kernel looks like a memory address. It is only taken for a status next to one of these terms.
 _STATUS_TERMS = re.compile(r"status|exception|error|code|fail|exit|crash|hresult|fehler|stop|boot")
 _ADDRESS_TERMS = re.compile(r"\bmsr\b|mtrr|e820|reserved|\bmem\b|rdmsr|wrmsr|ioapic|cpuid|\bbase\b|\baddr")
 _CONTEXT = 80
 
 
 def normalize_single_code(text: str) -> str:
-    """Text that is nothing but one code, in the way that logs write it; any other text as it is."""
+    """Rewrite text that is nothing but one code as logs write it; return any other text unchanged."""
     found = _SINGLE_CODE.fullmatch(text)
     if found is None:
         return text
@@ -194,7 +194,7 @@ _SINGLE_CODE = re.compile(
 
 
 def find_codes(text: str) -> Iterator[int]:
-    """Codes of 32 bits in a text in small letters. Logs are full of addresses, which are of no family."""
+    """Yield the 32-bit codes in a lower-case text. Addresses, which logs are full of, belong to no family."""
     for written in _HEX_CODE.finditer(text):
         if _is_code(number := int(written[1], 16), text, written):
             yield number
@@ -209,7 +209,7 @@ def find_codes(text: str) -> Iterator[int]:
             at = text.find(start, at + 1)
 
 
-# What stands before a number that is the place of something: a register, an address, an id of a device.
+# What precedes a number that is the content of a register, an address or a device id.
 _ADDRESS_PREFIX = re.compile(
     r"(?:\b(?:pc|lr|ra|sp|epc|eip|rip)\b(?: is)?(?: at)?|\b(?:vendor|device|chip) id|\bregister|\boffset|\baddress"
     r"|\baddr|\bbase|\b(?:bar[0-9]?|mem(?:ory)?) at)[\s:=]{1,3}$"
@@ -217,7 +217,7 @@ _ADDRESS_PREFIX = re.compile(
 
 
 def is_address(text: str, at: int) -> bool:
-    """True if the number at this offset of a text in small letters is named as a register or an address."""
+    """Tell whether the number at this offset of a lower-case text is called a register or an address."""
     return bool(_ADDRESS_PREFIX.search(text[max(0, at - 24) : at]))
 
 
@@ -240,13 +240,13 @@ def _is_code(number: int, text: str, found: re.Match[str]) -> bool:
     return True
 
 
-# Of these a number without a name is a code all the same.
+# Facilities whose numbers are codes even if they have no name.
 _PLAIN_FACILITIES = {
     *(0x8001, 0x8004, 0x8007, 0x8008, 0x8009, 0x800B, 0x800F, 0x8013, 0x8024, 0x8031, 0x8033),
     *(0x8035, 0x8037, 0x8038, 0x803A, 0x803B, 0x803F, 0xC004, 0xC035, 0xC037, 0xC038, 0xC03A),
 }
 
-# By the word that a text in small letters has there, which is looked for first: an expression over a log is slow.
+# By a literal of a lower-case text, which is searched first, because a regular expression over a log is slow.
 _NUMBER = r"[\s:=(\"']{1,8}"
 _DESCRIBED_CODES: Mapping[str, Sequence[tuple[str, str]]] = {
     "system error": [("win32", r"system error[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
@@ -292,7 +292,8 @@ _SIGNAL_PREFIX = re.compile(
     r"(?:by|caught|received|fatal|got|unexpected|on|^|\n"
     r"|(?:terminat|kill|exit|die|crash|abort|end|fail)[a-z]* with)\s?$"
 )
-# An error of four digits is one of Windows where the text is about Windows: databases and others count as far.
+# An error number of four digits is a Windows error if the text is about Windows; databases and others have such numbers
+# as well.
 _WINDOWS_TERMS = re.compile(
     r"windows|win32|\bwsl|\.(?:exe|dll|msi|ps1|sys)\b|\bservice\b|[a-z]:\\|powershell|hyper-v|\bnet\b"
 )
@@ -304,8 +305,8 @@ _CODE_NAME = re.compile(
 
 
 def find_described_codes(text: str, small: str) -> Iterator[tuple[Code, str]]:
-    """Codes of other families, where the words around say what the number is, and codes by name, each with the name.
-    small: the text in small letters.
+    """Yield codes of other families, which the words around the number describe, and codes that are written by name,
+    with that name. small: the text in lower case.
     """
     for word in _DESCRIBED_CODES:
         at = small.find(word)
@@ -327,7 +328,9 @@ def _patterns(word: str) -> Sequence[tuple[str, re.Pattern[str]]]:
 
 
 def _matches_context(family: str, small: str, at: int) -> bool:
-    """A signal ended a process: traffic and radio have others. A bare error is one of Windows beside its words."""
+    """Tell whether the context fits the family: a signal must have ended a process, and a bare error number must be
+    next to terms of Windows.
+    """
     if family == "signal" and not small.startswith("code=", at):
         return bool(_SIGNAL_PREFIX.search(small[max(0, at - 24) : at] if at else "\n"))
     if family == "windows error":
@@ -340,7 +343,7 @@ def _to_code(family: str, found: re.Match[str]) -> Code | None:
     number = int(found[1], 16 if family == "bugcheck" else 10)
     family = "win32" if family == "windows error" else family.split(" ")[0]
     if family == "exit" and number > 0xFF:
-        family = "win32"  # as installers end
+        family = "win32"  # an exit code of an installer
     code = Code(family, number)
     return code if number and _name_of(code) else None
 
@@ -349,8 +352,8 @@ _ADDRESS = re.compile(r"0x([0-9a-f]{9,16})(?![0-9a-zA-Z])", re.IGNORECASE)
 
 
 def address_bits(message: str) -> int | None:
-    """The host's physical address bits, where the message names the end of a region and a lower power of two, below
-    which it has to be; else None.
+    """Return the host's physical address bits if the message names the end of a region and the lower power of two that
+    it exceeds; else None.
     """
     numbers = [int(found, 16) for found in _ADDRESS.findall(message)]
     for end, limit in pairwise(numbers):
