@@ -1,4 +1,4 @@
-"""Changes a command line where it stands, line by line, in the shell that it is written for."""
+"""Edits a command line in place, line by line, for its shell."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from winhost.recipes.shell_words import ESCAPES, ShellKind
 
 
 def replace_value(text: PlacedText | None, new: str) -> tuple[TextEdit, ...]:
-    """This instead of a value, within the quotes that it has."""
+    """Return an edit that replaces a value and keeps its quotes; none if the value is not in one piece."""
     return (TextEdit(text.offsets[0], text.offsets[-1] + 1, new),) if text is not None and text.is_contiguous else ()
 
 
 class CommandEditor(Editor):
-    """Edits the command of one engine. In a text within another, as behind `-c`, it writes only words that need no
+    """Edits the command of one engine. In a nested script, such as after `-c`, it only adds words that need no
     quotes.
     """
 
@@ -30,7 +30,7 @@ class CommandEditor(Editor):
             return ()
         own = [text for setting in self._engine.options for text in setting.texts]
         own += [each for each in (self._engine.model, *self._engine.strays) if each]
-        return self._behind(own or self._image(), words)
+        return self._append_after(own or self._image(), words)
 
     def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         if self._engine.in_container:
@@ -50,7 +50,7 @@ class CommandEditor(Editor):
         image = self._engine.container_setting("image")
         return [image.text] if image else []
 
-    def _behind(self, words: list[PlacedText], new: str) -> Sequence[TextEdit]:
+    def _append_after(self, words: list[PlacedText], new: str) -> Sequence[TextEdit]:
         placed = [word for word in words if word.offsets]
         if not placed:
             return ()
@@ -58,16 +58,18 @@ class CommandEditor(Editor):
         start, _ = self._source.line_bounds(end - 1)
         line = self._source.text[start:end]
         indent = line[: len(line) - len(line.lstrip())]
-        if indent and self._goes_on_before(start):
+        if indent and self._is_continued(start):
             return (TextEdit(end, end, f" {self._mark}{self._source.newline}{indent}{new}"),)
         return (TextEdit(end, end, f" {new}"),)
 
-    def _goes_on_before(self, start: int) -> bool:
+    def _is_continued(self, start: int) -> bool:
         return self._source.text[:start].rstrip("\r\n").endswith(self._mark)
 
 
 def remove_words(source: SourceFile, texts: Sequence[PlacedText], mark: str) -> Sequence[TextEdit]:
-    """Words that go, with their line where nothing else is on it, and with the sign that it goes on."""
+    """Return edits that remove words; also their line and its continuation character, if nothing else is on the
+    line.
+    """
     if not all(text.offsets or text.start < text.end for text in texts) or not texts[0].offsets:
         return ()
     first, last = min(text.start for text in texts), max(text.end for text in texts)

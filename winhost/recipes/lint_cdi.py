@@ -1,4 +1,4 @@
-"""Specifications of CDI: what gives containers their GPUs, held against the machine that they are for."""
+"""Lints CDI specifications, which give containers their GPUs, against the target machine."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ from winhost.recipes.yaml_nodes import NotYaml, YamlNode, find_duplicate_keys, p
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
-# By what of which a version can be too low: the list, and the field of its items; SPEC.md of 1.1.0.
+# The first version with each field: the list, the field of its items, the version. Source: SPEC.md of 1.1.0.
 _FIELDS_SINCE = (
     ("mounts", "type", Version("0.4.0")),
     ("deviceNodes", "hostPath", Version("0.5.0")),
@@ -25,7 +25,7 @@ _FIELDS_SINCE = (
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 _NOT_EMPTY = (r"(?s).+", "it has to be there")
-# By the list and the field of its items: what a value has to be, as the library of CDI checks it.
+# By list and field of its items: the pattern of valid values, as the CDI library checks them, and its description.
 _EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _NOT_EMPTY},
     "deviceNodes": {
@@ -44,7 +44,7 @@ _WSL_PATHS = ("/usr/lib/wsl/", "/dev/dxg")
 
 @dataclass(frozen=True)
 class CdiCase:
-    """A specification, and the machine that it is for."""
+    """A specification and its target machine."""
 
     document: YamlNode
     target: RecipeTarget
@@ -57,34 +57,34 @@ class CdiCase:
 
     @cached_property
     def nodes(self) -> list[YamlNode]:
-        """The paths of devices."""
+        """The paths of device nodes."""
         return list(_paths(self.document, "deviceNodes", "path", "hostPath"))
 
     @cached_property
     def mounts(self) -> list[YamlNode]:
-        """The paths of mounts, within containers and outside."""
+        """The paths of mounts, in containers and on the host."""
         return list(_paths(self.document, "mounts", "hostPath", "containerPath"))
 
     @cached_property
     def folders(self) -> list[YamlNode]:
-        """The mounts of whole folders, whatever is in them."""
+        """The mounts of folders."""
         return [each for each in self.mounts if ".so" not in each.value.rpartition("/")[2]]
 
 
 def find_in_cdi(source: SourceFile, target: RecipeTarget) -> list[Observation]:
-    """All that is wrong in a specification."""
+    """Return all observations in a specification."""
     try:
         found = parse_documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
     except NotYaml as wrong:
         return [Observation("unreadable", wrong.offset, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
-    # What another maker's devices need is not known.
+    # The requirements of other makers' devices are not known.
     known = case.document.get("devices").items() and case.document.get("kind").value in (_GPU, "")
     return [*find_duplicate_keys(case.document), *run_rules(RULES if known else RULES_OF_ANY_KIND, case)]
 
 
 def versions(case: CdiCase) -> Iterator[Observation]:
-    """The version is there, a text, and one that is known."""
+    """Check that the version is present, a text, and known."""
     found = case.document.get("cdiVersion")
     if not found.value:
         yield Observation("no-cdi-version", case.document.start if case.document.node else 0)
@@ -95,7 +95,7 @@ def versions(case: CdiCase) -> Iterator[Observation]:
 
 
 def kind(case: CdiCase) -> Iterator[Observation]:
-    """The kind of device is NVIDIA's GPUs."""
+    """Check that the kind of device is NVIDIA's GPUs."""
     found = case.document.get("kind")
     if not _KIND.fullmatch(found.value):
         shown = f", not {found.value}" if found.value else ""
@@ -105,7 +105,7 @@ def kind(case: CdiCase) -> Iterator[Observation]:
 
 
 def devices(case: CdiCase) -> Iterator[Observation]:
-    """Each device has a name of its own, and changes something in a container."""
+    """Check that each device has a unique name, and changes something in a container."""
     document, version = case.document, case.version
     found = document.get("devices")
     if not found.items():
@@ -127,28 +127,28 @@ def devices(case: CdiCase) -> Iterator[Observation]:
 
 
 def fields(case: CdiCase) -> Iterator[Observation]:
-    """Fields of a later version than the file says, each once."""
+    """Report fields of a later version than that of the file, each once."""
     document, version = case.document, case.version
     used = [
         (name, since, node) for list_name, name, since in _FIELDS_SINCE for node in _paths(document, list_name, name)
     ]
     used += [(name, since, edits.get(name)) for edits in _edits(document) for name, since in _EDITS_SINCE]
-    told = set()
+    reported = set()
     for name, since, node in used:
-        if version is not None and version < since and node.node is not None and name not in told:
-            told.add(name)
+        if version is not None and version < since and node.node is not None and name not in reported:
+            reported.add(name)
             yield Observation("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
 
 
 def paths(case: CdiCase) -> Iterator[Observation]:
-    """Paths that are not absolute."""
+    """Report paths that are not absolute."""
     for each in (*case.nodes, *case.mounts, *_paths(case.document, "hooks", "path")):
         if not each.value.startswith("/"):
             yield Observation("not-absolute-path", each.start, {"value": each.value})
 
 
 def bad_edits(case: CdiCase) -> Iterator[Observation]:
-    """Values for which the specification is refused as a whole."""
+    """Report values for which the whole specification is refused."""
     for edits in _edits(case.document):
         for list_name, rules in _EDIT_RULES.items():
             for each in edits.get(list_name).items():
@@ -176,7 +176,7 @@ def _paths(document: YamlNode, list_name: str, *names: str) -> Iterator[YamlNode
 
 
 def driver(case: CdiCase) -> Iterator[Observation]:
-    """Compare the driver of the mounted files with the target's. Files of WSL do not name theirs."""
+    """Compare the driver version of the mounted files with that of the target. Files of WSL have no version."""
     if not case.folders and not any("libcuda" in each.value for each in case.mounts):
         yield Observation("no-driver-library", case.document.start)
     found = {match[1]: each for each in case.mounts if (match := _DRIVER.search(each.value))}
@@ -190,7 +190,7 @@ def driver(case: CdiCase) -> Iterator[Observation]:
 
 
 def wsl(case: CdiCase) -> Iterator[Observation]:
-    """A specification of WSL names its device and libraries, and any other none of them."""
+    """Check that a specification for WSL has its device and libraries, and that others do not."""
     sources = (*case.nodes, *case.mounts)
     if case.target.path == "wsl2":
         yield from _missing_in_wsl(case)

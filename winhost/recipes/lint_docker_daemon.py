@@ -1,4 +1,4 @@
-"""Docker's own settings, daemon.json, held against what engines need and what Docker refuses."""
+"""Lints Docker's daemon.json: what Docker refuses, and what engines need."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ def daemon_keys() -> Mapping[str, Any]:
 
 
 def find_in_daemon(source: SourceFile, target: RecipeTarget) -> list[Observation]:
-    """All that is wrong in a daemon.json."""
-    if source.encoding == "latin-1":  # the text is not what its byte order mark says
+    """Return all observations in a daemon.json."""
+    if source.encoding == "latin-1":  # the text does not match its byte order mark
         return [Observation("not-utf-8", 0)]
     if invalid := _INVALID.search(source.text):
         return [Observation("not-utf-8", invalid.start())]
@@ -59,7 +59,7 @@ def find_in_daemon(source: SourceFile, target: RecipeTarget) -> list[Observation
 
 
 def keys(document: YamlNode) -> Iterator[Observation]:
-    """Keys that Docker refuses, and values of another kind."""
+    """Report keys that Docker refuses, and values of the wrong type."""
     kinds = {name: kind for kind in _KINDS for name in daemon_keys()[kind].split()}
     either = daemon_keys()["either"].split()
     for name, value in document.pairs():
@@ -78,7 +78,7 @@ def keys(document: YamlNode) -> Iterator[Observation]:
 
 
 def _check_entries(name: str, value: YamlNode) -> Iterator[Observation]:
-    """Values inside of a list or an object, of which Docker takes one kind alone."""
+    """Report values in a list or object that do not have the one type that Docker allows there."""
     kind = next((kind for kind, names in daemon_keys()["within"].items() if name in names.split()), "")
     entries = [(f"{name}.{key}", each) for key, each in value.pairs()]
     entries += [(f"{name}[{at}]", each) for at, each in enumerate(value.items())]
@@ -88,7 +88,9 @@ def _check_entries(name: str, value: YamlNode) -> Iterator[Observation]:
 
 
 def apply_rows(document: YamlNode, target: RecipeTarget) -> Iterator[Observation]:
-    """Yield the findings of rows about a key, or about each item of a list. What is not there is missed at the file."""
+    """Yield the observations of rows about a key, or about each item of a list. A missing key is reported at
+    the file.
+    """
 
     def ask(question: str) -> tuple[Any]:
         return (target.path == "wsl2" if question == "wsl" else _answer(document.get(*question.split("."))),)
@@ -105,7 +107,7 @@ def apply_rows(document: YamlNode, target: RecipeTarget) -> Iterator[Observation
 
 
 def _answer(node: YamlNode) -> Any:
-    """The value of a key as it is written: of a list its items, of an object its keys; None where it is not there."""
+    """Return the value of a key; for a list its items, for an object its keys; None if the key is missing."""
     if node.is_scalar or not node:
         return node.value if node else None
     return tuple(name for name, _ in node.pairs()) or tuple(each.value for each in node.items())
@@ -119,7 +121,7 @@ def _observation(row: Row, node: YamlNode, around: YamlNode) -> Observation:
 
 
 def runtimes(document: YamlNode) -> Iterator[Observation]:
-    """Find a default runtime that nobody declares."""
+    """Report a default runtime that is not declared."""
     default, declared = document.get("default-runtime"), document.get("runtimes")
     names = [name for name, _ in declared.pairs()]
     if default.value and default.value not in (*names, "runc", "io.containerd.runc.v2"):
@@ -128,7 +130,7 @@ def runtimes(document: YamlNode) -> Iterator[Observation]:
 
 
 def _declare_nvidia(document: YamlNode) -> Sequence[TextEdit]:
-    """The entry that nvidia-ctk writes, behind the first key."""
+    """Return an edit that adds the entry of nvidia-ctk before the first key."""
     runtime = '"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}'
     first = next(iter(document.pairs()), None)
     if first is None:
@@ -141,7 +143,7 @@ def _declare_nvidia(document: YamlNode) -> Sequence[TextEdit]:
 
 
 def memory(document: YamlNode) -> Iterator[Observation]:
-    """The memory at /dev/shm of all containers."""
+    """Check the default size of /dev/shm for all containers."""
     found = document.get("default-shm-size")
     size = docker_size(found.value) if found.value else None
     if size is not None and size < SHM_LEAST:
@@ -151,7 +153,7 @@ def memory(document: YamlNode) -> Iterator[Observation]:
 
 
 def cdi(document: YamlNode) -> Iterator[Observation]:
-    """Find folders of CDI without the one that the container toolkit writes to."""
+    """Check that the CDI folders include the one that the container toolkit writes to."""
     folders = document.get("cdi-spec-dirs")
     named = {each.value.rstrip("/") for each in folders.items()}
     if named and not named & {"/var/run/cdi", "/run/cdi"}:

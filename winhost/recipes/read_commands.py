@@ -1,4 +1,4 @@
-"""Command lines and scripts: which of their commands start vLLM, by itself, in a shell or in a container."""
+"""Reads command lines and scripts: finds the commands that start an engine, directly, in a shell or in a container."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 _PREFIX_COMMANDS = ("exec", "sudo", "nohup", "env", "time", "setsid", "trtllm-llmapi-launch")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _POWERSHELL_VARIABLE = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
-# Options by which vLLM is told where nobody knows the image.
+# Options that identify vLLM if the image is not known.
 _TYPICAL_OPTIONS = (
     "--tensor-parallel-size",
     "--gpu-memory-utilization",
@@ -48,19 +48,19 @@ STARTS = re.compile(
 FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "powershell", "pwsh", "ps1", "cmd", "bat", "text")
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*[\w.\"'-]+:(?:[ \t]|\r?\n)")
-# A catalogue in YAML: its descriptions are prose, whatever fences and commands stand in them
+# A catalogue in YAML, whose descriptions are prose, even with fences and commands in them.
 _LIST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*- +(?:&[\w.-]+\s+)?[\w.\"'-]+:(?:[ \t]|\r?\n)")
 _ITEM = re.compile(r"^- +(?:&|[\w.\"'-]+:(?:[ \t]|\r?$))", re.MULTILINE)
 _YAML = ("yaml", "yml")
 _BLANK = re.compile(r"[^\n]")
 _KEYS = ("run", "cmd", "cmds", "command", "commands", "script", "shell", "exec", "start")
 MAX_KEY_DEPTH = 12
-MAX_YAML_BLOCKS = 8  # pieces of a page
+MAX_YAML_BLOCKS = 8  # fenced YAML blocks of a page that are read
 MIN_ITEMS = 3  # a page may begin with one or two
 
 
 def read_commands(source: SourceFile) -> Recipe:
-    """Every engine that a text starts; variables that it exports before count for those that follow."""
+    """Read every engine that a text starts, with the variables that the text exports before."""
     engines = [engine for script in _scripts(source) for engine in _read_script(*script, source)]
     for number, engine in enumerate(engines, 1):
         engine.label = engine.label if len(engines) == 1 else f"{engine.label} {number}"
@@ -68,8 +68,8 @@ def read_commands(source: SourceFile) -> Recipe:
 
 
 def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
-    """The texts for a shell in a file: the code of a page, the commands of a file in YAML, else all of it. With each,
-    whether it is one command, whose lines end where words do.
+    """Return the scripts in a file: the code blocks of a page, the commands of a YAML file, else the whole text. With
+    each, whether it is a single command, so that line ends only separate words.
     """
     text, whole = source.text, (source.all_text, False)
     if text.startswith("#!"):
@@ -93,7 +93,7 @@ def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
 
 
 def _scripts_in_list(source: SourceFile) -> Iterator[tuple[PlacedText, bool]]:
-    """Commands in the items of a list; nothing where the file is cut off, as its prose is no script."""
+    """Yield the scripts in the items of a list; none if the YAML is incomplete, because its prose is no script."""
     try:
         for document in parse_documents(source):
             for item in document.items():
@@ -103,7 +103,7 @@ def _scripts_in_list(source: SourceFile) -> Iterator[tuple[PlacedText, bool]]:
 
 
 def _scripts_in_yaml(source: SourceFile, code: re.Match[str]) -> Iterator[tuple[PlacedText, bool]]:
-    """Commands in YAML of a page. The text before it is made blank, so that each character stays where it is."""
+    """Yield the scripts in a YAML block of a page. The text before it is blanked, so that offsets stay the same."""
     alone = _BLANK.sub(" ", source.text[: code.start("code")]) + code["code"]
     try:
         for document in parse_documents(SourceFile(alone, source.encoding, source.bom)):
@@ -113,7 +113,9 @@ def _scripts_in_yaml(source: SourceFile, code: re.Match[str]) -> Iterator[tuple[
 
 
 def _scripts_in_node(node: YamlNode, path: tuple[str, ...] = ()) -> Iterator[tuple[PlacedText, bool]]:
-    """The values for a shell, by their keys; llama-swap has no shell, and splits `cmd` of a model into words."""
+    """Yield the values that are scripts, by their keys. llama-swap has no shell, and splits `cmd` of a model into
+    words.
+    """
     for name, value in node.pairs() if len(path) < MAX_KEY_DEPTH else ():
         for each in value.items() or [value]:
             if each.is_scalar and name.lower() in _KEYS and STARTS.search(each.value):
@@ -142,7 +144,9 @@ def _read_script(script: PlacedText, one_command: bool, source: SourceFile) -> I
 
 
 def _expand_image(words: Sequence[PlacedText], known: Sequence[Setting]) -> Sequence[PlacedText]:
-    """`$IMG_NAME` as the image that the script gave it before, where that starts an engine by itself."""
+    """Replace a variable such as `$IMG_NAME` by the image that the script assigned to it, if the image starts an
+    engine.
+    """
     if not any(_program(word.value) in TOOLS for word in words[:6]):
         return words
     images = {each.name: each.value or "" for each in known if engine_of_image(each.value or "")}
@@ -156,7 +160,7 @@ def _expand_image(words: Sequence[PlacedText], known: Sequence[Setting]) -> Sequ
 def _join_broken_lines(
     found: Sequence[Command], source: SourceFile, shell: ShellKind
 ) -> Iterator[tuple[Command, list[Observation]]]:
-    """A line that begins with an option was meant to go on with the command before it."""
+    """Join a line that begins with an option with the command before it, and report the missing continuation."""
     rest = list(found)
     while rest:
         command, lost = rest.pop(0), []
@@ -169,7 +173,7 @@ def _join_broken_lines(
 
 
 def _join_lines(source: SourceFile, end: int, start: int, mark: str) -> tuple[TextEdit, ...]:
-    """The line that ends there goes on in the one that begins here; what else is between them must be blank."""
+    """Return edits that join two lines. There are none if anything but blanks is between them."""
     between = source.text[end:start]
     if between.strip() == mark:
         indent = between[between.rindex("\n") + 1 :]
@@ -178,7 +182,7 @@ def _join_lines(source: SourceFile, end: int, start: int, mark: str) -> tuple[Te
 
 
 def _read_assignments(words: Sequence[PlacedText]) -> Iterator[Setting]:
-    """`export A=B`, `set A=B`, `$env:A = "B"`."""
+    """Yield the variables that a command sets: `export A=B`, `set A=B`, `$env:A = "B"`."""
     values = [word.value for word in words]
     if found := _POWERSHELL_VARIABLE.match(values[0].partition("=")[0]):
         name = found[1]
@@ -193,9 +197,9 @@ def _read_assignments(words: Sequence[PlacedText]) -> Iterator[Setting]:
 def read_command(
     words: Sequence[PlacedText], form: RecipeForm, slips: list[Observation], depth: int = 0
 ) -> RecipeEngine | None:
-    """The engine that a command starts, if it does."""
+    """Read the engine that a command starts; None if it starts none."""
     before: list[Setting] = []
-    begins = 0  # behind variables, `exec` and the like
+    begins = 0  # index of the program, after variables, `exec` and the like
     for at, word in enumerate(words):
         name = _program(word.value)
         begins += at == begins and (bool(_ASSIGNMENT.match(word.value)) or name in _PREFIX_COMMANDS)
@@ -225,7 +229,7 @@ def _add_variables(engine: RecipeEngine | None, before: list[Setting]) -> Recipe
 
 
 def add_shell_variables(engine: RecipeEngine, variables: Sequence[Setting]) -> None:
-    """Variables of the shell, which a container gets only where it names them."""
+    """Add variables of the shell. A container only gets those that it names."""
     if engine.in_container:
         engine.shell_variables[:0] = variables
         known = {each.name: each for each in variables}
@@ -240,7 +244,7 @@ def _program(word: str) -> str:
 
 
 def _find_vllm(words: Sequence[PlacedText], at: int) -> tuple[str, int] | None:
-    """Return how vLLM's server is called here, and the index of its first own word."""
+    """Return how vLLM's server is started at this index, and the index of its first argument; None if it is not."""
     values = [word.value for word in words[at : at + 3]]
     if _program(values[0]) == "vllm" and values[1:2] == ["serve"]:
         return "vllm serve", at + 2
@@ -257,7 +261,7 @@ def _find_vllm(words: Sequence[PlacedText], at: int) -> tuple[str, int] | None:
 def _read_shell(
     words: Sequence[PlacedText], form: RecipeForm, slips: list[Observation], depth: int
 ) -> RecipeEngine | None:
-    """The text behind `-c`, if this shell has one."""
+    """Read the engine in the text after `-c`, if this shell has one."""
     for flag, text in pairwise(words):
         if re.fullmatch(r"-[a-z]*c", flag.value):
             return read_script(text, form, slips, depth, words[list(words).index(text) + 1 :])
@@ -267,7 +271,7 @@ def _read_shell(
 def read_script(
     text: PlacedText, form: RecipeForm, slips: list[Observation], depth: int = 0, following: Sequence[PlacedText] = ()
 ) -> RecipeEngine | None:
-    """The first engine that a text for a shell starts. following: what the text knows as `$0`, `$1`, …"""
+    """Read the first engine that a script starts. following: its arguments `$0`, `$1`, …"""
     if depth >= MAX_SHELL_DEPTH:
         return None
     found, inner = split_commands(text)
@@ -276,7 +280,7 @@ def read_script(
     for command in found:
         words = list(_expand_arguments(command.words, following))
         if engine := read_command(words, form, slips, depth + 1):
-            if first is not None:  # another branch of the script, which may be the one that runs
+            if first is not None:  # another branch of the script, which may run instead
                 first.has_branches = True
                 first.options += [each for each in engine.options if first.option(each.name) is None]
                 continue
@@ -288,7 +292,7 @@ def read_script(
 
 
 def _expand_arguments(words: Sequence[PlacedText], following: Sequence[PlacedText]) -> Iterator[PlacedText]:
-    """Compose and units double the sign, so that they leave it alone."""
+    """Replace `$0` and `$@` by arguments. Compose and units write `$$` for a `$` that they do not interpret."""
     for word in words:
         name = word.value.replace("$$", "$")
         if name == "$0" and following:
@@ -316,8 +320,8 @@ def _read_tool(
 def read_entrypoint(
     engine: RecipeEngine, entry: Sequence[PlacedText] | None, inside: Sequence[PlacedText], slips: list[Observation]
 ) -> RecipeEngine | None:
-    """A container with what it runs: by the entrypoint that its file names, which may be none at all, else as
-    `with_command`.
+    """Read what a container runs. entry: the entrypoint in its file; None: see `read_container_command`. Return None if
+    it starts no engine.
     """
     if entry is None:
         return read_container_command(engine, inside, slips)
@@ -343,7 +347,7 @@ def _copy_engine(engine: RecipeEngine, found: RecipeEngine) -> None:
 def read_container_command(
     engine: RecipeEngine, inside: Sequence[PlacedText], slips: list[Observation], depth: int = 0
 ) -> RecipeEngine | None:
-    """A container with what it runs: by its entrypoint, or by that of its image. None where that is not vLLM."""
+    """Read what a container runs, by its entrypoint or that of its image. Return None if it starts no engine."""
     entry, image = engine.container_setting("--entrypoint"), engine.container_setting(IMAGE)
     if entry and entry.value_text:
         inside = [entry.value_text, *inside]
@@ -370,31 +374,31 @@ def read_container_command(
     _copy_engine(engine, found)
     if (
         own and entry is None and found.kind == "vllm" and is_official(named)
-    ):  # the image's own `vllm serve` gets these words
+    ):  # the image's own `vllm serve` gets these arguments
         engine.entry = "twice"
         engine.positions |= {f"again {n}": word for n, word in enumerate(_repeated_words(inside, found))}
     return engine
 
 
 def _repeated_words(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText]:
-    """The words before the engine's own that the image's entrypoint has already."""
+    """Return the words of the command that the image's entrypoint has already."""
     own = {id(text) for setting in found.options for text in setting.texts} | {id(found.model)}
     ends = next((at for at, word in enumerate(inside) if id(word) in own), len(inside))
     return list(inside[:ends])
 
 
 def has_entrypoint(image: str) -> bool:
-    """Tell whether the image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
+    """Tell whether an image starts `vllm serve` by itself, like vLLM's own image, from any registry."""
     return image_name(image).startswith("vllm-openai") or image.removeprefix("docker.io/").startswith("vllm/vllm")
 
 
 def is_official(image: str) -> bool:
-    """An image of vLLM's own."""
+    """Tell whether an image is vLLM's own."""
     return image.removeprefix("docker.io/").startswith("vllm/vllm-openai")
 
 
 def is_derived(image: str) -> bool:
-    """One that somebody made of vLLM's, by its name: with what options and from which version it does not say."""
+    """Tell by its name whether an image was built on vLLM's. Its options and version are not known."""
     return "vllm" in image_name(image).casefold() and not has_entrypoint(image)
 
 
@@ -405,7 +409,7 @@ _LEVEL = re.compile(r"\{[^{}\n]*\blevel\W{1,6}([02-9])\b")
 
 
 def sleep_levels(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the position and level of each request body that names one; level 1 is vLLM's default."""
+    """Yield the offset and level of each request to /sleep that has a level in its body; level 1 is vLLM's default."""
     for line in _LINE.finditer(text) if "/sleep" in text else ():
         if _CALL.search(line[0]) and _SLEEP.search(line[0]) and (level := _LEVEL.search(line[0])):
             yield line.start() + level.start(), level[1]

@@ -1,4 +1,4 @@
-"""Compose files: each service that runs vLLM."""
+"""Reads and edits Compose files: each service that runs an engine."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from winhost.recipes.yaml_nodes import (
     remove_items,
 )
 
-# Keys of a service, and the option of `docker run` that says the same.
+# The options of `docker run` that correspond to keys of a service.
 DOCKER_OPTIONS = {
     "image": IMAGE,
     "shm_size": "--shm-size",
@@ -50,7 +50,7 @@ _DEVICES = ("deploy", "resources", "reservations", "devices")
 
 
 def read_compose(source: SourceFile) -> Recipe:
-    """Every service with vLLM in it. Raises NotYaml."""
+    """Read every service that runs an engine. Raises NotYaml."""
     engines, slips = list[RecipeEngine](), list[Observation]()
     for document in parse_documents(source):
         slips += find_duplicate_keys(document)
@@ -66,13 +66,13 @@ def read_compose(source: SourceFile) -> Recipe:
 
 
 def _base_name(service: YamlNode) -> str:
-    """The service of the same file that it extends; nothing where there is none."""
+    """Return the name of the service in the same file that a service extends; empty if there is none."""
     extends = service.get("extends")
     return extends.value or ("" if extends.get("file") else extends.get("service").value)
 
 
 def _extend(service: YamlNode, services: Mapping[str, YamlNode]) -> YamlNode:
-    """A service with the keys that it has of those that it extends."""
+    """Return a service with the keys that it inherits from the services that it extends."""
     names, seen = {name for name, _ in service.pairs()}, {_base_name(service)}
     pairs = list(service.node.value) if service.is_map else []
     base = services.get(_base_name(service))
@@ -86,7 +86,7 @@ def _extend(service: YamlNode, services: Mapping[str, YamlNode]) -> YamlNode:
 
 
 def _is_partial(service: YamlNode) -> bool:
-    """Compose takes no service without an image and a build: other files have the rest of it."""
+    """Tell whether other files complete a service: Compose requires an image or a build."""
     build = service.get("build")
     built = build.is_scalar or any(build.get(key) for key in ("context", "dockerfile", "dockerfile_inline"))
     return bool(service.get("extends", "file")) or not (service.get("image") or built)
@@ -104,13 +104,17 @@ def _read_service(service: YamlNode) -> RecipeEngine | None:
     entry, command = service.get("entrypoint"), service.get("command")
     first = read_words(entry, slips) if entry else None
     inside = read_words(command, slips) if not (entry.is_list and command.is_list) else []
-    if entry.is_list and command.is_list:  # read as one, because what is behind `sh -c` may stand in the other
+    if entry.is_list and command.is_list:  # read together, because the script of `sh -c` may be in the other list
         first = read_items([each.text for each in (*entry.items(), *command.items()) if each.is_scalar], slips)
     if read_entrypoint(engine, first, inside, slips) is None:
         return None
     engine.slips += slips
-    told = {"profiles": service.get("profiles"), "replicas": service.get("deploy", "replicas"), "entrypoint": entry}
-    engine.positions |= {key: node.key_text for key, node in told.items() if node}
+    positions = {
+        "profiles": service.get("profiles"),
+        "replicas": service.get("deploy", "replicas"),
+        "entrypoint": entry,
+    }
+    engine.positions |= {key: node.key_text for key, node in positions.items() if node}
     if build := service.get("build"):
         recipe = build.get("dockerfile")
         engine.positions["built"] = recipe.text if recipe.is_scalar else build.key_text
@@ -119,7 +123,7 @@ def _read_service(service: YamlNode) -> RecipeEngine | None:
 
 
 def read_words(node: YamlNode, slips: list[Observation]) -> list[PlacedText]:
-    """A command as a list, or as one text that is split as a shell would."""
+    """Return the words of a command: the items of a list, or a text that is split like in a shell."""
     if node.is_list:
         return read_items([each.text for each in node.items() if each.is_scalar], slips)
     if not node.is_scalar or not node:
@@ -132,14 +136,14 @@ def read_words(node: YamlNode, slips: list[Observation]) -> list[PlacedText]:
 def split_words(
     text: PlacedText, by: str, slips: list[Observation], *, comments: bool = True, compose: bool = False
 ) -> list[PlacedText]:
-    """Split a text as a shell would, without its comments. by: what reads it; the others as `commands` takes them."""
+    """Split a text like a shell, without comments. by: the format, for reports; the others: see `split_commands`."""
     found, inner = split_commands(text, comments=comments, compose=compose)
     slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
     return _drop_comments([word for command in found for word in command.words], by, slips)
 
 
 def _drop_comments(words: Sequence[PlacedText], by: str, slips: list[Observation]) -> list[PlacedText]:
-    """Drop a comment that the format does not know as one, and report it once."""
+    """Drop a comment that the format does not treat as one, and report it once."""
     at = next((i for i, word in enumerate(words) if word.value.startswith("#")), len(words))
     if at == len(words):
         return list(words)
@@ -149,7 +153,9 @@ def _drop_comments(words: Sequence[PlacedText], by: str, slips: list[Observation
 
 
 def read_items(items: Sequence[PlacedText], slips: list[Observation]) -> list[PlacedText]:
-    """Each item of a list is one word, whatever blanks are in it; what was meant are several."""
+    """Return the words of a list. An item with blanks is one word, so that several words in an item are reported and
+    split.
+    """
     words: list[PlacedText] = []
     for before, text in pairwise([None, *items]):
         assert text is not None
@@ -169,7 +175,7 @@ def read_items(items: Sequence[PlacedText], slips: list[Observation]) -> list[Pl
 
 
 def _backslash_in_fold(word: PlacedText) -> Observation:
-    """`>` makes one line of several, and a backslash at the end of each then stands before a blank."""
+    """Report a backslash in a folded text: `>` joins lines, so that a backslash at a line end precedes a blank."""
     edits = (TextEdit(word.start, word.start + 1, ""),) if word.offsets else ()
     return Observation("backslash-in-fold", word.start, edits=edits)
 
@@ -190,7 +196,7 @@ def _settings(name: str, value: YamlNode) -> Iterator[Setting]:
 
 
 def _setting(option: str, value: YamlNode) -> Setting:
-    """An entry in the long form of a list is told by what counts in it."""
+    """Make a setting. The long form of a list entry is reduced to its relevant keys."""
     if value.is_scalar:
         text = value.text
         return Setting.parse(option, value.key_text, text, (text,), value.key_text.value or option)
@@ -198,27 +204,27 @@ def _setting(option: str, value: YamlNode) -> Setting:
         test = value.get("test")
         word = test.value or " ".join(each.value for each in test.items())
         return Setting(option, word, (test or value).key_text, None, (), option)
-    told = {name: inner.value for name, inner in value.pairs()}
+    entry = {name: inner.value for name, inner in value.pairs()}
     ends = {"--publish": ("published", "target"), "--volume": ("source", "target")}.get(option, ())
-    word = ":".join(told[end] for end in ends if told.get(end))
-    if option == "--publish" and told.get("host_ip"):
-        word = f"{told['host_ip']}:{word}"
+    word = ":".join(entry[end] for end in ends if entry.get(end))
+    if option == "--publish" and entry.get("host_ip"):
+        word = f"{entry['host_ip']}:{word}"
     at = value.key_text if value.key is not None else PlacedText("", (), value.start, value.start)
     return Setting(option, word, at, None, (), option)
 
 
 def _read_devices(service: YamlNode, engine: RecipeEngine) -> None:
-    """`deploy.resources.reservations.devices`: the GPUs, as `--gpus` has them."""
+    """Read the GPUs of `deploy.resources.reservations.devices` as `--gpus`."""
     reserved = service.get(*_DEVICES).items()
     for device in [*reserved, *(each for each in service.get("gpus").items() if each.is_map)]:
-        told = dict(device.pairs())
-        ids = [each.value for each in told["device_ids"].items()] if "device_ids" in told else []
-        count = told.get("count")
+        entry = dict(device.pairs())
+        ids = [each.value for each in entry["device_ids"].items()] if "device_ids" in entry else []
+        count = entry.get("count")
         word = f"device={','.join(ids)}" if ids else count.value if count is not None else "all"
         shown = count.text if count is not None and not ids else None
         at = PlacedText("", (), device.start, device.start)
         engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
-        if "capabilities" not in told and device in reserved:
+        if "capabilities" not in entry and device in reserved:
             engine.slips.append(Observation("reservation-incomplete", device.start))
         if ids and count is not None:
             engine.slips.append(Observation("counted-and-named", count.start))
@@ -227,7 +233,7 @@ def _read_devices(service: YamlNode, engine: RecipeEngine) -> None:
 
 
 def read_environment(node: YamlNode) -> Iterator[Setting]:
-    """A list of `NAME=VALUE`, or a mapping."""
+    """Yield the variables of a list of `NAME=VALUE`, or of a mapping."""
     for each in node.items():
         if each.is_scalar:
             yield parse_variable(each.text, (each.text,))
@@ -237,9 +243,10 @@ def read_environment(node: YamlNode) -> Iterator[Setting]:
 
 
 def _find_quotes(variables: Sequence[Setting]) -> Iterator[Observation]:
-    """Find quotes within an item of a list: Compose hands them on, as YAML takes away only those around the whole item.
+    """Report quotes around the value within an item of a list. Compose passes them on, because YAML only removes quotes
+    around the whole item.
 
-    In a mapping somebody meant them. What YAML would read as something else without them is left alone.
+    Quotes in a mapping are intended. Values that YAML would read differently without quotes are not reported.
     """
     for each in variables:
         in_list = any("=" in text.value for text in each.texts[:1])
@@ -283,22 +290,22 @@ class ComposeEditor(Editor):
 
 
 def remove_from_command(command: YamlNode, setting: Setting) -> Sequence[TextEdit]:
-    """Words that go from a command: items of a list, or words of a text."""
+    """Return edits that remove a setting from a command: items of a list, or words of a text."""
     if command.is_scalar and command:
         inside = [command.node.start_mark.index <= text.start <= command.node.end_mark.index for text in setting.texts]
         return remove_words(command.source, setting.texts, "\\") if inside and all(inside) else ()
     starts = {text.start for text in setting.texts}
-    gone = [each for each in command.items() if each.is_scalar and each.text.start in starts]
+    removed = [each for each in command.items() if each.is_scalar and each.text.start in starts]
     if any(_contains(each, text) for each in command.items() for text in setting.texts):
         return remove_words(command.source, setting.texts, "\\")  # within the text of a shell
-    if len(gone) != len(setting.texts) or not gone:
+    if len(removed) != len(setting.texts) or not removed:
         return ()
     if command.node.flow_style:
         items = command.items()
-        numbers = [n for n, each in enumerate(items) if each.node in [one.node for one in gone]]
+        numbers = [n for n, each in enumerate(items) if each.node in [one.node for one in removed]]
         return remove_items(items, numbers[0], numbers[-1]) if len(numbers) == numbers[-1] - numbers[0] + 1 else ()
-    edits = [edit for each in gone for edit in remove_entry(each, command)]
-    return edits if len(edits) == len(gone) else ()
+    edits = [edit for each in removed for edit in remove_entry(each, command)]
+    return edits if len(edits) == len(removed) else ()
 
 
 def _contains(item: YamlNode, text: PlacedText) -> bool:
@@ -306,9 +313,9 @@ def _contains(item: YamlNode, text: PlacedText) -> bool:
 
 
 def add_to_command(command: YamlNode, engine: RecipeEngine, words: str) -> Sequence[TextEdit]:
-    """A new option at the end of a command."""
+    """Return edits that add an option at the end of a command."""
     if any(slip.code == "words-in-one-item" for slip in engine.slips):
-        return ()  # its last word may be a part of an item; once that is mended, the next round adds the option
+        return ()  # its last word may be part of an item; the next round adds the option
     own = [text for setting in engine.options for text in setting.texts if text.offsets]
     own += [engine.model] if engine.model and engine.model.offsets else []
     last = max(own, key=lambda text: text.end, default=None)

@@ -1,6 +1,7 @@
-"""Values of vLLM's Helm chart, production-stack: each model of `servingEngineSpec` is an engine of vLLM.
+"""Reads values of vLLM's Helm chart, production-stack: each model of `servingEngineSpec` is an engine of vLLM.
 
-What the chart adds by itself (probes, shared memory for several GPUs, the port) is not looked for in the values.
+Settings that the chart adds by itself (probes, shared memory for several GPUs, the port) are not expected in the
+values.
 """
 
 import re
@@ -16,12 +17,12 @@ VALUES = re.compile(
     r"^servingEngineSpec:[ \t]*(?:#[^\n]*)?\r?$(?=[\s\S]*^\s+(?:- )?(?:modelSpec|modelURL):)", re.MULTILINE
 )
 _SWITCHES = {"enableChunkedPrefill": "--enable-chunked-prefill", "enablePrefixCaching": "--enable-prefix-caching"}
-_SHM = "20Gi"  # of the chart, where a tensor parallel size is set
+_SHM = "20Gi"  # the default of the chart if a tensor parallel size is set
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def read_helm(source: SourceFile) -> Recipe:
-    """Raises NotYaml."""
+    """Read every model of the values. Raises NotYaml."""
     engines: list[RecipeEngine] = []
     slips: list[Observation] = []
     for document in parse_documents(source):
@@ -34,7 +35,7 @@ def read_helm(source: SourceFile) -> Recipe:
 
 
 def _has_value(node: YamlNode) -> bool:
-    """Tell whether a text or number stands there. Helm removes the default of a key that is null."""
+    """Tell whether a node is a text or number. Helm removes the default of a key that is null."""
     return bool(node) and node.is_scalar
 
 
@@ -91,7 +92,9 @@ def _environment(model: YamlNode) -> Iterator[Setting]:
 
 
 def _secrets(model: YamlNode, spec: YamlNode, *, first: bool) -> Iterator[Setting]:
-    """The chart makes a Secret of a value that stands here; a mapping names one that is there. All share the key."""
+    """Yield secrets that are values. The chart makes a Secret of them; a mapping names an existing one. All engines
+    share the key.
+    """
     keys = [("HF_TOKEN", model.get("hf_token"))]
     keys += [("VLLM_API_KEY", spec.get("vllmApiKey"))] if first else []
     for name, node in keys:

@@ -1,4 +1,6 @@
-"""Manifests of Kubernetes: each container with vLLM, and what its pod and the services beside it say of it."""
+"""Reads and edits manifests of Kubernetes: each container that runs an engine, with the settings of its pod and
+services.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +13,7 @@ from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeFor
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.yaml_nodes import YamlNode, add_pair, find_duplicate_keys, parse_documents, remove_entry
 
-# Kinds whose pods are as they stand there; of others (Ray's, KServe's) something else completes them.
+# Kinds whose pods are complete; a controller completes those of other kinds (Ray's, KServe's).
 _COMPLETE_KINDS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "LeaderWorkerSet")
 _MAX_DEPTH = 16  # keys around the containers of a pod
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -21,7 +23,7 @@ SHM = "/dev/shm"  # noqa: S108 - its name
 
 
 def read_kubernetes(source: SourceFile) -> Recipe:
-    """Every container with vLLM in it. Raises NotYaml."""
+    """Read every container that runs an engine. Raises NotYaml."""
     found: list[YamlNode] = []
     slips: list[Observation] = []
     for document in parse_documents(source):
@@ -42,7 +44,9 @@ def read_kubernetes(source: SourceFile) -> Recipe:
 
 
 def _pods(node: YamlNode, seen: set[int], depth: int = 0) -> Iterator[YamlNode]:
-    """Every mapping with a list of containers, in whatever kind of object: a Job, a RayService, an InferenceService."""
+    """Yield every mapping with a list of containers, in any kind of object: a Job, a RayService, an
+    InferenceService.
+    """
     if id(node.node) in seen or depth > _MAX_DEPTH or not (node.is_map or node.is_list):
         return
     seen.add(id(node.node))
@@ -77,7 +81,7 @@ def _container_position(container: YamlNode) -> PlacedText:
 
 
 def _flatten(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
-    """`httpGet.path` and the like."""
+    """Yield nested keys with their values, such as `httpGet.path`."""
     for name, value in node.pairs():
         if value.is_map and before.count(".") < 3:
             yield from _flatten(value, f"{before}{name}.")
@@ -91,7 +95,7 @@ def _positions(container: YamlNode) -> dict[str, PlacedText]:
 
 
 def _find_non_texts(container: YamlNode) -> Iterator[Observation]:
-    """Values that have to be texts, and are read as something else."""
+    """Report values that must be text, but that YAML reads as something else."""
     texts = [(each.get("name").value, each.get("value")) for each in container.get("env").items()]
     for name in ("command", "args"):
         texts += [(f"{name}[{number}]", each) for number, each in enumerate(container.get(name).items())]
@@ -102,7 +106,7 @@ def _find_non_texts(container: YamlNode) -> Iterator[Observation]:
 
 
 def _services(engine: RecipeEngine, services: dict[str, YamlNode], links: YamlNode) -> None:
-    """Apply the services of the file to the container: a service's name becomes variables, its type opens the port."""
+    """Apply the services of the file to the engine: a service's name becomes variables, its type publishes the port."""
     for name, service in services.items():
         if name == "vllm" and links.value.casefold() != "false":
             engine.slips.append(Observation("service-named-vllm", service.get("metadata", "name").text.start))
@@ -112,7 +116,7 @@ def _services(engine: RecipeEngine, services: dict[str, YamlNode], links: YamlNo
 
 
 def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
-    """Yield the container's settings in the words of docker's options."""
+    """Yield the container's settings under the names of docker's options."""
     for option, node in (
         (IMAGE, container.get("image")),
         ("--memory", container.get("resources", "limits", "memory")),
@@ -138,7 +142,7 @@ def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
 
 
 def _accelerators(container: YamlNode) -> YamlNode:
-    """GPUs of NVIDIA, else what else is given: an instance of MIG, another maker's, a claim."""
+    """Return the node of NVIDIA GPUs, else of another accelerator: a MIG instance, another maker's, or a claim."""
     limits, claims = container.get("resources", "limits"), container.get("resources", "claims")
     others = [value for name, value in limits.pairs() if name.partition("/")[2].startswith(_OTHER_ACCELERATORS)]
     given = [limits.get(GPU), *others, *(each.get("name") for each in claims.items())]
@@ -159,7 +163,7 @@ def _mounts(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
 
 
 def _shm(path: YamlNode, volume: YamlNode) -> Iterator[Setting]:
-    """A volume in memory with a size; without one it is as large as the memory of the pod or node allows."""
+    """Yield the size of /dev/shm: that of a volume in memory, None if only the memory of the pod or node limits it."""
     size, medium = volume.get("emptyDir", "sizeLimit"), volume.get("emptyDir", "medium")
     if medium.value != "Memory":
         yield Setting("shm on disk", path.value, path.text, None, (), "mountPath")

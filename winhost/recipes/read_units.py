@@ -1,4 +1,4 @@
-"""systemd units, podman's quadlets and environment files."""
+"""Reads and edits systemd units, podman's quadlets and environment files."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _COMMENT = re.compile(r"[ \t]*[#;]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _SHELL = re.compile(r"(?<=\s)(?:&&|\|\|?|\d?>>?(?:&\d)?|<|~/\S*)(?=\s|$)")
 _PREFIXES = "@-:+!|"
-# Keys of a quadlet's [Container], and the option of `podman run` that says the same.
+# The options of `podman run` that correspond to keys of a quadlet's [Container].
 PODMAN_OPTIONS = {
     "Image": IMAGE,
     "ShmSize": "--shm-size",
@@ -65,7 +65,7 @@ RELEVANT_KEYS = (
 
 @dataclass(frozen=True)
 class UnitEntry:
-    """A line of a unit with those that it goes on in. value: without the signs that it does."""
+    """An entry of a unit, with its continuation lines. value: without the continuation characters."""
 
     section: str
     name: str
@@ -90,33 +90,35 @@ def read_entries(source: SourceFile) -> Iterator[UnitEntry]:
 
 def _logical_end(text: str, offset: int) -> int:
     """Return the end of the line that begins here, continuation lines included."""
-    goes_on = False
+    continues = False
     while True:
         end = text.find("\n", offset)
         if end < 0:
             return len(text)
-        if not (goes_on and _COMMENT.match(text, offset)):  # a remark within is passed over
-            goes_on = text[offset:end].rstrip("\r").endswith("\\")
-        if not goes_on:
+        if not (continues and _COMMENT.match(text, offset)):  # comment lines within are ignored
+            continues = text[offset:end].rstrip("\r").endswith("\\")
+        if not continues:
             return end
         offset = end + 1
 
 
 def _drop_comments(text: PlacedText) -> PlacedText:
-    """Lines between those of a value that are remarks are none of it."""
-    kept: list[int] = []
+    """Drop comment lines between the lines of a value."""
+    kept_indexes: list[int] = []
     offset = 0
     for line in text.value.splitlines(keepends=True):
         if not (offset and _COMMENT.match(line)):
-            kept += range(offset, offset + len(line))
+            kept_indexes += range(offset, offset + len(line))
         offset += len(line)
-    if len(kept) == len(text.value):
+    if len(kept_indexes) == len(text.value):
         return text
-    return PlacedText("".join(text.value[i] for i in kept), [text.offsets[i] for i in kept], text.start, text.end)
+    return PlacedText(
+        "".join(text.value[i] for i in kept_indexes), [text.offsets[i] for i in kept_indexes], text.start, text.end
+    )
 
 
 def read_unit(source: SourceFile) -> Recipe:
-    """A service that starts vLLM, or a container with it."""
+    """Read a service that starts an engine, or a quadlet with one."""
     found = list(read_entries(source))
     quadlet = any(entry.section == "Container" for entry in found)
     slips: list[Observation] = []
@@ -133,7 +135,7 @@ def read_unit(source: SourceFile) -> Recipe:
 
 
 def _find_refused_lines(found: Sequence[UnitEntry]) -> Iterator[Observation]:
-    """Lines that are refused, or mean something else."""
+    """Report entries that are refused, or that mean something else."""
     oneshot = any(entry.name == "Type" and entry.value.value == "oneshot" for entry in found)
     started, again = 0, None
     known = container_options().quadlet
@@ -169,14 +171,14 @@ def _read_service(found: Sequence[UnitEntry], slips: list[Observation]) -> Recip
     variables = _variables(found, "Service")
     if engine is not None:
         add_shell_variables(engine, variables)
-    elif any(_is_of_engine(each.name) for each in variables):  # a drop-in, or a script with the engine in it
+    elif any(_is_of_engine(each.name) for each in variables):  # a drop-in, or a script that starts the engine
         engine = RecipeEngine(RecipeForm.SYSTEMD, "unit", found[0].key, has_command=False, partial=True)
         engine.variables += variables
     return engine
 
 
 def _check_program_path(program: PlacedText) -> Iterator[Observation]:
-    """A program that systemd looks for elsewhere than a shell, or refuses."""
+    """Report a program path that systemd refuses, or searches in other folders than a shell."""
     if not program.value.startswith(("/", "$")):
         if "/" not in program.value:
             yield Observation("not-absolute", program.start, {"word": program.value})
@@ -189,7 +191,7 @@ def _is_of_engine(variable: str) -> bool:
 
 
 def _find_shell_syntax(text: PlacedText) -> Iterator[Observation]:
-    """Signs that only a shell obeys, outside of quotes."""
+    """Report syntax outside of quotes that only a shell interprets."""
     bare = _QUOTED.sub(lambda found: "x" * len(found[0]), text.value)
     for found in _SHELL.finditer(bare):
         yield Observation("shell-in-unit", text.part(found.start()).start, {"word": found[0]})
@@ -218,12 +220,12 @@ def _variables(found: Sequence[UnitEntry], section: str) -> list[Setting]:
 
 
 def _assignments(text: PlacedText) -> list[PlacedText]:
-    """The words with a sign; systemd passes over all others."""
+    """Return the words with `=`; systemd ignores all others."""
     return [word for command in split_commands(text, comments=False)[0] for word in command.words if "=" in word.value]
 
 
 def _split(text: PlacedText, slips: list[Observation]) -> list[PlacedText]:
-    """Split as systemd does, near enough: `;` and `#` are words there."""
+    """Split a text like systemd, for which `;` and `#` are words."""
     return split_words(text, "systemd", slips, comments=False)
 
 
@@ -264,7 +266,7 @@ class UnitEditor(Editor):
         return self._add_line(f"{key}={value}") if key else self._add_line(f"PodmanArgs={name}={value}")
 
     def _add_line(self, line: str) -> Sequence[TextEdit]:
-        """A new one before that which starts the engine."""
+        """Return an edit that adds a line before the one that starts the engine."""
         starts = self._engine.position if self._quadlet else self._engine.positions["ExecStart"]
         start, _ = self._source.line_bounds(starts.start)
         return (TextEdit(start, start, line + self._source.newline),)
@@ -275,7 +277,7 @@ def _within(text: PlacedText, value: PlacedText) -> bool:
 
 
 def read_environment(source: SourceFile) -> Recipe:
-    """A file of `NAME=VALUE` lines, as `--env-file` and EnvironmentFile= take."""
+    """Read a file of `NAME=VALUE` lines for `--env-file` or EnvironmentFile=."""
     engine = RecipeEngine(RecipeForm.ENVIRONMENT, "environment", source.all_text.part(0, 0), has_command=False)
     offset = 0
     for line in source.text.split("\n"):
@@ -292,7 +294,7 @@ def read_environment(source: SourceFile) -> Recipe:
 
 
 def _unquote(setting: Setting) -> Setting:
-    """`--env-file` of docker keeps quotes as they are, systemd takes them away; both mean the same variable."""
+    """Return a setting without quotes around its value, which systemd removes and docker's `--env-file` keeps."""
     value = setting.value_text
     if value is None or len(value.value) < 2 or value.value[0] not in "'\"" or value.value[-1] != value.value[0]:
         return Setting(setting.name, setting.value, setting.text, value, (setting.text,), setting.written)

@@ -1,4 +1,4 @@
-"""Rules on containers: their image, their GPUs, /dev/shm, memory, ports, and how they end."""
+"""Rules on containers: image, GPUs, /dev/shm, memory, ports and shutdown."""
 
 import math
 import re
@@ -21,13 +21,13 @@ from winhost.serving.vllm_options import names
 
 DOCKER_SHM: Bytes = 64 * 1024**2
 DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
-FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # that knows --shutdown-timeout, and what is advised for it
+FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # the first version with --shutdown-timeout, and its recommended value
 # NCCL's buffers and the engine's rings of two GPUs take about 1.2 GiB; less than that fails.
 _LEAST_PER_GPU: Bytes = 600 * 1024**2
 
 
 def container_names(case: RecipeCase) -> Iterator[Observation]:
-    """Options of docker that it does not have, and options on the wrong side of the image."""
+    """Report options that docker does not have, and options on the wrong side of the image."""
     known, engine = container_options(), case.engine
     if engine.form is not RecipeForm.COMMAND or not engine.in_container:
         return
@@ -52,7 +52,7 @@ def container_names(case: RecipeCase) -> Iterator[Observation]:
 
 
 def image(case: RecipeCase) -> Iterator[Observation]:
-    """An image whose tag says no version."""
+    """Report an image whose tag is no version."""
     found = case.engine.container_setting(IMAGE)
     value = found.value or "" if found else ""
     if found is None or found.value_text is None or "@sha256:" in value or "$" in value:
@@ -68,15 +68,15 @@ def image(case: RecipeCase) -> Iterator[Observation]:
 
 
 def gpus(case: RecipeCase) -> Iterator[Observation]:
-    """Check that the container gets GPUs, and the ones it names."""
+    """Check that the container gets GPUs, and that their number and form are right."""
     engine = case.engine
-    given = [each for each in engine.container if _gives_gpu(each)]
-    if engine.in_container and not given and not case.on_other_platform:
+    gpu_settings = [each for each in engine.container if _gives_gpu(each)]
+    if engine.in_container and not gpu_settings and not case.on_other_platform:
         if _needs_gpu(case):
             yield _gpu_missing(case, "no-gpu")
-        elif engine.kind == "ollama":  # whose image has both
+        elif engine.kind == "ollama":  # its image runs on processors as well
             yield _gpu_missing(case, "on-processor")
-    for setting in given:
+    for setting in gpu_settings:
         yield from _check_gpu_setting(setting, case)
 
 
@@ -90,12 +90,14 @@ def _gives_gpu(setting: Setting) -> bool:
 
 
 def _needs_gpu(case: RecipeCase) -> bool:
-    """Tell whether it needs a GPU to be of use. For engines other than vLLM the image or the command line tells."""
+    """Tell whether an engine needs a GPU: always for vLLM, for others if the image or the command line requires
+    CUDA.
+    """
     image = case.engine.container_setting(IMAGE)
-    told = " ".join(
+    text = " ".join(
         [(image.value or "").rpartition(":")[2] if image else "", *(word.value for word in case.engine.words)]
     )
-    return case.other_engine is None or re.search(case.other_engine.cuda, told) is not None
+    return case.other_engine is None or re.search(case.other_engine.cuda, text) is not None
 
 
 def _gpu_missing(case: RecipeCase, code: str) -> Observation:
@@ -120,7 +122,7 @@ _UNFINISHED = re.compile(r"#.*\bTODO\b|<your-")
 
 
 def _gpu_elsewhere(case: RecipeCase) -> str:
-    """Say what else may give the container its GPU, or make it need none; empty where nothing suggests that."""
+    """Say what else may give the container its GPU, or why it may need none; empty if nothing suggests that."""
     engine = case.engine
     if engine.form is RecipeForm.COMPOSE:
         service = re.compile(rf"^ +[\"']?{re.escape(engine.position.value)}[\"']?:", re.MULTILINE)
@@ -139,7 +141,7 @@ def _gpu_elsewhere(case: RecipeCase) -> str:
 
 
 def _gpu_count(value: str) -> int | None:
-    """Return the number of GPUs that are given; None for all of them."""
+    """Return the number of GPUs in a value; None for all GPUs."""
     if value.isdigit():
         return int(value)
     return len(value.split(",")) if "device=" in value and not value.strip('"').endswith("all") else None
@@ -161,7 +163,7 @@ def _check_gpu_setting(setting: Setting, case: RecipeCase) -> Iterator[Observati
 
 
 def _is_quantity(setting: Setting) -> bool:
-    """A number of GPUs, and neither the name of a claim nor a value that a tag or variable has."""
+    """Tell whether a setting is a number of GPUs, and not the name of a claim or a variable."""
     return setting.name.startswith("--gpus") and "/" in setting.text.value and "$" not in (setting.value or "")
 
 
@@ -175,7 +177,7 @@ def _check_gpu_request(setting: Setting, case: RecipeCase) -> Iterator[Observati
 
 
 def _check_gpus_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Observation]:
-    """A part of the GPUs, which cannot be chosen there; all that the host has are what the container gets."""
+    """Report that a recipe chooses some of the GPUs in WSL, where a container always gets all GPUs of the host."""
     offset, gpus = setting.text.start, case.target.gpus
     numbers = [int(each) for each in re.findall(r"\b\d{1,3}\b", value)] if "device=" in value else []
     there = len(gpus) if gpus is not None else max(numbers, default=-1) + 1  # GPU 1 is one of two
@@ -191,7 +193,7 @@ def _check_gpus_on_wsl(setting: Setting, value: str, count: int, case: RecipeCas
 
 
 def visible_gpus(case: RecipeCase) -> Iterator[Observation]:
-    """A variable, or the devices of the container, name fewer GPUs than the engine takes."""
+    """Report that a variable, or the devices of the container, name fewer GPUs than the engine uses."""
     engine = case.engine
     for setting, named, what in _named_gpus(case):
         every = "all" in named or any("$" in name for name in named)
@@ -201,7 +203,9 @@ def visible_gpus(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _named_gpus(case: RecipeCase) -> Iterator[tuple[Setting, set[str], str]]:
-    """Find what names single GPUs. In WSL and in pods NVIDIA's variable and devices choose nothing; --gpus precedes."""
+    """Yield the settings that name single GPUs, with the names. NVIDIA's variable and devices have no effect in WSL, in
+    pods, and with --gpus.
+    """
     engine, variables = case.engine, ["CUDA_VISIBLE_DEVICES"]
     if not (case.wsl or case.is_pod or engine.container_setting("--gpus")):
         variables.append("NVIDIA_VISIBLE_DEVICES")
@@ -211,9 +215,9 @@ def _named_gpus(case: RecipeCase) -> Iterator[tuple[Setting, set[str], str]]:
         if found and not engine.container_setting("--runtime"):
             yield found[0][0], {name for _, name in found}, "the container gets"
     for variable in filter(None, map(engine.variable, variables)):
-        said = {each.strip() for each in (variable.value or "").split(",") if each.strip()}
-        if not said & {"none", "void"}:
-            yield variable, said, f"{variable.name} names"
+        chosen = {each.strip() for each in (variable.value or "").split(",") if each.strip()}
+        if not chosen & {"none", "void"}:
+            yield variable, chosen, f"{variable.name} names"
 
 
 def _is_gpu(device: Setting) -> re.Match[str] | None:
@@ -221,7 +225,7 @@ def _is_gpu(device: Setting) -> re.Match[str] | None:
 
 
 def shm(case: RecipeCase) -> Iterator[Observation]:
-    """The memory at /dev/shm, where the processes of an engine exchange data."""
+    """Check the size of /dev/shm, through which the processes of an engine exchange data."""
     engine = case.engine
     if not engine.in_container or engine.form is RecipeForm.ENVIRONMENT:
         return
@@ -242,7 +246,7 @@ def shm(case: RecipeCase) -> Iterator[Observation]:
 
 
 def recommended_shm(case: RecipeCase) -> Bytes:
-    """The size of /dev/shm by the formula of the profiles, without the parts that only a workload tells."""
+    """Return the size of /dev/shm by the formula of the profiles, without the parts that depend on a workload."""
     return max(SHM_LEAST, -(-case.engine.gpus * SHM_MARGIN // SHM_STEP) * SHM_STEP)
 
 
@@ -291,7 +295,7 @@ def _check_shm_size(found: Setting, value: str, case: RecipeCase) -> Iterator[Ob
 
 
 def ports(case: RecipeCase) -> Iterator[Observation]:
-    """Ports that are published and lead nowhere."""
+    """Report published ports on which the engine is not reached."""
     engine = case.engine
     network, host = engine.container_setting("--network"), engine.option("--host")
     if case.is_pod or not engine.has_command:
@@ -327,7 +331,7 @@ def ports(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _has_shell_variables(case: RecipeCase) -> bool:
-    """More options of another engine may come from variables."""
+    """Tell whether variables may give another engine more options."""
     return any(word.value.startswith("$") for word in case.engine.words)
 
 
@@ -341,7 +345,7 @@ def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:
 
 
 def shutdown(case: RecipeCase) -> Iterator[Observation]:
-    """Check that requests may finish when the engine is stopped, and that its container waits that long."""
+    """Check that requests can finish when the engine is stopped, and that its container waits for that."""
     engine, drains = case.engine, case.engine.option("--shutdown-timeout")
     killed = engine.in_container and engine.form not in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT)
     if killed and engine.container_setting("--restart") and (removed := engine.container_setting("--rm")):
@@ -349,7 +353,7 @@ def shutdown(case: RecipeCase) -> Iterator[Observation]:
     found = engine.container_setting("--stop-timeout") if killed else None
     grace = seconds(found.value or "") if found else POD_GRACE if case.is_pod else DOCKER_GRACE
     if grace is None or not killed:
-        grace = math.inf  # as long as it takes, or nobody knows
+        grace = math.inf  # no limit, or not known
     timeout = engine.number("--shutdown-timeout", 0)
     better = {RecipeForm.COMPOSE: "stop_grace_period: 60s", RecipeForm.KUBERNETES: "terminationGracePeriodSeconds: 60"}
     words = {"seconds": f"{grace:g}", "timeout": timeout, "better": better.get(engine.form, "--stop-timeout=60")}
@@ -362,7 +366,7 @@ def shutdown(case: RecipeCase) -> Iterator[Observation]:
     if drains is None and engine.has_command and (case.version is None or case.version >= FIRST_DRAINING):
         more = grace <= DRAINING and not short
         edits = engine.editor.add_option(f"--shutdown-timeout={DRAINING}")
-        if edits and more:  # with one of the two alone, the engine is killed while it waits
+        if edits and more:  # with only one of the two edits, the engine is killed while it waits
             longer = _extend_grace(found, 60, case)
             edits = (*edits, *longer) if longer else ()
         doubt = case.other_source("--shutdown-timeout") if case.version else UNKNOWN_VERSION
@@ -378,23 +382,23 @@ def _extend_grace(found: Setting | None, wanted: int, case: RecipeCase) -> Seque
 
 
 def model_cache(case: RecipeCase) -> Iterator[Observation]:
-    """A model that is fetched anew for each container."""
+    """Report that a model is downloaded again for each container."""
     engine, option = case.engine, case.engine.option("--model")
     name = (engine.model.value if engine.model else option.value if option else None) or ""
     remote = bool(name) and not name.startswith(("/", ".", "~", "$", "s3:"))
-    wanted = engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
-    kept = engine.container_setting("--volume") or engine.container_setting("--mount")
-    if engine.in_container and wanted and engine.has_command and remote and not kept:
+    applies = engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
+    mounts = engine.container_setting("--volume") or engine.container_setting("--mount")
+    if engine.in_container and applies and engine.has_command and remote and not mounts:
         yield Observation("no-cache", engine.position.start)
 
 
 def shell_variables(case: RecipeCase) -> Iterator[Observation]:
-    """Variables that are set for the shell, which a container does not get."""
+    """Report variables that are set in the shell, but not passed to the container."""
     if not case.engine.in_container:
         return
     for setting in case.engine.shell_variables:
-        meant = setting.name.startswith(("VLLM_", "NCCL_", "PYTORCH_", "HF_", "HUGGING", "CUDA_VISIBLE"))
-        if meant and case.engine.variable(setting.name) is None and not case.is_variable_used(setting.name):
+        is_for_engine = setting.name.startswith(("VLLM_", "NCCL_", "PYTORCH_", "HF_", "HUGGING", "CUDA_VISIBLE"))
+        if is_for_engine and case.engine.variable(setting.name) is None and not case.is_variable_used(setting.name):
             run = case.engine.editor.add_to_container("--env", setting.name)
             yield Observation("not-passed", setting.text.start, {"name": setting.name}, run)
 

@@ -1,4 +1,4 @@
-"""Rules on who reaches an engine, and on secrets that stand in a recipe."""
+"""Rules on who can reach an engine, and on secrets in a recipe."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ _NAME_ONLY = "Pass its name alone (-e NAME), with the value in the shell's envir
 
 
 def secret_settings(engine: RecipeEngine) -> list[Setting]:
-    """Options and variables whose value is a secret."""
+    """Return the options and variables whose value is a secret."""
     return [each for each in (*engine.options, *engine.variables, *engine.shell_variables) if is_secret(each.name)]
 
 
 def secrets_of(engine: RecipeEngine) -> list[str]:
-    """Their values, to be hidden in whatever is told."""
+    """Return the secrets of an engine, which are masked in all findings."""
     words = {part for each in secret_settings(engine) for part in (each.value or "", *(each.value or "").split())}
     return sorted((word for word in words if len(word) > 3 and not _is_reference(word)), key=len, reverse=True)
 
@@ -35,7 +35,7 @@ def _is_reference(value: str) -> bool:
 
 
 def secrets(case: RecipeCase) -> Iterator[Observation]:
-    """Keys and tokens in plain text."""
+    """Report keys and tokens in plain text."""
     engine = case.engine
     for setting in secret_settings(engine):
         if _is_reference(setting.value or ""):
@@ -50,14 +50,14 @@ def secrets(case: RecipeCase) -> Iterator[Observation]:
             )
             yield Observation("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
         elif engine.form is not RecipeForm.COMMAND or engine.in_container:
-            # Of the chart only its own keys take such a mapping; an entry of env is as in a pod.
+            # Only keys of the chart itself accept such a mapping; entries of env are like those of a pod.
             of_pod = engine.form is RecipeForm.HELM and setting.written == setting.name
             instead = _INSTEAD.get(RecipeForm.KUBERNETES if of_pod else engine.form, _NAME_ONLY)
             yield Observation("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
 
 def exposed(case: RecipeCase) -> Iterator[Observation]:
-    """Routes without a key that others reach."""
+    """Report routes that others can reach without a key."""
     engine, how = case.engine, case.exposure
     if how is None:
         return
@@ -77,7 +77,7 @@ def exposed(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _bind_to_loopback(case: RecipeCase) -> Sequence[TextEdit]:
-    """Published at the loopback address, or listening there."""
+    """Return an edit that publishes the port on the loopback address, or makes the engine listen there."""
     engine = case.engine
     if engine.in_container:
         ports = engine.container_settings("--publish")

@@ -1,4 +1,4 @@
-"""Rules that hold a recipe against the GPUs, the driver and the WSL of a host."""
+"""Rules that check a recipe against the GPUs, the driver and the WSL of a host."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
 
 
 def gpu_count(case: RecipeCase) -> Iterator[Observation]:
-    """More GPUs than the host has."""
+    """Report that the engine uses more GPUs than the host has."""
     gpus = case.target.gpus
     if gpus is not None and case.engine.has_command and case.engine.gpus > len(gpus) and not case.engine.spans_machines:
         at = case.engine.option("--tensor-parallel-size") or case.engine.option("--data-parallel-size")
@@ -28,7 +28,7 @@ def gpu_count(case: RecipeCase) -> Iterator[Observation]:
 
 
 def generation(case: RecipeCase) -> Iterator[Observation]:
-    """Find number formats that the oldest GPU cannot compute."""
+    """Report number formats that the oldest GPU cannot compute."""
     gpu = _oldest(case)
     if gpu is None or gpu.compute_capability is None or not case.engine.has_command:
         return
@@ -46,7 +46,7 @@ def generation(case: RecipeCase) -> Iterator[Observation]:
 
 
 def formats(case: RecipeCase) -> Iterator[Observation]:
-    """Formats of weights that the oldest GPU does not compute in."""
+    """Report formats of weights in which the oldest GPU cannot compute."""
     gpu, quantization = _oldest(case), case.engine.option("--quantization")
     if gpu is not None and gpu.compute_capability is not None and quantization is not None:
         capability = gpu.compute_capability
@@ -64,14 +64,14 @@ def _oldest(case: RecipeCase) -> GpuModel | None:
 
 
 def driver(case: RecipeCase) -> Iterator[Observation]:
-    """A driver older than the CUDA of this vLLM."""
+    """Report a driver that is too old for the CUDA of this vLLM."""
     found = case.target.driver
     if found and case.engine.has_command and case.version and case.version >= FIRST_CUDA_13 and found < CUDA_13_DRIVER:
         yield Observation("driver-too-old", case.engine.position.start, {"version": case.version, "driver": found})
 
 
 def share(case: RecipeCase) -> Iterator[Observation]:
-    """Check the share of each GPU's memory that the engine takes."""
+    """Check the share of each GPU's memory that the engine uses."""
     found, engine = case.engine.option("--gpu-memory-utilization"), case.engine
     several = engine.gpus_per_copy > 1
     if found is None:
@@ -91,8 +91,8 @@ def share(case: RecipeCase) -> Iterator[Observation]:
     most = WSL_SHARE_OF_SEVERAL if several else WSL_SHARE
     if case.wsl and value > most:
         better = "0.8" if several else "0.9"
-        said = " over several GPUs" if several else ""
-        words = {"value": found.display_value, "several": said, "better": better}
+        suffix = " over several GPUs" if several else ""
+        words = {"value": found.display_value, "several": suffix, "better": better}
         yield Observation("share-on-wsl", found.text.start, words, replace_value(found.value_text, better))
     elif not case.wsl and value > SHARE:
         yield Observation(
@@ -101,7 +101,7 @@ def share(case: RecipeCase) -> Iterator[Observation]:
 
 
 def shares(case: RecipeCase) -> Iterator[Observation]:
-    """Find engines of one Compose file that start together on the same GPUs and take more of them than there is."""
+    """Report engines of a Compose file that start together on the same GPUs, and use more memory than these have."""
     mine, gpus = _share_of(case.engine), _gpus_of(case.engine)
     if case.engine.form is not RecipeForm.COMPOSE or case.recipe.template or not mine or gpus is None:
         return
@@ -115,11 +115,13 @@ def shares(case: RecipeCase) -> Iterator[Observation]:
 
 
 _SHARE = "--gpu-memory-utilization"
-_OPTIONAL_SERVICE_KEYS = ("profiles", "replicas")  # keys of a service that may leave it out
+_OPTIONAL_SERVICE_KEYS = ("profiles", "replicas")  # keys of a service that may not start
 
 
 def _share_of(engine: RecipeEngine) -> float:
-    """The share of each of its GPUs that an engine of vLLM takes; 0 where that is not known, or it may not run."""
+    """Return the share of each GPU that an engine of vLLM uses; 0 if that is not known, or if the engine may
+    not run.
+    """
     found = engine.option(_SHARE)
     alone = (
         engine.sleeps
@@ -135,11 +137,11 @@ def _share_of(engine: RecipeEngine) -> float:
 
 
 def _gpus_of(engine: RecipeEngine) -> tuple[object, ...] | None:
-    """The settings that choose its GPUs; None where nothing that is known does."""
+    """Return the settings that choose the GPUs of an engine; None if none does, or they are not known."""
     chosen = [engine.container_setting("--gpus"), engine.container_setting("--runtime")]
     chosen += [engine.variable(name) for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")]
-    told = tuple(each.value if each else None for each in chosen)
-    return None if not any(told) or "$" in str(told) else told
+    choices = tuple(each.value if each else None for each in chosen)
+    return None if not any(choices) or "$" in str(choices) else choices
 
 
 RULES = (gpu_count, generation, formats, driver, share, shares)

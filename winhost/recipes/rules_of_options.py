@@ -1,4 +1,4 @@
-"""Rules on the words of vLLM itself: options and variables by version, their values, and the model."""
+"""Rules on the arguments of vLLM: options and variables by version, their values, and the model."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def renames() -> Mapping[str, Any]:
 
 
 def options(case: RecipeCase) -> Iterator[Observation]:
-    """Options that this version does not know."""
+    """Report options that this version does not know."""
     if omni := case.engine.option(_OMNI):
         yield Observation("other-parser", omni.text.start)
         return
@@ -59,7 +59,7 @@ def _single_dash(setting: Setting) -> Iterator[Observation]:
 
 
 def variables(case: RecipeCase) -> Iterator[Observation]:
-    """Variables of vLLM that this version does not read, and such of NCCL that no version does."""
+    """Report variables of vLLM that this version does not read, and variables of NCCL that no version reads."""
     for setting in case.engine.variables:
         if (
             "$" in setting.name
@@ -81,14 +81,16 @@ def variables(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _correct_name(setting: Setting, name: str | None, case: RecipeCase) -> Sequence[TextEdit]:
-    """This name instead of the written one, unless the file sets it already or writes something else there."""
+    """Return an edit that corrects the name of a setting; none if the file has the correct name already."""
     if name is None or setting.text.value != setting.written or case.is_name_used(name, setting):
         return ()
     return replace_value(setting.text, name)
 
 
 def _option_for(variable: str) -> str | None:
-    """VLLM_SERVED_MODEL_NAME is no variable, but --served-model-name is an option."""
+    """Return the option with the name of a variable: --served-model-name for VLLM_SERVED_MODEL_NAME, which does not
+    exist.
+    """
     option = "--" + variable.removeprefix("VLLM_").lower().replace("_", "-")
     return option if option in names("engine") else None
 
@@ -144,7 +146,9 @@ def _mend_renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) ->
 
 
 def _find_other_negation(setting: Setting, version: Version) -> str | None:
-    """0.33 writes `--disable-x` for `--no-enable-x`; versions before know that alone."""
+    """Return the other form of a negated option that this version knows: `--disable-x` or `--no-enable-x`; else
+    None.
+    """
     for old, new in (("--no-enable-", "--disable-"), ("--no-disable-", "--enable-"), ("--disable-", "--no-enable-")):
         if setting.name.startswith(old) and knows("engine", other := new + setting.name.removeprefix(old), version):
             return other
@@ -152,7 +156,7 @@ def _find_other_negation(setting: Setting, version: Version) -> str | None:
 
 
 def values(case: RecipeCase) -> Iterator[Observation]:
-    """Values that the parser refuses, or takes for something else."""
+    """Report values that the parser refuses or misreads."""
     for setting in case.engine.options:
         value, offset = setting.value, setting.text.start
         if value is None:
@@ -170,7 +174,7 @@ def values(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Observation:
-    """`--enforce-eager=true`: without the value, or its opposite."""
+    """Report a flag with a value, such as `--enforce-eager=true`, with an edit to the flag alone or its opposite."""
     word, opposite = setting.texts[0], setting.name.replace("--", "--no-", 1)
     edits: Sequence[TextEdit] = ()
     if value.lower() in ("true", "1", "yes", "on", ""):
@@ -219,12 +223,12 @@ def _value(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
 
 
 def _is_placeholder(value: str) -> bool:
-    """A variable or a placeholder, of which only the shell knows the value."""
+    """Tell whether a value is a variable or a placeholder, so that it is not known."""
     return "$" in value or value.startswith(("<", "{{", "%", "...", "\u2026"))
 
 
 def stray_words(case: RecipeCase) -> Iterator[Observation]:
-    """Words that belong to nothing."""
+    """Report arguments that belong to no option."""
     if case.engine.entry == "twice":
         return
     before = {setting.texts[-1].end: setting for setting in case.engine.options if setting.value is None}
@@ -232,14 +236,14 @@ def stray_words(case: RecipeCase) -> Iterator[Observation]:
         if _is_placeholder(word.value):
             continue
         flag = next((each.name for end, each in before.items() if 0 < word.start - end < 4), None)
-        said = f" ({flag} takes none)" if flag else ""
-        gone = Setting("", None, word, None, (word,), "")
-        edits = case.engine.editor.remove(gone) if flag else ()
-        yield Observation("stray-word", word.start, {"word": word.value, "flag": said}, edits)
+        suffix = f" ({flag} takes none)" if flag else ""
+        stray = Setting("", None, word, None, (word,), "")
+        edits = case.engine.editor.remove(stray) if flag else ()
+        yield Observation("stray-word", word.start, {"word": word.value, "flag": suffix}, edits)
 
 
 def abbreviations(case: RecipeCase) -> Iterator[Observation]:
-    """Names that are not written whole."""
+    """Report abbreviated names."""
     for setting in case.engine.options:
         written = setting.written.partition(".")[0].replace("_", "-")
         if written.startswith("--") and written != setting.name and setting.name.startswith(written):
@@ -248,9 +252,9 @@ def abbreviations(case: RecipeCase) -> Iterator[Observation]:
 
 
 def repeated(case: RecipeCase) -> Iterator[Observation]:
-    """Options that are given twice, where one counts."""
+    """Report options that are set twice, of which only the last takes effect."""
     if case.recipe.template:
-        return  # they may be of two branches
+        return  # they may be in different branches
     plain = [each for each in case.engine.options if "." not in each.written and each.written != "-O"]
     last = {setting.name: setting for setting in plain}  # -O is a level of its own in newer versions
     for setting in plain:
@@ -262,23 +266,23 @@ def repeated(case: RecipeCase) -> Iterator[Observation]:
 
 
 def model(case: RecipeCase) -> Iterator[Observation]:
-    """A model is named, once."""
+    """Check that exactly one model is named."""
     engine = case.engine
     if engine.entry == "twice" and engine.positions.get("again 0"):
         again = [word for name, word in engine.positions.items() if name.startswith("again ")]
         words = [Setting("", None, word, None, (word,), "") for word in again]
         edits = [edit for each in words for edit in engine.editor.remove(each)]
         yield Observation("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
-    told = engine.option("--model") or engine.option("--config")  # vLLM itself moves --model to the front
+    named = engine.option("--model") or engine.option("--config")  # vLLM itself moves --model to the front
     name = engine.option("--served-model-name")
-    if name and not told and not engine.model_first and engine.entry in ("", "vllm serve"):
+    if name and not named and not engine.model_first and engine.entry in ("", "vllm serve"):
         yield Observation("model-not-first", name.text.start, doubt=case.other_source("--model"))
-    elif engine.has_command and not told and engine.model is None and (engine.entry or not case.has_derived_image):
+    elif engine.has_command and not named and engine.model is None and (engine.entry or not case.has_derived_image):
         yield Observation("no-model", engine.position.start, doubt=case.other_source("--model"))
 
 
 def slips(case: RecipeCase) -> Iterator[Observation]:
-    """Report text that a shell would read in another way than it is meant."""
+    """Report text that a shell would misread."""
     yield from case.engine.slips
 
 

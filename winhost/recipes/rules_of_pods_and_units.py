@@ -1,4 +1,4 @@
-"""Rules that only manifests of Kubernetes, or only units of systemd, have."""
+"""Rules that apply only to manifests of Kubernetes, or only to units of systemd."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", 
 
 
 def probes(case: RecipeCase) -> Iterator[Observation]:
-    """Probes that kill an engine while it loads, or ask at the wrong place."""
+    """Report probes that kill an engine while it loads, or that request the wrong path or port."""
     if case.engine.form is not RecipeForm.KUBERNETES or not case.engine.has_command:  # a chart has its own
         return
     found = case.engine.probes
@@ -38,7 +38,7 @@ def probes(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _seconds_until_failure(probe: Mapping[str, object]) -> float:
-    """Seconds until it gives up; without end where a variable tells."""
+    """Return the seconds until a probe fails; infinite if a variable decides that."""
 
     def number(name: str, default: int) -> float:
         text = str(probe.get(name, ""))
@@ -87,10 +87,10 @@ DEFAULT_START = 90  # seconds: DefaultTimeoutStartSec of systemd
 
 
 def sandbox(case: RecipeCase) -> Iterator[Observation]:
-    """Find what a unit's sandbox takes away that an engine needs: the GPU, its files, locked memory."""
+    """Report what a unit's sandbox denies an engine: the GPU, its files, locked memory."""
     engine = case.engine
     if engine.form is not RecipeForm.SYSTEMD or engine.in_container or not engine.has_command:
-        return  # a container is started by a daemon that is in no sandbox
+        return  # the daemon that starts a container is in no sandbox
     yield from _check_devices(case)
     guard = engine.container_setting("ProtectHome")
     if guard is not None and (_is_yes(guard) or guard.value == "tmpfs"):
@@ -100,7 +100,7 @@ def sandbox(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _check_devices(case: RecipeCase) -> Iterator[Observation]:
-    """Find GPUs that the unit hides or denies."""
+    """Report GPUs that the unit hides or denies."""
     engine = case.engine
     elsewhere = (
         engine.kind in ("llama.cpp", "ollama", "ffmpeg") or case.on_other_platform
@@ -122,7 +122,7 @@ def _values_of(setting: Setting) -> dict[str, object]:
 
 
 def _denying_setting(case: RecipeCase) -> Setting | None:
-    """The setting that leaves no device but the pseudo ones; systemd allows all where neither is there."""
+    """Return the setting that denies all devices except pseudo devices; None if GPUs are allowed."""
     allowed = [each for each in case.engine.container_settings("DeviceAllow") if each.value]
     policy = case.engine.container_setting("DevicePolicy")
     closed = policy if policy is not None and policy.value in ("closed", "strict") else None
@@ -132,7 +132,7 @@ def _denying_setting(case: RecipeCase) -> Setting | None:
 
 
 def _paths_in_homes(case: RecipeCase) -> Iterator[str]:
-    """Paths of the engine below the folders that ProtectHome= empties, but for those that are mounted back."""
+    """Yield the first path of the engine in a folder that ProtectHome= hides, unless it is mounted again."""
     engine = case.engine
     texts = [each.value for each in engine.words] or [engine.model.value if engine.model else ""]
     texts += [each.value or "" for each in (*engine.options, *engine.variables)]
@@ -148,7 +148,7 @@ def _paths_in_homes(case: RecipeCase) -> Iterator[str]:
 
 
 def _check_locked_memory(case: RecipeCase) -> Iterator[Observation]:
-    """Find engines that lock more memory than the 8 MiB that systemd lets an account other than root lock."""
+    """Report engines that lock more memory than the 8 MiB that systemd allows accounts other than root."""
     user, engine = case.engine.container_setting("User"), case.engine
     if user is None or user.value in ("root", "0") or engine.container_setting("LimitMEMLOCK"):
         return
@@ -158,7 +158,7 @@ def _check_locked_memory(case: RecipeCase) -> Iterator[Observation]:
 
 
 def start_time(case: RecipeCase) -> Iterator[Observation]:
-    """Find starts that systemd ends although they go on: what it waits for takes longer than it waits."""
+    """Report starts that systemd aborts, because they take longer than its time limit."""
     engine = case.engine
     limit = engine.container_setting("TimeoutStartSec") or engine.container_setting("TimeoutSec")
     given = _seconds(limit.value or "") if limit else DEFAULT_START
@@ -183,7 +183,7 @@ def _is_slow(setting: Setting) -> bool:
 
 
 def _seconds(span: str) -> float | None:
-    """A time span of systemd; None for one without end or that cannot be read."""
+    """Parse a time span of systemd into seconds; None if it is infinite or invalid."""
     span = re.sub(r"(?<![A-Za-z])M(?![A-Za-z])", "months", span).casefold()  # the one unit whose case counts
     parts = _PART.findall(span)
     if not parts or _PART.sub("", span).strip():

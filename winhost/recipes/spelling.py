@@ -1,17 +1,19 @@
-"""Names that are one slip away from a known one: only these are corrected in somebody's file."""
+"""Suggests and corrects misspelled names. Only a name with a single mistake is corrected in a file."""
 
 from collections.abc import Iterable
 
 from winhost.model.errors import did_you_mean_or_period
 
 NEVER_SUGGESTED = frozenset({"VLLM_SERVER_DEV_MODE"})
-"""It opens routes without a key: nobody gets it by a correction."""
+"""Names that no correction may set: this one opens routes without a key."""
 
-CUTOFF = 0.85  # names of vLLM share a prefix and most of their words, so 0.6 names unrelated ones
+CUTOFF = 0.85  # names of vLLM share a prefix and many words, so that 0.6 would suggest unrelated ones
 
 
 def is_one_edit(word: str, other: str) -> bool:
-    """Damerau-Levenshtein distance 1: a letter added, left out, replaced, or swapped with its neighbour."""
+    """Tell whether the Damerau-Levenshtein distance is 1: one letter is added, removed, replaced or swapped with its
+    neighbour.
+    """
     if abs(len(word) - len(other)) > 1 or word == other:
         return False
     begin = next(
@@ -22,11 +24,11 @@ def is_one_edit(word: str, other: str) -> bool:
 
 
 def find_correction(word: str, known: Iterable[str]) -> str | None:
-    """The only known name that is one slip away; None for none or several, and for those that are never set."""
-    near = [name for name in known if is_one_edit(word, name)]
-    return near[0] if len(near) == 1 and near[0] not in NEVER_SUGGESTED else None
+    """Return the only known name that is one edit away; None if there is none or several, or it may not be set."""
+    candidates = [name for name in known if is_one_edit(word, name)]
+    return candidates[0] if len(candidates) == 1 and candidates[0] not in NEVER_SUGGESTED else None
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'NCCL_DEBUG'?`, or a full stop where no name is close."""
+    """Return `; did you mean 'NCCL_DEBUG'?`, or a full stop if no name is similar."""
     return did_you_mean_or_period(word, (name for name in known if name not in NEVER_SUGGESTED), cutoff=CUTOFF)

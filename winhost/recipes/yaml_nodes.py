@@ -1,4 +1,4 @@
-"""YAML by its nodes, with the position of each character of a scalar, so that a file can be changed where it stands."""
+"""Reads YAML as nodes with the offset of each character of a scalar, and makes edits of the file in place."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
 _MAX_DEPTH = 60
-MAX_CHARACTERS = 512 * 1024  # characters; the parser that knows offsets is slow
+MAX_CHARACTERS = 512 * 1024  # the parser with offsets is slow
 
 
 class NotYaml(Exception):
-    """offset: where in the text."""
+    """A text is no YAML or JSON. offset: of the problem in the text."""
 
     def __init__(self, problem: str, offset: int) -> None:
         super().__init__(problem)
@@ -25,7 +25,7 @@ class NotYaml(Exception):
 
 @dataclass(frozen=True)
 class YamlNode:
-    """A node of a document. key: where its key is written, of a value in a mapping."""
+    """A node of a document. key: the node of its key, for a value in a mapping."""
 
     source: SourceFile
     node: Any
@@ -52,14 +52,14 @@ class YamlNode:
 
     @property
     def tag(self) -> str:
-        """`int` of a number, …"""
+        """The last part of the tag, such as `int`."""
         return str(self.node.tag).rpartition(":")[2]
 
     @property
     def start(self) -> int:
-        """The position where it is written; for a value in a mapping, that of its key."""
-        at: int = (self.key or self.node).start_mark.index
-        return at
+        """The offset of the node; for a value in a mapping, that of its key."""
+        offset: int = (self.key or self.node).start_mark.index
+        return offset
 
     @property
     def value(self) -> str:
@@ -67,7 +67,7 @@ class YamlNode:
         return str(self.node.value) if self.is_scalar else ""
 
     def pairs(self, depth: int = 0) -> Iterator[tuple[str, "YamlNode"]]:
-        """Keys and values, of a key that is written twice the last; those that come by `<<` last."""
+        """Yield keys and values; for a duplicate key the last value. Those merged by `<<` come last."""
         if not self.is_map or depth > _MAX_DEPTH:
             return
         merged: list[Any] = []
@@ -81,32 +81,32 @@ class YamlNode:
             yield from YamlNode(self.source, each).pairs(depth + 1)
 
     def get(self, *names: str) -> "YamlNode":
-        """Return the node under these nested keys; an empty node where one is missing."""
-        found = self
+        """Return the node under these nested keys; an empty node if one is missing."""
+        node = self
         for name in names:
-            found = next((value for key, value in found.pairs() if key == name), YamlNode(self.source, None))
-        return found
+            node = next((value for key, value in node.pairs() if key == name), YamlNode(self.source, None))
+        return node
 
     def items(self) -> list["YamlNode"]:
         return [YamlNode(self.source, each) for each in self.node.value] if self.is_list else []
 
     @property
     def text(self) -> PlacedText:
-        """A scalar with the offset of each of its characters."""
+        """The scalar with the offset of each of its characters."""
         first, last = self.node.start_mark.index, self.node.end_mark.index
         at = _align(self.value, self.source.text, first, last, self.node.style)
         return PlacedText(self.value, at or (), first, last)
 
     @property
     def key_text(self) -> PlacedText:
-        """Its key, or itself where it has none."""
+        """The key, or the node itself if it has none."""
         if self.key is None:
             return self.text if self.is_scalar else PlacedText("", (), self.start, self.start)
         return YamlNode(self.source, self.key).text
 
 
 def find_duplicate_keys(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observation]:
-    """Keys that a mapping has twice, of each all but the last. A key for `<<` may come again."""
+    """Report duplicate keys of mappings, all but the last of each. `<<` may occur several times."""
     seen = set() if seen is None else seen
     if node.node is None or id(node.node) in seen or len(seen) > MAX_CHARACTERS:
         return
@@ -125,13 +125,13 @@ def find_duplicate_keys(node: YamlNode, seen: set[int] | None = None) -> Iterato
 
 
 def make_mapping(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:
-    """A mapping with these keys and values, each as it is written elsewhere in the file."""
+    """Return a mapping with these keys and values, which are written elsewhere in the file."""
     made = yaml.MappingNode(node.node.tag, list(pairs), node.node.start_mark, node.node.end_mark, node.node.flow_style)
     return YamlNode(node.source, made, node.key)
 
 
 def parse_documents(source: SourceFile) -> list[YamlNode]:
-    """Every document of a file. Raises NotYaml."""
+    """Parse every document of a file. Raises NotYaml."""
     if len(source.text) > MAX_CHARACTERS:
         raise NotYaml(f"it is longer than {MAX_CHARACTERS:,} characters", 0)
     if bad := next((at for at, char in enumerate(source.text) if "\ud800" <= char <= "\udfff"), None):
@@ -148,7 +148,9 @@ def parse_documents(source: SourceFile) -> list[YamlNode]:
 
 
 def _align(value: str, text: str, first: int, last: int, style: str | None) -> list[int] | None:
-    """The offset of each character of a scalar: blanks are where the next sign begins, as folding changes them."""
+    """Return the offset of each character of a scalar; None if that is not possible. Blanks, which folding changes, get
+    the offset where the next character begins.
+    """
     i, end = first, last
     if style in ("'", '"'):
         i, end = first + 1, last - 1
@@ -176,7 +178,7 @@ def _skip_blank(text: str, i: int, end: int, style: str | None) -> int:
 
 
 def _skip_to_character(text: str, i: int, end: int, style: str | None) -> int:
-    """Past blanks, and past the sign of an escape."""
+    """Skip blanks, and the backslash of an escape."""
     while i < end and text[i].isspace():
         i += 1
     while style == '"' and text[i : i + 1] == "\\":
@@ -189,12 +191,12 @@ def _skip_to_character(text: str, i: int, end: int, style: str | None) -> int:
 
 
 def quote_like(node: YamlNode, value: str) -> str:
-    """A value as a text of YAML, quoted where its neighbour is, or where it would be no text."""
+    """Format a value as YAML text. It is quoted if its neighbour is, or if it would be no text otherwise."""
     return f'"{value}"' if node.quoted or not value.replace("-", "").replace("_", "").isalpha() else value
 
 
 def append_item(node: YamlNode, value: str) -> Sequence[TextEdit]:
-    """A new item at the end of a list, written as its last one is."""
+    """Return an edit that adds an item at the end of a list, in the style of the last one."""
     items = node.items()
     if not items:
         return ()
@@ -211,7 +213,7 @@ def append_item(node: YamlNode, value: str) -> Sequence[TextEdit]:
 
 
 def _line_bounds(source: SourceFile, node: YamlNode) -> tuple[int, int]:
-    """The line that a node begins in, and where the node's last line ends."""
+    """Return the start of the line in which a node begins, and the end of its last line."""
     start, _ = source.line_bounds(node.node.start_mark.index)
     last = node.node.end_mark.index
     whole = source.text[node.node.start_mark.index : last].rstrip()
@@ -220,12 +222,12 @@ def _line_bounds(source: SourceFile, node: YamlNode) -> tuple[int, int]:
 
 
 def _missing_newline(source: SourceFile, end: int) -> str:
-    """A line end where the file's last line has none."""
+    """Return a line end if the file's last line has none."""
     return "" if source.text[:end].endswith("\n") else source.newline
 
 
 def add_pair(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
-    """A new key at the end of a mapping, or behind its first key where `value` has lines of its own."""
+    """Return an edit that adds a key to a block mapping, after its first key."""
     pairs = [value for _, value in node.pairs() if value.key is not None]
     if not pairs or node.node.flow_style:
         return ()
@@ -239,7 +241,7 @@ def add_pair(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
 
 
 def remove_entry(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
-    """An item or a key that goes, with its lines, as long as others stay."""
+    """Return an edit that removes an item or key with its lines; none if it is the only one."""
     source = node.source
     siblings = parent.items() or [value for _, value in parent.pairs()]
     if len(siblings) < 2:
@@ -260,7 +262,7 @@ def _remove_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[TextEd
 
 
 def remove_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[TextEdit]:
-    """Items of a list in brackets that go, from one to another."""
+    """Return an edit that removes the items of a list in brackets from one index to another."""
     if last + 1 < len(siblings):
         return (TextEdit(siblings[first].start, siblings[last + 1].start, ""),)
     if not first:
@@ -272,7 +274,7 @@ MARK = "\ufeff"  # the byte order mark as a character
 
 
 def parse_json(source: SourceFile) -> YamlNode:
-    """The value of a text. Raises NotYaml, with what is wrong where."""
+    """Parse a JSON text. Raises NotYaml with the offset of the problem."""
     text = source.text.replace(MARK, " ", 1)
     try:
         json.loads(text)
@@ -280,6 +282,6 @@ def parse_json(source: SourceFile) -> YamlNode:
         raise NotYaml(error.msg[:1].lower() + error.msg[1:], min(error.pos, len(source.text))) from None
     except (RecursionError, ValueError):
         raise NotYaml("it is nested too deeply", 0) from None
-    # YAML takes no tab between values; a blank in its place leaves every other character where it is.
+    # YAML allows no tabs between values; blanks instead of them keep all offsets.
     found = parse_documents(SourceFile(text.replace("\t", " "), source.encoding, source.bom))
     return YamlNode(source, found[0].node) if found else YamlNode(source, None)
