@@ -34,8 +34,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes, about
-from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
-from winhost.offline.package_archive import PackageSource, sources_of
+from winhost.offline.collection import Collection, CopiedFile, RequestedImage, RequestedModel
+from winhost.offline.package_archive import PackageSource, package_sources
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.playbook import REFERENCE
 
@@ -167,7 +167,7 @@ class FetchedFolder:
 
     folder: str
     there: str
-    files: tuple[Copied, ...]
+    files: tuple[CopiedFile, ...]
     packages: tuple[str, ...]
     not_known: tuple[str, ...]
 
@@ -200,17 +200,17 @@ def fetch(asked: FetchOptions, output: Output) -> int:
 def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOptions) -> FetchedFolder:
     saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
-        WantedImage(key["image"], desired.get("credentials"))
+        RequestedImage(key["image"], desired.get("credentials"))
         for key, desired in _wanted_of(checked, "ContainerImage")
         if desired.get("present") and not desired.get("archive") and key["image"] not in saved
     ]
     models = [
-        WantedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
+        RequestedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
         for _, desired in _wanted_of(checked, "ModelFiles")
         if str(desired.get("source")).startswith(_ON_THE_WEB)
     ]
     models += [
-        WantedModel(desired["source"], None, tuple(desired["wheels"]))
+        RequestedModel(desired["source"], None, tuple(desired["wheels"]))
         for _, desired in _wanted_of(checked, "PythonVenv")
         if str(desired.get("source")).startswith(_ON_THE_WEB)
     ]
@@ -218,7 +218,7 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
         source, _, name = str(desired.get("source")).rpartition("/")
         if source.startswith(_ON_THE_WEB):
             line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
-            models.append(WantedModel(source, None, (line,), folder="releases"))
+            models.append(RequestedModel(source, None, (line,), folder="releases"))
     pinned, guest = pinned_image(checked.request), None
     if pinned is not None and pinned.place.startswith(_ON_THE_WEB):
         guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
@@ -227,7 +227,7 @@ def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOption
         with watch.at(checked.host, "asking registries and hubs"):
             collection.collect(images, models, guest, asked.platform)
             for name, image in saved.items():
-                collection.keep(name, image, beside)
+                collection.add_archive(name, image, beside)
             packages = tuple(dict.fromkeys(_packages_of(checked)))
             if asked.release:
                 packages = _packages(collection, checked, packages, asked)
@@ -249,14 +249,14 @@ def _packages(
         if desired.get("present") and uri.startswith(_ON_THE_WEB):
             base, keys = uri.replace("$(ARCH)", machine), (str(desired["key"]).encode("ascii"),)
             source = PackageSource(base, suite, tuple(desired.get("components") or ()), keys)
-            found |= collection.own_source(key["name"], uri, source, wanted, machine)
+            found |= collection.add_apt_source(key["name"], uri, source, wanted, machine)
     left = [each for each in wanted if each not in found]
-    return collection.packages(sources_of(str(asked.release), asked.archive), left, machine)
+    return collection.packages(package_sources(str(asked.release), asked.archive), left, machine)
 
 
-def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copied]:
+def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[CopiedFile]:
     """Copy files that lie beside the plan. The disk of a new VM is made from its image instead."""
-    copied: list[Copied] = []
+    copied: list[CopiedFile] = []
     for name in dict.fromkeys(each.name for each in filter(None, map(attachment_of, checked.plan.steps))):
         if (beside / name).is_file():
             if beside.resolve() != folder.resolve():
@@ -265,10 +265,10 @@ def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copie
     return copied
 
 
-def _copied(path: Path, folder: Path) -> Copied:
+def _copied(path: Path, folder: Path) -> CopiedFile:
     with path.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
-    return Copied(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+    return CopiedFile(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
 
 
 def _show(fetched: FetchedFolder) -> None:

@@ -155,7 +155,7 @@ def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnec
         raise Unreachable(
             name,
             why,
-            at=direct.url,
+            endpoint=direct.url,
             code="EndpointSilent",
             meaning="Nothing was asked: the gateway does not run, its machine is off, or a firewall is between.",
             hint=f"See how it is: winhost status {name}",

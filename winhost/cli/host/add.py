@@ -18,9 +18,9 @@ from winhost.cli.host.check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.host.commands import NewHost
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
-from winhost.connect.guard import shown_address
-from winhost.connect.host_keys import known_keys, shown_host_key
-from winhost.connect.own_key import fingerprint, public_data
+from winhost.connect.guard import format_address
+from winhost.connect.host_keys import fetch_host_key, load_known_keys
+from winhost.connect.own_key import fingerprint, parse_public_key
 from winhost.connect.ssh_logon import START_SSHD
 from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
@@ -197,14 +197,14 @@ def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, E
 
 def _host_key(new: NewHost, name: str, login: Login) -> str | None:
     """The host key to record; None if known_hosts has it. Raises UsageError (HostKeyUnconfirmed), Unreachable."""
-    if known_keys(name, "", login).keys:
+    if load_known_keys(name, "", login).keys:
         return None
-    shown = shown_host_key(login.address, login.port)
+    shown = fetch_host_key(login.address, login.port)
     if shown is None:
-        why = f"no SSH server with an Ed25519 key answers at {shown_address(login.address, login.port)}"
+        why = f"no SSH server with an Ed25519 key answers at {format_address(login.address, login.port)}"
         meaning = "It is off, SSH does not run there, or a firewall is in the way. Nothing was changed."
         raise Unreachable(name, why, code="NoSshServer", meaning=meaning, hint=START_SSHD)
-    seen = fingerprint(public_data(shown))
+    seen = fingerprint(parse_public_key(shown))
     if new.host_key is not None:
         if new.host_key not in (seen, shown):
             raise _unconfirmed(name, f"it shows {seen}, and not the key of --host-key")

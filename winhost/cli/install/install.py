@@ -56,7 +56,7 @@ from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan.options import FleetKeys
 from winhost.cli.watch import watching
 from winhost.compat.assess import judge
-from winhost.connect.host_keys import shown_host_key
+from winhost.connect.host_keys import fetch_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
@@ -386,7 +386,7 @@ class Waiting:
     def until_it_shows(self, key: str, address: str, port: int = 22, pause: float = _PAUSE_S) -> bool:
         """Wait until the machine there shows this host key. Another key there is another system, for now."""
         while True:
-            if shown_host_key(address, port) == key:
+            if fetch_host_key(address, port) == key:
                 return True
             if time.monotonic() + pause > self._until:
                 return False

@@ -268,9 +268,9 @@ class FleetKeys:
             return (f"The public key given was not compared with the private key in fleet.yaml: {unusable.what}.",)
         if not isinstance(found, Host) or found.ssh is None or found.ssh.key is None:
             return ()  # a plan that needs such a key is not applied without one
-        from winhost.connect.own_key import check_given  # other plans give no key
+        from winhost.connect.own_key import check_public_keys  # other plans give no key
 
-        told = check_given(host, found.ssh, given)
+        told = check_public_keys(host, found.ssh, given)
         return (told,) if told else ()
 
     def give(self, host: str, request: PathRequest, *, serves: bool) -> PathRequest:

@@ -11,7 +11,7 @@ from pathlib import Path
 from winhost.cli import named_hosts
 from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
 from winhost.cli.up.first_completion import PLACE, deployed_by, reached_address
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import identity
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -76,11 +76,11 @@ class ServingRun:
             return self.found
         reached = self.host.address if self.host else None
 
-        def way() -> SshWay | None:
+        def way() -> SshRoute | None:
             if not isinstance(self.host, LinuxHost):
                 return None
             jump = self.host.jump.address if self.host.jump else None
-            return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
+            return SshRoute(self.host.user, self.host.address, self.host.port, None, jump)
 
         return reached_address(self.record, gateway, reached, way)
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
-from winhost.connect.guard import own_address
-from winhost.connect.tunnel import SshWay
+from winhost.connect.guard import local_address
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -50,7 +50,7 @@ class LanEndpoint:
     def not_from_here(self) -> str | None:
         """Say in a sentence why this computer cannot ask there."""
         try:
-            here = own_address(self.address)
+            here = local_address(self.address)
         except OSError:
             return f"nothing leads from this computer to {self.address}"
         if any(ip_address(here) in ip_network(each) for each in self.allowed):
@@ -108,7 +108,7 @@ def connection_through_ssh(
 
 
 def reached_address(
-    record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
+    record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshRoute | None]
 ) -> str | None:
     """The address at which this computer reaches an endpoint that listens beyond its own machine; None behind a jump
     host. host: the address of the plan's host; way: the SSH connection to the Linux that serves.
