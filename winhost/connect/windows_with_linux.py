@@ -89,7 +89,7 @@ class WindowsWithLinuxAgent(Agent):
         windows_ids = [id_ for id_ in ids if id_[0] not in self._connector.resources]
         states_by_id: dict[Id, State] = {}
         for group in filter(None, (windows_ids, linux_ids)):
-            states = self._call_owner(group[0][0], "get", lambda agent, these=group: agent.each(these))  # type: ignore[misc]
+            states = self._call_owner(group[0][0], "get", lambda agent, these=group: agent.get_each(these))  # type: ignore[misc]
             states_by_id |= dict(zip(group, states, strict=True))
         return [states_by_id[id_] for id_ in ids]
 

@@ -54,7 +54,7 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
     if checked is not None:
         _refuse_installing(checked)
     disks = {} if plan_file is None or checked is None else _disks(checked, plan_file.parent)
-    files = facts_bundle() if checked is None else render(checked.plan, brought=frozenset(disks))
+    files = facts_bundle() if checked is None else render(checked.plan, included=frozenset(disks))
     if signing and not any(name.endswith(".ps1") for name in files):
         hint = "What runs on a Linux is known by its checksums: leave --sign-with out."
         raise UsageError("NothingToSign", what="this bundle has no PowerShell scripts to sign", hint=hint)
