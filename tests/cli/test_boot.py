@@ -73,7 +73,7 @@ def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> 
     assert said.result["entry"]["entry"] == "0003"
     assert (said.result["windows_first"], said.result["restarted"]) == (True, True)
     machine = lab.hosts["desk-05"].machine
-    machine.settle()
+    machine.wait_until_ready()
     assert machine.part(FirmwarePart).boot["order"] == ["0000", "0003"]
     assert machine.part(FirmwarePart).boot["next"] is None, "the start has used it up"
 

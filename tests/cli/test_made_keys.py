@@ -108,7 +108,7 @@ def test_nothing_is_served_where_nobody_is_let_in() -> None:
     key = f"ssh-ed25519 {b64encode(bytes([0, 0, 0, 11]) + b'ssh-ed25519' + bytes([0, 0, 0, 32]) + bytes(32)).decode()}"
     playbook = default_request("wsl2").playbook
     given = default_request("wsl2").with_playbook(playbook.with_settings({**playbook.settings, "access": {"key": key}}))
-    assert stack_target(facts, given, None).by == "docker"
+    assert stack_target(facts, given, None).runtime == "docker"
 
 
 @pytest.mark.parametrize(

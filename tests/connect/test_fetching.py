@@ -17,6 +17,7 @@ from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
 from winhost.engine.uploads import Sources, find_in_folder
+from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.windows_software import Curl
 
 CONTENT = os.urandom(1000) * 3 + b"its end"
@@ -44,7 +45,7 @@ def fetching(served: Served, folder: Path) -> HostSession:
 def curl(served: Served, **physics: Any) -> None:
     machine = served.host.machine
     machine.programs.pop("curl.exe", None)
-    machine.lab = machine.lab.model_copy(update={"found": {"curl": physics}})
+    machine.lab = LabSection.model_validate(machine.lab.model_dump() | {"found": {"curl": physics}})
     Curl(machine)
 
 

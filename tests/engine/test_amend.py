@@ -94,7 +94,7 @@ def test_looking_at_what_it_would_do_changes_nothing(halted: World) -> None:
 def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> None:
     request = otherwise(halted, vm="llm-01")
     shown = preview_amended(halted.run, request, halted.context)
-    halted.machine.stop_vm(halted.vm(), within=300)
+    halted.machine.stop_vm(halted.vm(), timeout=300)
     made = halted.state()
     with raises("Halted") as moved:
         resume(halted.run, EVERY_CONSENT, halted.context, Amendment(request, shown))
@@ -105,7 +105,9 @@ def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> N
 def test_another_gpu_may_be_chosen_while_none_was_taken(halted: World) -> None:
     request = otherwise(halted, vm="llm-01", gpus=("NVIDIA L40S",))
     assert amended(halted, request).holds
-    assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.guest_sees(vm.guid)) == 1] == ["llm-01"]
+    assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.devices_in_guest(vm.guid)) == 1] == [
+        "llm-01"
+    ]
 
 
 def test_a_vm_that_has_been_changed_is_left_to_rollback(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_a_run_that_lost_the_race_is_in_nobodys_way(tmp_path: Path) -> None:
 
     def somebody_is_quicker(when: str, entry: Any) -> None:
         if (entry["event"], when) == ("begin", "after"):
-            here.machine.stop_vm(vm, within=300)
+            here.machine.stop_vm(vm, timeout=300)
 
     here.around = somebody_is_quicker
     with pytest.raises(Exception, match="is not as planned"):

@@ -109,7 +109,7 @@ def test_what_was_begun_on_a_disk_of_its_own_is_gone_on_with_there(tmp_path: Pat
     assert again["offset"] == efi.desired["offset"] + efi.desired["size"]
     assert again["disk"] == SECOND_DISK
     # Killed before Windows made it, it is known by its record alone.
-    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.kept("partition", "efi")["partition"]))
+    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.stored_record("partition", "efi")["partition"]))
     partitions = [step for step in plan(here, **TYPED).stages[0].steps if step.resource == "OwnPartition"]
     assert [(step.key["name"], step.desired["made"]) for step in partitions] == [("efi", True), ("linux", True)]
     assert partitions[1].desired["offset"] == again["offset"]
@@ -294,7 +294,7 @@ def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: 
     found = here.state()
     assert here.apply(plan(here, **TYPED), DATA).holds
     for part in here.machine.parts:
-        part.restarted()
+        part.on_restart()
     assert here.machine.part(Disks).volumes["C:"]["protection"] == "on"
     assert_gives_back(here, found, "restarted")
 
@@ -305,7 +305,7 @@ def test_what_an_installer_left_on_the_efi_partition_goes_with_a_rollback(tmp_pa
     assert here.apply(plan(here, **TYPED), DATA).holds
     disks = here.machine.part(Disks)
     disks.physics = disks.physics.model_copy(update={"installs": True})
-    disks.restarted()
+    disks.on_restart()
     (copied,) = here.machine.instances("EfiBackup")
     assert copied.state["changed"] == ["EFI\\Boot\\bootx64.efi"]
     assert copied.state["added"] == ["EFI\\BOOT\\fbx64.efi", "EFI\\ubuntu\\grubx64.efi"]

@@ -29,7 +29,7 @@ def gives_back(here: NewVmWorld, found: dict[str, Any], at: object = "") -> None
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept, outcome.missing) == ("rolled back", (), ()), at
     assert here.state() == found, at
-    assert not here.machine.software.record, at
+    assert not here.machine.software.registry_values, at
 
 
 def test_a_vm_is_made_gets_the_gpus_runs_and_goes_as_it_came(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_vm_is_made_gets_the_gpus_runs_and_goes_as_it_came(tmp_path: Path) -> 
     )
     assert made.com1 == f"\\\\.\\pipe\\{made.guid}"
     assert made.disks == [made.boots_from] == [f"D:\\VHDs\\winhost\\{NAME}\\disk.vhdx"]
-    assert len(here.machine.guest_sees(made.guid)) == 3
+    assert len(here.machine.devices_in_guest(made.guid)) == 3
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     gives_back(here, found)
 
@@ -100,7 +100,7 @@ def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
 ) -> None:
     here = new_vm_world(tmp_path)
     for device in here.machine.devices:
-        device.healthy = {**device.healthy, "numa": node}
+        device.enabled_state = {**device.enabled_state, "numa": node}
     facts = here.facts()
     (one,) = facts.resources["Processor"]  # type: ignore[misc]
     (memory,) = facts.resources["Memory"]  # type: ignore[misc]
@@ -255,7 +255,7 @@ def goes_down_after(here: NewVmWorld, monkeypatch: pytest.MonkeyPatch, cmdlet: s
         real(*args, **kwargs)
         monkeypatch.undo()
         here.machine.restart_computer()
-        here.machine.settle()
+        here.machine.wait_until_ready()
         raise HostDown
 
     monkeypatch.setattr(here.machine, cmdlet, then_down)

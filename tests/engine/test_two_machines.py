@@ -30,7 +30,7 @@ from winhost.model.plan import PlanRequest
 from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxSystem
-from winhost.resources.registry import LINUX, titled
+from winhost.resources.registry import LINUX, title_of
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_it_is_applied_in_stages_verified_and_given_back(here: TwoMachines) -> N
     assert outcome.holds
     assert outcome.changed == 4
     assert here.inside.linux.apt.packages["docker.io"].version == "26.1.3-0ubuntu1"
-    assert "-microsoft-standard" in here.inside.linux.file(UNIT_FILE)["text"]
+    assert "-microsoft-standard" in here.inside.linux.read_file(UNIT_FILE)["text"]
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     assert {target.port for target in here.targets} == {2222}
     outcome = here.rollback()
@@ -86,8 +86,8 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
     plan = here.plan()
     here.apply(plan)
     inside = here.inside.linux
-    ours = inside.file(UNIT_FILE)
-    inside.write(UNIT_FILE, {**ours, "text": "theirs"})
+    ours = inside.read_file(UNIT_FILE)
+    inside.write_file(UNIT_FILE, {**ours, "text": "theirs"})
     lost = [check for check in verify_plan(check_plan(plan), HostFacts(here.facts())) if not check.holds]
     assert [(check.resource, check.found) for check in lost] == [("LinuxFile", "theirs")]
     outcome = here.rollback()
@@ -96,7 +96,7 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
         "The way in: kept: for The unit's file, which came later; undo that, then do this again",
         "The unit's file: kept: text changed since by somebody else",
     )
-    inside.write(UNIT_FILE, ours)
+    inside.write_file(UNIT_FILE, ours)
     assert here.rollback().kept == ()
 
 
@@ -216,7 +216,7 @@ def test_a_way_in_that_never_comes_is_said_and_not_waited_for(here: TwoMachines)
     )
     with raises("NeverCame") as caught:
         here.apply(plan)
-    waiting = {f"{titled(each)} (before {titled('WslAccess')} is there)" for each in WAITING}
+    waiting = {f"{title_of(each)} (before {title_of('WslAccess')} is there)" for each in WAITING}
     assert set(caught.value.what.partition("cannot be: ")[2].split(", ")) == waiting
     assert here.store.runs() == ()
 
@@ -237,7 +237,7 @@ def test_the_host_restarts_and_its_linux_is_asked_anew(here: TwoMachines) -> Non
     agent = here.open()
     assert agent.get("SystemdUnit", {"unit": UNIT})
     here.machine.run_shutdown()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     agent = here.open()
     assert (agent.get("WslAccess", KEY) or {})["active"] is True, "the task that keeps it alive started it"
     assert (agent.get("SystemdUnit", {"unit": UNIT}) or {})["active"] is True, "it is enabled"

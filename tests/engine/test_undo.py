@@ -53,7 +53,7 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(installed: World) ->
     low, cache = vm.low, vm.cache
     installed.apply(installed.plan())
     assert (vm.low, vm.cache) != (low, cache)
-    installed.machine.stop_vm(vm.guid, within=300)
+    installed.machine.stop_vm(vm.guid, timeout=300)
     installed.machine.set_vm(vm.guid, high=256 << 30)
     installed.machine.start_vm(vm.guid)
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(installed: World) ->
     machine, vm = installed.machine, installed.vm()
     installed.apply(installed.plan(gpus=(GPU_24GB,)))
     made = machine.vms[vm].high
-    machine.stop_vm(vm, within=300)
+    machine.stop_vm(vm, timeout=300)
     installed.open().set(
         "AssignableDevice", GPU_16GB, {"assignment": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]}
     )
@@ -185,7 +185,7 @@ def test_settings_of_a_vm_that_undoable_keep_the_role(tmp_path: Path) -> None:
     here.apply(here.plan(gpus=(GPU_24GB,)))
     other = here.vm("files-01")
     found = here.machine.vms[other].high
-    here.machine.stop_vm(other, within=300)
+    here.machine.stop_vm(other, timeout=300)
     here.machine.set_vm(other, high=256 << 30)
     since = "Hyper-V role and its tools: kept: for files-01, which came later; undo that, then do this again"
     assert here.rollback().kept == (since,)

@@ -24,7 +24,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.linux.read_only import LinuxSystem, ListeningPort
 from winhost.resources.registry import is_linux
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -78,7 +78,7 @@ def connector(debian: Debian, sudoers: str, password: SecretRef | None, **change
         key=SecretRef("file", str(debian.key)),
         **{"sudo": True, "sudo_password": password, **changes},
     )
-    return SshConnector(target, session_text(), misfit)
+    return SshConnector(target, session_text(), check_records)
 
 
 FILE = {"path": "/etc/systemd/network/winhost.d/winhost.conf"}

@@ -14,7 +14,7 @@ from winhost.core.steps import Change
 from winhost.core.undo import Keep, Undo, find_undo
 from winhost.model.facts import Answer, Facts
 from winhost.resources.registry import RULES, WINDOWS, host_answers
-from winhost.resources.shared import DISTROS_OF, NO_PROFILE
+from winhost.resources.shared import DISTROS_OF_ACCOUNT, NO_PROFILE
 
 TASKS = RULES["AccountTasks"]
 MADE = {"there": True, "ours": True, "administrator": True, "distros": 0}
@@ -104,7 +104,7 @@ def test_a_configuration_goes_back_as_a_whole_or_not_at_all(now: Mapping[str, Js
     ],
 )
 def test_a_wish_is_checked_before_a_host_is_asked(resource: str, desired: dict[str, Any], fits: bool) -> None:
-    assert (WINDOWS[resource].wrong_value(desired) is None) is fits
+    assert (WINDOWS[resource].check_values(desired) is None) is fits
 
 
 def test_what_is_absent_has_each_property() -> None:
@@ -129,12 +129,12 @@ def facts(distros: Answer, disks: int | None = 0) -> Facts:
 
 @pytest.mark.parametrize("resource", ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"])
 def test_what_rests_on_an_account_are_its_distros(resource: str) -> None:
-    assert DISTROS_OF in WINDOWS[resource].dependents
+    assert DISTROS_OF_ACCOUNT in WINDOWS[resource].dependents
 
     def users(asked: Facts) -> list[tuple[str, Key]]:
         return [
             (user.resource, user.key)
-            for user in dependents_by_rule(DISTROS_OF, {"account": "Winhost"}, host_answers(asked))
+            for user in dependents_by_rule(DISTROS_OF_ACCOUNT, {"account": "Winhost"}, host_answers(asked))
         ]
 
     assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]

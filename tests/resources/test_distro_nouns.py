@@ -142,12 +142,12 @@ UNFIT: dict[str, list[dict[str, Any]]] = {
     ("resource", "desired"), [(resource, desired) for resource, wants in FITS.items() for desired in wants]
 )
 def test_what_fits_may_be_wanted(resource: str, desired: dict[str, Any]) -> None:
-    assert WINDOWS[resource].wrong_value(desired) is None
+    assert WINDOWS[resource].check_values(desired) is None
 
 
 @each_row(("resource", "desired"), [(resource, desired) for resource, wants in UNFIT.items() for desired in wants])
 def test_what_does_not_fit_is_refused_before_a_host_is_asked(resource: str, desired: dict[str, Any]) -> None:
-    assert WINDOWS[resource].wrong_value(desired) is not None
+    assert WINDOWS[resource].check_values(desired) is not None
 
 
 @pytest.mark.parametrize("resource", FITS)

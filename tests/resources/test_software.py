@@ -125,12 +125,12 @@ def test_the_first_wsl_can_be_taken_back() -> None:
 
 @pytest.mark.parametrize("version", ["latest", "2.7", "2.7.14.0 ", "2.7.14.0.1", "2.7.14.0\n", "-2.7.1", 2.7, None])
 def test_a_version_is_numbers_and_dots(version: Json) -> None:
-    assert WSL.wrong_value({"version": version})
+    assert WSL.check_values({"version": version})
 
 
 @pytest.mark.parametrize("package", [MSI.upper(), MSI[1:], f"{MSI}\n", "C:\\wsl.msi", None])
 def test_a_package_is_a_sum(package: Json) -> None:
-    assert WSL.wrong_value({"package": package})
+    assert WSL.check_values({"package": package})
 
 
 def test_what_runs_on_wsl_waits_for_the_feature_and_the_file() -> None:
@@ -155,7 +155,7 @@ def test_a_gpu_goes_back_to_the_model_that_it_had(found: str) -> None:
 
 @pytest.mark.parametrize("model", ["TCC", "mcdm", "", None, 2])
 def test_tcc_is_never_wanted(model: Json) -> None:
-    assert MODEL.wrong_value({"pending": model})
+    assert MODEL.check_values({"pending": model})
 
 
 def test_a_model_without_a_picture_may_need_a_consent() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from winhost.core.answers import NOT_READ, Missing, MissingFact, Record, RemoteFault, Unavailable, Unknown
-from winhost.resources.host import typed
+from winhost.resources.host import typed_instance
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.read_only import Disk
 
@@ -20,7 +20,9 @@ NOT_HELD = {"sector", "offline", "read_only", "health"}  # by facts that were ma
 
 
 def of_facts() -> Disk:
-    return typed(Disk, Record({**TOLD, **{name: asdict(why) for name, why in MISSING.items()}}, {"disk": "0"})).state
+    return typed_instance(
+        Disk, Record({**TOLD, **{name: asdict(why) for name, why in MISSING.items()}}, {"disk": "0"})
+    ).state
 
 
 def made() -> Disk:

@@ -104,7 +104,7 @@ class KnownKeys:
 
 def load_known_keys(host: str, endpoint: str, login: Login) -> KnownKeys:
     """Load the keys that the host may show. Raises UsageError: KeyUnusable."""
-    setting = login.at("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
+    setting = login.position_of("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
     if login.host_key is None:
         keys = _read_known_hosts(host, login.known_hosts.expanduser(), login.address, login.port)
         return KnownKeys(host, endpoint, keys, unknown=f"{setting}, or in {visible(str(login.known_hosts))}")

@@ -161,7 +161,7 @@ def _translate(library: Library, target: Host, error_type: LostError, error: Exc
     if read.refused:
         transport = target.transport
         reason = f"{read.detail} ({'https' if transport.tls else 'http'}, port {transport.port})"
-        setting = transport.at("password")
+        setting = transport.position_of("password")
         return AuthenticationFailed(target.name, reason, setting, endpoint=endpoint_of(target), denied=read.denied)
     if isinstance(error, library.errors):
         return _session_error(target, error_type, read.detail, read.failure)

@@ -28,7 +28,7 @@ def check_public_keys(host: str, named: Ssh, public_keys: Mapping[str, str]) -> 
 
     Raises UsageError (OtherKey) if the private key belongs to none of them.
     """
-    setting, key = named.at("key") or "ssh.key in fleet.yaml", named.key
+    setting, key = named.position_of("key") or "ssh.key in fleet.yaml", named.key
     assert key is not None
     if key.scheme in _READABLE_SCHEMES:
         own_key, reason = _public_half(key)

@@ -57,7 +57,7 @@ class SshConnector:
         Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
         target = self.target
-        route = THIS_COMPUTER if target.here else f"ssh, {format_address(target.address, target.port)}"
+        route = THIS_COMPUTER if target.is_this_computer else f"ssh, {format_address(target.address, target.port)}"
         with logged(log, target.name, f"open {route}, as {shorten(target.user)}"):
             wire = SshWire(target, self.program)
         agent = Agent(wire, target.call_timeout, self.fits, "linux")
@@ -77,9 +77,9 @@ class SshWire:
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
-        endpoint = THIS_COMPUTER if target.here else format_address(target.address, target.port)
+        endpoint = THIS_COMPUTER if target.is_this_computer else format_address(target.address, target.port)
         self._guard = Guard(target.name, endpoint, timeouts=target.timeouts)
-        self._client: SshConnection | ThisLinux = ThisLinux() if target.here else SshConnection()
+        self._client: SshConnection | ThisLinux = ThisLinux() if target.is_this_computer else SshConnection()
         self._guard.begin(target.call_timeout, opening=True)
         # The library's timeouts are for each read, and some of its waits have none, so a slow host could exceed them.
         watch = Timer(target.call_timeout, self.close)
@@ -112,7 +112,7 @@ class SshWire:
     def route(self) -> SshRoute | None:
         """The SSH route to the machine; None for this computer itself."""
         target, jump = self._target, self._target.jump
-        if target.here:
+        if target.is_this_computer:
             return None
         key = target.key.target if target.key and target.key.scheme == "file" else None
         jump_option = f"{jump.user}@{format_address(jump.address, jump.port)}" if jump else None

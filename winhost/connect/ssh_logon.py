@@ -270,7 +270,7 @@ def _translate(login: Login, guard: Guard, error: Exception, is_late: bool, know
         return key_refused_error(
             guard.host,
             f"user {visible(login.user)}",
-            login.at("key", "password", "agent"),
+            login.position_of("key", "password", "agent"),
             endpoint=guard.endpoint,
             proof=proof,
         )

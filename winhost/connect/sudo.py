@@ -114,7 +114,7 @@ class SudoLogon:
         meaning, hint = _ADVICE[code]
         linux = self.linux
         output = self._output.replace(self.token.encode(), b"").decode("utf-8", "replace").strip()
-        setting = linux.at("sudo_password") or "ssh.sudo_password in fleet.yaml"
+        setting = linux.position_of("sudo_password") or "ssh.sudo_password in fleet.yaml"
         return AuthenticationFailed(
             linux.name,
             f"sudo, for user {one_line(linux.user)}{': ' if output else ''}{one_line(output)[-200:]}",

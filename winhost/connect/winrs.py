@@ -21,7 +21,7 @@ from winhost.connect.libraries import (
 from winhost.connect.remote_powershell import OPTIONS, encoded_command, format_input, parse_output
 from winhost.connect.sent_parts import Scripts, call_with_parts
 from winhost.connect.wire_errors import SessionDropped, Unreachable, one_line
-from winhost.model.fleet import Auth, Host, in_url
+from winhost.model.fleet import Auth, Host, bracket_ipv6
 
 if TYPE_CHECKING:
     from winrm.protocol import Protocol
@@ -110,7 +110,7 @@ def _protocol(target: Host) -> "Protocol":
     transport = target.transport
     check_ca_bundle(target)
     protocol = Protocol(
-        f"{'https' if transport.tls else 'http'}://{in_url(target.address)}:{transport.port}/wsman",
+        f"{'https' if transport.tls else 'http'}://{bracket_ipv6(target.address)}:{transport.port}/wsman",
         transport="basic" if transport.auth == "basic" else "ntlm",
         username=transport.user,
         password=transport.password.resolve().reveal() if transport.password else None,

@@ -18,7 +18,7 @@ from winhost.core.answers import Json, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.resources.host import HostFacts, typed
+from winhost.resources.host import HostFacts, typed_instance
 from winhost.resources.windows.boot_entries import BootEntry, FirmwareBoot
 
 WINDOWS, LINUX, INSTALLER = "windows", "linux", "installer"
@@ -47,7 +47,7 @@ class LinuxFirmware:
 @dataclass(frozen=True)
 class SwitchResult:
     """The outcome of a switch. entry: the boot entry that is started once; came_up: the system that booted, if the
-    command waited for it; notes: known problems of this firmware.
+    command waited for it; told: known problems of this firmware.
     """
 
     host: str
@@ -56,7 +56,7 @@ class SwitchResult:
     windows_first: bool
     restarted: bool
     came_up: str | None = None
-    notes: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 def not_switched_error(host: str, why: str) -> WinhostError:
@@ -123,7 +123,7 @@ def _firmware(agent: Agent) -> FirmwareBoot:
     """Read FirmwareBoot by name: only then the host reads the firmware's variables."""
     state = agent.get("FirmwareBoot", {})
     assert state is not None
-    return typed(FirmwareBoot, Record(state)).state
+    return typed_instance(FirmwareBoot, Record(state)).state
 
 
 def first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from winhost.compat.assess import assess
 from winhost.compat.common import no_cuda, no_gpu
-from winhost.compat.needs import Fit, Needs, fits
+from winhost.compat.needs import Fit, Needs, fit_paths
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.model.errors import RefusedError, visible
@@ -74,7 +74,7 @@ def recommend_path(facts: HostFacts, command: Command | None = None) -> Fit:
     RefusedError (NotChosen) if the path is not chosen by default.
     """
     judged = assess(facts)
-    best = fits(judged, Needs())[0]
+    best = fit_paths(judged, Needs())[0]
     path = path_of(best.variant)
     if judged.recommended is None:
         what = f"no option works on {visible(facts.host)} as it is"

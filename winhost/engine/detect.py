@@ -9,7 +9,7 @@ from winhost import __version__
 from winhost.connect.agent import Agent, State
 from winhost.core.answers import Id, Record, RemoteFault, Unavailable, Unknown
 from winhost.model.facts import Answer, Facts
-from winhost.resources.registry import RESOURCE_TYPES, RULES_OF_LINUX, SYSTEMS, host_answers
+from winhost.resources.registry import LINUX_RULES, RESOURCE_TYPES, SYSTEMS, host_answers
 
 Named: TypeAlias = Iterable[Id] | Callable[[Facts], Iterable[Id]]
 
@@ -50,7 +50,7 @@ def _read_listed(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, A
     resources = tuple(SYSTEMS[agent.system])
     if callable(named) or agent.system != "linux":
         return agent.read(resources, settled=settled), {}
-    ids = sorted({id_ for id_ in named if id_[0] in resources and RULES_OF_LINUX[id_[0]].absent is None})
+    ids = sorted({id_ for id_ in named if id_[0] in resources and LINUX_RULES[id_[0]].absent is None})
     return agent.read_with(resources, ids, settled=settled)
 
 

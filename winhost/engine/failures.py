@@ -9,7 +9,7 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.path import path_of
 from winhost.model.plan import RISKS
 from winhost.model.reason import Verdict
-from winhost.resources.registry import titled
+from winhost.resources.registry import title_of
 
 NextStep = tuple[str, str]  # a label, and a command
 
@@ -195,10 +195,10 @@ def describe_error(error: WinhostError) -> str:
     """Say what happened, with titles of resources instead of their type names."""
     if not isinstance(error, NotAvailable | RemoteError):
         return error.what
-    doing = " ".join(map(titled, error.doing.split(" ")))
+    doing = " ".join(map(title_of, error.doing.split(" ")))
     what = error.what.replace(f": {error.doing}: ", f": {doing}: ", 1)
     if isinstance(error, NotAvailable):
-        what = what.replace(f"until {error.needs} is", f"until {titled(error.needs)} is")
+        what = what.replace(f"until {error.needs} is", f"until {title_of(error.needs)} is")
     return what
 
 

@@ -110,7 +110,7 @@ class HostSession:
         SecretUnreadable).
         """
         declared, expect = RESOURCE_TYPES[step.resource], step.before
-        within = max(self._within, declared.lasts(change_of(step)))
+        within = max(self._within, declared.timeout(change_of(step)))
         how: dict[str, Json] = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": within}
         if mark:
             how["mark"] = mark
@@ -148,7 +148,7 @@ class HostSession:
         """
         now = self.state(resource, key) or {}
         expect = {name: now.get(name) for name in desired}
-        within = max(self._within, RESOURCE_TYPES[resource].lasts(Change(key, {}, desired)))
+        within = max(self._within, RESOURCE_TYPES[resource].timeout(Change(key, {}, desired)))
         how = {"accept": ["data"], "within": within, "secret": secret}
         self._call(lambda agent: agent.set(resource, key, desired, expect, how))
 

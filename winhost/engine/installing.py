@@ -18,7 +18,7 @@ from winhost.engine.open_run import OpenRun
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
-from winhost.resources.shared import BESIDE, RUNNING
+from winhost.resources.shared import INSTALLER, RUNNING
 from winhost.resources.windows.boot_entries import LINUX_NEXT
 
 _UNSEALED_CODES = ("Winhost.NotAsStaged", "Winhost.StillWritable")
@@ -69,11 +69,11 @@ def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Instal
     settings = settings_to_fetch(plan, key, report=report)
     ticket = stack.enter_context(offered_settings(settings, address, MAX_INSTALL_S)).for_medium
     digest = sha256(ticket.encode("ascii")).hexdigest()
-    run.session.set_with_secret(BESIDE, {"name": UBUNTU}, {"host_key": key.public}, "")
+    run.session.set_with_secret(INSTALLER, {"name": UBUNTU}, {"host_key": key.public}, "")
     run.read()
     # Last before the restart: Windows seals the installer's partition against writing, and checks its files.
     try:
-        run.session.set_with_secret(BESIDE, {"name": UBUNTU}, {"ticket": digest}, ticket)
+        run.session.set_with_secret(INSTALLER, {"name": UBUNTU}, {"ticket": digest}, ticket)
     except RemoteError as error:
         if error.fault.code.partition(",")[0] in _UNSEALED_CODES:
             raise run.interrupted(

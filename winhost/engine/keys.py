@@ -58,7 +58,9 @@ def ssh_key(host: str, configured: Ssh | None, store: Store | None = None, pendi
     Raises UsageError: NoPublicHalf, SecretUnreadable, NoStore, NotPrivate.
     """
     if configured is not None and configured.key is not None:
-        return SshKey(public_key_line(host, configured.key, configured.at("key")), configured.key, is_managed=False)
+        return SshKey(
+            public_key_line(host, configured.key, configured.position_of("key")), configured.key, is_managed=False
+        )
     store = store or Store()
     file = store.key(host, _SSH)
     with _lock_keys(store):

@@ -30,7 +30,7 @@ from winhost.model.facts import Facts
 from winhost.paths.playbook import PathRequest
 from winhost.resources.base import Attachment
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import SYSTEMS, unread
+from winhost.resources.registry import SYSTEMS, describe_missing
 
 _NOTHING_LOST = "The journal knows what was begun and the host what is true: nothing is lost."
 
@@ -290,7 +290,7 @@ class OpenRun:
             return self._stopped()
         if isinstance(error, MissingFact):
             meaning = "Nothing is changed without it: neither what to do nor how to undo it would be known."
-            return self.interrupted("CannotTell", visible(unread(error)), meaning)
+            return self.interrupted("CannotTell", visible(describe_missing(error)), meaning)
         if isinstance(error, RunInterrupted) or self.journal is None:
             return error
         if isinstance(error, KeyboardInterrupt):

@@ -5,18 +5,18 @@ from contextlib import suppress
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import default_gpus, going_together, judge, spoiling
+from winhost.compat.assess import choose_compatible_gpus, default_gpus, judge, reasons_against_sharing
 from winhost.core.answers import Id, Json, MissingFact, RemoteFault, Unavailable, Unknown, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
 from winhost.engine.path_planner import PathPlanner
 from winhost.hardware import mmio
 from winhost.hardware.host_gpus import gpu_name
-from winhost.hardware.mmio import AskedInVain, MmioWindows, windows
-from winhost.hardware.processors import with_width
-from winhost.model.errors import NotOnHost, UsageError, listed, visible
+from winhost.hardware.mmio import FailedMmioRequest, MmioWindows, mmio_windows
+from winhost.hardware.processors import with_address_width
+from winhost.model.errors import NotOnHost, UsageError, format_choices, visible
 from winhost.model.facts import Instance
-from winhost.model.plan import Deferred, PlanRequest, Unchecked, in_order
+from winhost.model.plan import Deferred, PlanRequest, Unchecked, sort_risks
 from winhost.model.reason import Caution, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.units import Bytes, mib, parse_size, size
 from winhost.paths.dda_settings import DdaSettings
@@ -60,7 +60,7 @@ class VmNotNamed(UsageError):
 
     def __init__(self, host: str, known: Mapping[str, str], verdicts: Mapping[str, str] | None = None) -> None:
         judged = {vm: f" ({verdict})" for vm, verdict in (verdicts or {}).items()}
-        vms = listed({vm: name + judged.get(vm, "") for vm, name in known.items()})
+        vms = format_choices({vm: name + judged.get(vm, "") for vm, name in known.items()})
         super().__init__(
             "WhichVm",
             what=f"{host} has {len(known)} VMs: choose the one that gets the GPUs",
@@ -217,30 +217,30 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def _windows(self) -> MmioWindows:
-        return windows(self._facts, self.selection, self._unmet_requests)
+        return mmio_windows(self._facts, self.selection, self._unmet_requests)
 
     @property
-    def _windows_in_use(self) -> AskedInVain:
+    def _windows_in_use(self) -> FailedMmioRequest:
         """The present windows of our own guest once it has its GPUs: they may be larger than computed, because the
         guest reported that it needs more.
         """
         with suppress(MissingFact):
-            window = self._facts.of(VmMmio, {"vm": self.vm["id"]})
+            window = self._facts.find(VmMmio, {"vm": self.vm["id"]})
             if self._guest and window is not None and self._has_all_gpus:
-                return AskedInVain(window.high, window.low)
-        return AskedInVain(0, 0)
+                return FailedMmioRequest(window.high, window.low)
+        return FailedMmioRequest(0, 0)
 
     @property
     def _has_all_gpus(self) -> bool:
         return all(self._facts.assignment(gpu.pci) == self.assignment["assigned"] for gpu in self._gpus)
 
     @property
-    def _unmet_requests(self) -> Mapping[str, AskedInVain]:
+    def _unmet_requests(self) -> Mapping[str, FailedMmioRequest]:
         """The MMIO space that the guest could not get for GPUs that it has and does not show, by location path."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
-            unmet = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
-            if self._guest and unmet != AskedInVain(0, 0):
+            unmet = FailedMmioRequest(shown.needed_high or 0, shown.needed_low or 0)
+            if self._guest and unmet != FailedMmioRequest(0, 0):
                 visible_devices = [inside.state.device for inside in self._facts.all(LinuxGpu)]
                 return {
                     gpu.location: unmet for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in visible_devices
@@ -301,9 +301,9 @@ class DdaDecisions(ContainersInside):
         with suppress(MissingFact):
             # Also before the VM can be read: the chosen GPUs need a minimum, whatever else the VM has.
             if self._request.high is not None:
-                self._check_high(self._request.high, windows(self._facts, Selection(self._gpus, None)))
+                self._check_high(self._request.high, mmio_windows(self._facts, Selection(self._gpus, None)))
             if self._request.low is not None:
-                mmio.check_low(self._request.low, windows(self._facts, Selection(self._gpus, None)).low)
+                mmio.check_low(self._request.low, mmio_windows(self._facts, Selection(self._gpus, None)).low)
         for each in desired:
             if each.resource == VmMmio.resource_type.name and each.key["vm"] == self.vm["id"]:
                 if "high" in each.desired:
@@ -326,7 +326,7 @@ class DdaDecisions(ContainersInside):
     def gpus(self) -> tuple[GpuFunction, ...]:
         """The GPUs to assign. Raises MissingFact until our own guest is set up and has its driver."""
         for driver in self.drivers:
-            installed = self._facts.of(AptPackages, {"packages": driver.packages})
+            installed = self._facts.find(AptPackages, {"packages": driver.packages})
             if installed is None or installed.installed is not True:
                 raise MissingFact("LinuxGpuDriver", Unavailable(LinuxGpuDriver.resource_type.name))
         return tuple(_gpu_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
@@ -350,7 +350,7 @@ class DdaDecisions(ContainersInside):
         if self._settings.new_vm is not None:
             _ = self.vm["id"]
             return RUNNING
-        vm_power = self._facts.of(VmPower, {"vm": self.vm["id"]})
+        vm_power = self._facts.find(VmPower, {"vm": self.vm["id"]})
         if vm_power is None:
             fault = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
             raise MissingFact("VmPower", Unknown(fault))
@@ -371,7 +371,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
         super().__init__(facts, request)
-        self._facts = with_width(facts, self._settings.address_width)
+        self._facts = with_address_width(facts, self._settings.address_width)
 
     @cached_property
     def verdict(self) -> PathVerdict:
@@ -389,14 +389,14 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         the host although they could be assigned, if the user named none.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
-        if self._request.high is not None and (above := mmio.over_cap(self._request.high)):
+        if self._request.high is not None and (above := mmio.cap_warning(self._request.high)):
             general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
         if (new_vm := self._settings.new_vm) is not None:
             general += tuple(numa_cautions(self._facts, self.gpus, parse_size(new_vm.memory), new_vm.cpus))
         if self._request.gpus:
             return general
         going = {gpu.location for gpu in self.gpus}
-        spoiling_findings = spoiling(self._facts, self._default)
+        spoiling_findings = reasons_against_sharing(self._facts, self._default)
         default_locations = {gpu.location for gpu in self._default}  # GPUs that could be assigned alone
         judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
@@ -444,7 +444,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         gpus = judge(self._facts, self._request.path).gpus
         risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
         gpu_risks = {
-            identity("AssignableDevice", function.key): in_order(risks.get(gpu.location, ()))
+            identity("AssignableDevice", function.key): sort_risks(risks.get(gpu.location, ()))
             for gpu in self._facts.gpus
             for function in gpu.functions
             if self._is_on_host(function)
@@ -474,7 +474,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """
         if self._request.gpus:
             return choose_gpus(self._facts, self._request.gpus)
-        return self._default if self._request.allow_unverified else going_together(self._facts, self._default)
+        return self._default if self._request.allow_unverified else choose_compatible_gpus(self._facts, self._default)
 
     @cached_property
     def _default(self) -> tuple[Gpu, ...]:

@@ -17,7 +17,7 @@ from winhost.engine.path_planner import PathPlanner
 from winhost.hardware.host_gpus import gpu_label, runs_cuda
 from winhost.images.seed import GuestAddress
 from winhost.model.facts import Facts, with_state
-from winhost.model.plan import Deferred, Unchecked, in_order
+from winhost.model.plan import Deferred, Unchecked, sort_risks
 from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
@@ -323,7 +323,7 @@ class Wsl2Decisions:
 
     @cached_property
     def config(self) -> Config:
-        found = self._facts.of(WslConfig, {"account": self.account})
+        found = self._facts.find(WslConfig, {"account": self.account})
         assert found is not None
         mac = mac_address(self._facts.os.machine_id, self.account) if self._networking_mode == "bridged" else None
         values = wslconfig_values(self._settings, self._networking_mode, self.memory.given, mac)
@@ -373,7 +373,7 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         """Return the consents that the reasons ask for, on the virtual switch: no other step of this path takes
         something from the host.
         """
-        consents = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
+        consents = sort_risks(risk for reason in self.verdict.every_reason for risk in reason.risks)
         bridge = self._settings.bridge
         return {identity("ExternalSwitch", {"name": bridge.switch}): consents} if bridge else {}
 

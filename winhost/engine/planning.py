@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from winhost import __version__
-from winhost.compat.assess import judge, recommended
+from winhost.compat.assess import find_alternative, judge
 from winhost.connect.wire_errors import error_of
 from winhost.core.answers import NOT_READ, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
@@ -19,13 +19,13 @@ from winhost.engine.offline_copies import use_copies
 from winhost.engine.path_planner import PathPlanner
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
+from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_requested, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.disks import refuse_full
 from winhost.paths.playbook import REFERENCE, PathRequest, Playbook, PlaybookResource, WrongPlaybook, parse_request
-from winhost.resources.host import HostFacts, of_other_system
-from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, misfit_of, unread
+from winhost.resources.host import HostFacts, other_system_error
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, check_desired, describe_missing, host_answers
 from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
 # A planner is imported only for its own path, because it imports all that this path decides.
@@ -151,8 +151,8 @@ def _check_desired(host: str, desired: Iterable[DesiredResource], named: str | N
 
 
 def _check_fits(host: str, each: DesiredResource | Step, named: str | None = None) -> None:
-    mismatch = misfit_of(each.resource, each.key, each.desired)
-    if mismatch := mismatch or RESOURCE_TYPES[each.resource].wrong_value(each.desired):
+    mismatch = check_desired(each.resource, each.key, each.desired)
+    if mismatch := mismatch or RESOURCE_TYPES[each.resource].check_values(each.desired):
         raise _invalid_plan_error(host, f"{each.title}: {mismatch}", named)
 
 
@@ -161,7 +161,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     a path of another system; and the WireError of the host's Linux if the plan needs its facts.
     """
     if facts.is_linux != (request.path in PATHS_OF_LINUX):
-        raise of_other_system(facts, f"the path {request.path}")
+        raise other_system_error(facts, f"the path {request.path}")
     try:
         planner = _planner(facts, request)
         verdict = planner.verdict
@@ -193,7 +193,7 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     except MissingFact as missing:
         if silent := error_of(missing, facts.host):
             raise silent from missing
-        grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{unread(missing)}.",))
+        grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{describe_missing(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
 
 
@@ -306,10 +306,10 @@ def _awaited_resource(desired: DesiredResource, host: HostAnswers) -> str | None
     except MissingFact as missing:
         if isinstance(missing.missing, Unavailable):
             return missing.missing.unavailable
-        unread = missing.missing == NOT_READ
+        is_unread = missing.missing == NOT_READ
     except NoInstance:
-        unread = True
-    return READING if unread and desired.resource in LINUX else None  # other missing facts are reported later
+        is_unread = True
+    return READING if is_unread and desired.resource in LINUX else None  # other missing facts are reported later
 
 
 def _would_change(desired: DesiredResource, host: HostAnswers) -> bool:
@@ -324,8 +324,8 @@ def refuse_unsupported(facts: HostFacts, path: str) -> None:
     and UsageError for a path of another system.
     """
     if facts.is_linux != (path in PATHS_OF_LINUX):
-        raise of_other_system(facts, f"the path {path}")
-    judged = [judge(facts, each) for each in EVERY_VARIANT if is_meant(path, each)]
+        raise other_system_error(facts, f"the path {path}")
+    judged = [judge(facts, each) for each in EVERY_VARIANT if is_requested(path, each)]
     if all(each.verdict is Verdict.UNSUPPORTED for each in judged):
         raise _refused_error(facts, judged[0])
 
@@ -362,7 +362,7 @@ def _remaining_refusal(facts: HostFacts, request: PathRequest) -> str | None:
 
 def _describe_alternative(facts: HostFacts, refused: PathVerdict) -> str | None:
     """Name another variant with its verdict and command; None if there is none, or no better one of the same path."""
-    best = recommended(facts, but=refused.path)
+    best = find_alternative(facts, but=refused.path)
     if best is None:
         return None
     is_better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)

@@ -21,7 +21,7 @@ from winhost.engine.store import Store
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
-from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
+from winhost.resources.registry import LINUX, RULES, answer, describe_missing, host_answers, title_of
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
 
@@ -154,7 +154,7 @@ def _name_vms(sentence: str, facts: Facts) -> str:
 def _undecided(id_: Id, record: RunState, missing: MissingFact) -> Undecided:
     touched = record.touched[id_]
     until = missing.missing.unavailable if isinstance(missing.missing, Unavailable) else None
-    return Undecided(touched.title, touched.resource, touched.key, unread(missing), until)
+    return Undecided(touched.title, touched.resource, touched.key, describe_missing(missing), until)
 
 
 class _Rollback(WorkingRun):
@@ -171,7 +171,9 @@ class _Rollback(WorkingRun):
             self.report("kept", sentence)
         for undecided in outlook.missing:
             self.report("note", f"{undecided.title}: not judged: {undecided.why}")
-        checks = tuple(checked for goal in goals for checked in check(goal, self.host, unread) if not checked.holds)
+        checks = tuple(
+            checked for goal in goals for checked in check(goal, self.host, describe_missing) if not checked.holds
+        )
         outcome = "not all rolled back" if checks or outlook.missing else "rolled back"
         if outlook.waiting and outcome == "rolled back":
             outcome = "partly rolled back"
@@ -240,7 +242,7 @@ def _next_instruction(run: str, back: RollbackOutlook) -> str | None:
     if not first:
         return f"Mend what could not be read, then go on with going back: {command}"
     return (
-        f"Bring back {' and '.join(map(titled, first))}, by hand or with a run, then go on with going back: {command}"
+        f"Bring back {' and '.join(map(title_of, first))}, by hand or with a run, then go on with going back: {command}"
     )
 
 

@@ -27,10 +27,10 @@ from winhost.engine.verify import verify_stages
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Facts
-from winhost.model.plan import Plan, Stage, in_order
+from winhost.model.plan import Plan, Stage, sort_risks
 from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RULES, host_answers, titled
+from winhost.resources.registry import RULES, host_answers, title_of
 from winhost.resources.shared import SEED
 
 
@@ -150,7 +150,7 @@ class Runner(WorkingRun):
         stage = self.replan(facts, request)
         if amendment.shown not in (None, stage):
             raise amend.outdated_preview_error(record.host)
-        needed = in_order(risk for step in stage.steps for risk in step.risks)
+        needed = sort_risks(risk for step in stage.steps for risk in step.risks)
         if missing := tuple(risk for risk in needed if risk not in accepted):
             raise ConsentNeeded(record.host, self.name, missing, changed=True, retry_options=amendment.options)
         self.write(
@@ -164,7 +164,7 @@ class Runner(WorkingRun):
 
     def accept(self, accepted: Iterable[str]) -> None:
         """Record consents that were given later."""
-        new = in_order(set(accepted) - self.record.accepted)
+        new = sort_risks(set(accepted) - self.record.accepted)
         if new:
             self.write("accept", accepted=list(new))
 
@@ -180,7 +180,7 @@ class Runner(WorkingRun):
         except WinhostError as error:
             raise self._offer_retry(error) from error
         if (stage.desired, stage.deferred) == (last.desired, last.deferred):
-            waiting = {titled(deferred.resource): titled(deferred.until) for deferred in stage.deferred}
+            waiting = {title_of(deferred.resource): title_of(deferred.until) for deferred in stage.deferred}
             listed = ", ".join(f"{resource} (before {until} is there)" for resource, until in waiting.items())
             what = f"all that could be planned is done, but this still cannot be: {listed}"
             meaning = "The host was read again after the last step and is no further. Look at why, then go on."

@@ -19,7 +19,7 @@ from winhost.engine.planfile import plan_mistakes, step_mistakes
 from winhost.model.errors import UsageError
 from winhost.model.plan import Plan, Stage
 from winhost.model.yamlfile import Mistake, dotted
-from winhost.resources.registry import misfit_of
+from winhost.resources.registry import check_desired
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ def _refuse_misfits(*stages: Stage) -> None:
 
 
 def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None:
-    if misfit := misfit_of(resource, key, desired):
+    if misfit := check_desired(resource, key, desired):
         raise InvalidEntry(misfit)
 
 

@@ -13,7 +13,7 @@ from winhost.engine.installing import Installation, check_booted_system, offerin
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
-from winhost.model.plan import RISKS, in_order
+from winhost.model.plan import RISKS, sort_risks
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, host_answers
 
@@ -108,7 +108,7 @@ class WorkingRun(OpenRun, Loop):
     @staticmethod
     def missing_consents(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
         """Return the consents that these steps need and that were not given."""
-        return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
+        return tuple(risk for risk in sort_risks(risk for step in steps for risk in step.risks) if risk not in accepted)
 
     def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
         """Make the error for a step that the host accepted without applying it. unmet: property → (desired,

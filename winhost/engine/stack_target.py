@@ -30,15 +30,17 @@ _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 
 @dataclass(frozen=True)
 class StackTarget:
-    """The Linux in which models are served. facts: with the GPUs and the memory that this Linux has, or will have; by:
-    the container engine there, or vLLM's program; waits_for: the list in the path's decisions for which the serving
-    resources wait; peers: the networks from which all connections come if Windows forwards and filters them, none if
-    these are not known; network: the networking mode of WSL, for a distro that becomes a node.
+    """The Linux in which models are served.
+
+    facts: with the GPUs and the memory that this Linux has, or will have; runtime: `docker`, `podman`, or the path of
+    vLLM's own program there; waits_for: the list in the path's decisions for which the serving resources wait; peers:
+    the networks from which all connections come if Windows forwards and filters them, none if these are not known;
+    network: the networking mode of WSL, for a distro that becomes a node.
     """
 
     facts: HostFacts
     request: PathRequest
-    by: str
+    runtime: str
     waits_for: str | None = None
     peers: tuple[str, ...] | None = None
     network: str | None = None
@@ -69,9 +71,9 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)
-        request, by = _choose_engine(facts, request, settings.containers, program)
+        request, runtime = _choose_engine(facts, request, settings.containers, program)
         peers = _peers(facts, new) if beyond else None
-        return StackTarget(_guest_facts(facts, request, new), request, by, _GUESTS, peers)
+        return StackTarget(_guest_facts(facts, request, new), request, runtime, _GUESTS, peers)
     if isinstance(settings, DualBootSettings):
         if settings.system is None:
             raise UsageError(
@@ -81,8 +83,8 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
                 "with kind: linux and plan the workload there.",
                 host=facts.host,
             )
-        request, by = _choose_engine(facts, request, settings.containers, program)
-        return StackTarget(facts, request, by, _SYSTEMS)
+        request, runtime = _choose_engine(facts, request, settings.containers, program)
+        return StackTarget(facts, request, runtime, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
         # Nothing runs in a container there; a container engine is installed only if the settings name one.
         return StackTarget(facts, request.with_settings(engine=NONE, toolkit=NO_TOOLKIT), program)

@@ -26,7 +26,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.files import write_whole
 from winhost.model.fleet import Host, LinuxHost
 from winhost.resources.factsfile import read_facts
-from winhost.resources.registry import LINUX, RULES, is_beside_windows
+from winhost.resources.registry import LINUX, RULES, is_dual_boot
 from winhost.resources.registry import WINDOWS as OF_WINDOWS
 from winhost.resources.shared import RUNNING
 from winhost.resources.windows.boot_entries import FirmwareBoot
@@ -64,7 +64,7 @@ class RememberedWindows:
         """Store the facts of Windows if a Linux is, or is being, installed next to it; else remove the file. Raises
         UsageError (NotPrivate), OSError.
         """
-        if not is_beside_windows(facts):
+        if not is_dual_boot(facts):
             self._path.unlink(missing_ok=True)
             return
         private_folder(self._path.parent)

@@ -16,7 +16,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.units import MiB
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.values import is_device
+from winhost.resources.values import is_device_name
 
 if TYPE_CHECKING:  # planning asks which files are sent, and sends none
     from winhost.connect.agent import Received
@@ -128,7 +128,7 @@ def check(steps: Iterable[Step], find: Find) -> None:
 @contextmanager
 def open_attachment(attachment: Attachment, find: Find) -> Iterator[OpenAttachment]:
     """Open the file of an attachment. Raises UsageError (NotBeside), and as `find` does."""
-    if not _PLAIN_NAME.fullmatch(attachment.name) or is_device(attachment.name):
+    if not _PLAIN_NAME.fullmatch(attachment.name) or is_device_name(attachment.name):
         raise _unusable_file_error(
             f"./{attachment.name}", "is no plain name of a file: letters, digits, dot, dash and underscore"
         )

@@ -7,7 +7,7 @@ from winhost.engine.planning import CheckedPlan, make_plan
 from winhost.model.facts import Facts
 from winhost.model.plan import Stage
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import host_answers, unread
+from winhost.resources.registry import describe_missing, host_answers
 from winhost.resources.shared import READING
 
 
@@ -15,7 +15,7 @@ def verify_stages(stages: tuple[Stage, ...], facts: Facts) -> list[Check]:
     """Check all goals of these stages. If several stages have a goal for a resource, the last one counts."""
     last = {identity(w.resource, w.key): w for stage in stages for w in stage.desired}
     now = host_answers(facts)
-    return [found for desired in last.values() for found in check(desired, now, unread)]
+    return [found for desired in last.values() for found in check(desired, now, describe_missing)]
 
 
 def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:

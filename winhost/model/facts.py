@@ -41,7 +41,7 @@ class OrMissing:
 
 _REASONS = {"unknown": Unknown, "unavailable": Unavailable}
 # Asked of every property of every resource, where `Mapping` is slow to say no.
-_NO_MAPPING = frozenset({str, int, float, bool, type(None), list, tuple})
+_NON_MAPPING_TYPES = frozenset({str, int, float, bool, type(None), list, tuple})
 
 
 @once
@@ -53,7 +53,7 @@ def _reasons() -> "Mapping[str, CoreSchema]":
 
 
 def _tag(value: object) -> str:
-    if type(value) not in _NO_MAPPING and isinstance(value, Mapping) and len(value) == 1:
+    if type(value) not in _NON_MAPPING_TYPES and isinstance(value, Mapping) and len(value) == 1:
         only = next(iter(value))
         if only in _REASONS:
             return str(only)

@@ -68,7 +68,11 @@ def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
     """The docstrings of a class's own fields. Python keeps none, so they are read from its source."""
-    (definition,) = ast.parse(dedent(getsource(kind))).body
+    try:
+        source = getsource(kind)
+    except OSError:  # made by pydantic's create_model
+        return
+    (definition,) = ast.parse(dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     for declared, said in pairwise(definition.body):
         if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name) and isinstance(said, ast.Expr):
@@ -116,7 +120,7 @@ class WrittenAs:
         return core_schema.no_info_after_validator_function(self.meaning, handler.generate_schema(self.kind))
 
 
-def _clean(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("holds control or invisible characters: in double quotes \\\\ is one backslash")
     return text
@@ -147,11 +151,11 @@ class Matching:
         return text_schema(self.pattern)
 
 
-Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_clean)]
+Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_printable)]
 Duration = Annotated[
     int,
     PlainValidator(durations.parse_duration),
     WithJsonSchema(
-        {"anyOf": [text_schema(durations.PATTERN), {"type": "integer", "minimum": 1, "maximum": durations.LONGEST}]}
+        {"anyOf": [text_schema(durations.PATTERN), {"type": "integer", "minimum": 1, "maximum": durations.MAX_SECONDS}]}
     ),
 ]
