@@ -24,7 +24,7 @@ from winhost.cli.host import check as host_check
 from winhost.cli.host.add import add_host
 from winhost.cli.host.commands import NewHost
 from winhost.cli.named_hosts import host_at
-from winhost.connect.ssh_logon import not_there
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import ALL_HOSTS, USER, Lab
@@ -155,7 +155,7 @@ def test_a_linux_without_a_running_ssh_server_is_told_how_to_start_it(line: Line
     assert (added.code, "systemctl enable --now ssh" in added.err) == (5, True), added.err
     for said in (tested.out, added.err):
         assert "PowerShell" not in said
-    usual = not_there("llm-01", "Connection refused", at="10.0.0.5 port 22", failure=Failure.REFUSED)
+    usual = no_sshd_error("llm-01", "Connection refused", endpoint="10.0.0.5 port 22", failure=Failure.REFUSED)
     assert "systemctl enable --now ssh" in str(usual.hint)
 
 

@@ -15,7 +15,7 @@ from tests.cli.test_first_completion import GOOD, KEY, Session
 from tests.gateway.test_gateway_start import certificate
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
@@ -74,7 +74,7 @@ def ended(
     plan = SimpleNamespace(request=SimpleNamespace(asks_with="env:ALICE"))
     record: Any = SimpleNamespace(host="llm-01", plan=plan, stages=[stage])
     session: Any = Session(*[(200, GOOD)] * len(DEPLOYED.engines))
-    session.way = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
+    session.route = lambda: SshRoute("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
     events: list[ProgressEvent] = []
     checks = completion_checks(events.append, lambda: False, reached)(record, session)
     *others, place = checks

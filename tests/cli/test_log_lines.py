@@ -309,7 +309,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
         logger.setLevel(logging.DEBUG)
         logger.addHandler(heard)
     for module in ("psrp", "winrs"):
-        monkeypatch.setattr(f"winhost.connect.{module}.quieten", lambda: None)
+        monkeypatch.setattr(f"winhost.connect.{module}.silence_libraries", lambda: None)
     yield heard
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)

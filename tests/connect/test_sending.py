@@ -10,7 +10,7 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.served import OVER_NETWORKS, Served
 from tests.errors import raises
-from winhost.connect.file_copy import NotWritten, _write_all, copied, sent_by_smb
+from winhost.connect.file_copy import NotWritten, _write_all, copy_pieces, send_by_smb
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
@@ -115,13 +115,13 @@ class SmallTarget:
 
 def test_a_share_that_takes_less_than_it_is_given_gets_all(folder: Path) -> None:
     target = SmallTarget(300_000, len(CONTENT))
-    assert list(copied(folder / NAME, MiB, partial(_write_all, target))) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
+    assert list(copy_pieces(folder / NAME, MiB, partial(_write_all, target))) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
     assert target.content == CONTENT[MiB:]
 
 
 def test_a_share_that_takes_nothing_more_ends_it(folder: Path) -> None:
     with pytest.raises(NotWritten):
-        list(copied(folder / NAME, 0, partial(_write_all, SmallTarget(MiB, 2 * MiB + 5))))
+        list(copy_pieces(folder / NAME, 0, partial(_write_all, SmallTarget(MiB, 2 * MiB + 5))))
 
 
 def test_a_host_that_is_gone_before_the_goodbye_does_not_hide_why(
@@ -137,7 +137,7 @@ def test_a_host_that_is_gone_before_the_goodbye_does_not_hide_why(
         monkeypatch.setattr(smbclient, name, gone if name != "register_session" else lambda *_, **__: None)
     with pytest.raises(NotWritten, match="the connection is closed"):
         list(
-            sent_by_smb(
+            send_by_smb(
                 Host(name="gpu-01", address="127.0.0.1", transport=Transport(port=5985)), r"C:\x.part", folder / NAME, 0
             )
         )

@@ -138,11 +138,11 @@ def run_py(
     patch: pytest.MonkeyPatch, agent: object, journals: Path, made: Path, command: str, *words: str
 ) -> linux_bundle.Result:
     """Call run.py once, with this agent."""
-    patch.setattr(linux_bundle, "load", lambda text: agent)
+    patch.setattr(linux_bundle, "load_agent", lambda text: agent)
     patch.setattr(linux_commands, "stop_gently", lambda run: None)
     if command in ("apply", "rollback"):
         words = (*words, "--journals", str(journals))
-    given = linux_run.parser().parse_args([command, "--json", *words])
+    given = linux_run.make_parser().parse_args([command, "--json", *words])
     try:
         files = linux_run.open_files(str(made))
     except linux_run.Refused as refused:
@@ -153,7 +153,7 @@ def run_py(
 @contextmanager
 def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
     """Call a function at each line, as the journal of the engine does."""
-    real = linux_journal.Journal._line
+    real = linux_journal.Journal._append
     count = 0
 
     def line(journal: linux_journal.Journal, kind: str, fields: Any) -> None:
@@ -165,7 +165,7 @@ def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
         do("after", entry)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linux_journal.Journal, "_line", line)
+        patch.setattr(linux_journal.Journal, "_append", line)
         yield
 
 

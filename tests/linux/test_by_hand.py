@@ -101,18 +101,18 @@ def test_what_takes_long_says_how_far_it_is(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr("winhost.bundle.linux_host.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(linux_bundle, "load", lambda text: Downloading(hand.here, (), clock))
+    monkeypatch.setattr(linux_bundle, "load_agent", lambda text: Downloading(hand.here, (), clock))
     monkeypatch.setattr(linux_commands, "stop_gently", lambda run: None)
-    given = linux_run.parser().parse_args(["apply", "--journals", str(hand.journals)])
+    given = linux_run.make_parser().parse_args(["apply", "--journals", str(hand.journals)])
     assert linux_commands.main(given, linux_run.open_files(str(made))).code == 0
     told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("  files")]
     assert told[:3] == [f"  files: {second},000 of 16,400 MB" for second in (0, 5, 1)]
 
 
 def test_the_agent_of_a_bundle_says_it_there() -> None:
-    agent = linux_bundle.load(linux_sources()["agent.py"])
+    agent = linux_bundle.load_agent(linux_sources()["agent.py"])
     said: list[str] = []
-    agent.WAITS = linux_host.Waits(said.append)
+    agent.WAITS = linux_host.WaitReports(said.append)
     with agent.waiting("model files"):
         agent.report_progress("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
     assert said == ["  model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left"]

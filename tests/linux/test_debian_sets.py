@@ -222,7 +222,7 @@ def test_what_cannot_be_configured_is_taken_back(agent: Agent) -> None:
 
 def test_other_installations_are_waited_for_and_it_says_so(agent: Agent, debian: Debian) -> None:
     heard: list[str] = []
-    agent.hear = heard.append
+    agent.on_wait = heard.append
     (debian.root / "run").mkdir(exist_ok=True)
     with (debian.root / "var/lib/dpkg/lock-frontend").open("r+b") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)

@@ -82,10 +82,10 @@ def without_a_task(wsl: Wsl) -> Run:
 
 
 class Host:
-    """A simulated Windows with the stand-in for wsl.exe. `way`: who answers for it."""
+    """A simulated Windows with the stand-in for wsl.exe. `route`: who answers for it."""
 
     def __init__(self, way: str, wsl: Wsl, run: Run, ask: Callable[[Machine, dict[str, Any]], dict[str, Any]]) -> None:
-        self.way, self.wsl = way, wsl
+        self.route, self.wsl = way, wsl
         self.machine = machine(HOST)
         # What its host file tells of distros; here they are real ones.
         self.machine.distros.sessions.clear()
@@ -107,7 +107,7 @@ class Host:
         """Set a resource. Return the state after it, which is the desired one."""
         found = self._ask(self.machine, {"verb": "set", "resource": resource, "key": OWNED, "desired": desired})
         assert found["ok"], found
-        if self.way == IMITATED:
+        if self.route == IMITATED:
             self._follow(resource, desired, found["after"])
         self.found.setdefault(resource, found["before"])
         assert {name: found["after"][name] for name in desired} == dict(desired)
@@ -166,7 +166,7 @@ class Host:
             self.hold()
             return None
 
-        if self.way == REAL:
+        if self.route == REAL:
             patch.setattr(Distros, "wsl", wsl)
             patch.setattr(Distros, "keep_alive", keep_alive)
 
@@ -261,7 +261,7 @@ def test_what_it_starts_with_is_in_effect_at_once(host: Host, desired: Mapping[s
 
 def test_its_host_key_comes_back_and_with_it_the_agent_gets_in(host: Host, desired: Mapping[str, Any]) -> None:
     after = host.set("WslAccess", desired["WslAccess"])
-    if host.way == REAL:
+    if host.route == REAL:
         assert (after["user"], after["address"], after["host_key"]) == ("root", INSIDE, host_key(host))
     with closing(agent_there(host, {**after, "host_key": host_key(host)})) as agent:
         answers = agent.read([state.resource_type.name for state in LINUX_STATES])

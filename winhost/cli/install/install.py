@@ -56,7 +56,7 @@ from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan.options import FleetKeys
 from winhost.cli.watch import watching
 from winhost.compat.assess import judge
-from winhost.connect.host_keys import shown_host_key
+from winhost.connect.host_keys import fetch_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
@@ -403,7 +403,7 @@ class InstallationWait:
         answer with another key.
         """
         while True:
-            if shown_host_key(address, port) == key:
+            if fetch_host_key(address, port) == key:
                 return True
             if time.monotonic() + pause > self._deadline:
                 return False

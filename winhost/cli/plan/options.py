@@ -277,9 +277,9 @@ class FleetKeys:
             return (f"The public key given was not compared with the private key in fleet.yaml: {unusable.what}.",)
         if not isinstance(fleet_host, Host) or fleet_host.ssh is None or fleet_host.ssh.key is None:
             return ()  # a plan that needs such a key is not applied without one
-        from winhost.connect.own_key import check_given  # most plans have no key
+        from winhost.connect.own_key import check_public_keys  # most plans have no key
 
-        note = check_given(host, fleet_host.ssh, keys)
+        note = check_public_keys(host, fleet_host.ssh, keys)
         return (note,) if note else ()
 
     def add_key(self, host: str, request: PathRequest, *, serves: bool) -> PathRequest:
