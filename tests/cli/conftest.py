@@ -10,7 +10,7 @@ import pytest
 
 from tests.hub.stand_in_hub import StandInHub
 from winhost.cli import run, watch
-from winhost.cli.groups import OWN, codes_of
+from winhost.cli.groups import COMMAND_CODES, exit_codes
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
@@ -51,7 +51,9 @@ class Line:
         self.capture.readouterr()
         told = [str(word) for word in words]
         code = run(told)
-        assert code in codes_of(next((name for name in (" ".join(told[:2]), *told[:1]) if name in OWN), "others")), told
+        assert code in exit_codes(
+            next((name for name in (" ".join(told[:2]), *told[:1]) if name in COMMAND_CODES), "others")
+        ), told
         out, err = self.capture.readouterr()
         return Said(code, out, err)
 
@@ -67,7 +69,7 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("WINHOST_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("WINHOST_FLEET", raising=False)
-    monkeypatch.setattr(watch, "SILENT", 3600)  # progress would come among what is compared, on a slow machine
+    monkeypatch.setattr(watch, "SILENCE_S", 3600)  # progress would come among what is compared, on a slow machine
     monkeypatch.chdir(tmp_path)
     return Line(tmp_path, capsys)
 

@@ -23,7 +23,7 @@ from winhost.cli.host import add as host_add
 from winhost.cli.host import check as host_check
 from winhost.cli.host.add import add_host
 from winhost.cli.host.commands import NewHost
-from winhost.cli.named_hosts import host_at
+from winhost.cli.named_hosts import resolve_account
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
@@ -78,7 +78,7 @@ def test_a_host_of_ipv6_is_added_read_and_meant_by_its_account(line: Line, tmp_p
         assert said.out.splitlines()[-1] == "  winhost up --on 0--1 --fleet mine.yaml"
         assert line("assess", "0--1", "--fleet", "mine.yaml").code in (0, 3)
         for text in (account, f"{USER}@0--1:{port}"):
-            assert host_at(text, Path("mine.yaml")).name == "0--1"
+            assert resolve_account(text, Path("mine.yaml")).name == "0--1"
         assert "0--1 (::1)" in line("host", "test", "--fleet", "mine.yaml").out
     for text in ("admin@::1", "admin@[::1]:x", "admin@[zz::1]"):
         said = line("host", "add", text, *words)

@@ -12,7 +12,7 @@ from tests.cli.conftest import Line
 from tests.processes import PATIENCE_S
 from winhost.cli.look.assess import evaluate_each
 from winhost.cli.options import HostsAndFacts
-from winhost.cli.snapshots import read_each
+from winhost.cli.snapshots import read_snapshots
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Requirements
 from winhost.engine.many import each, stream
@@ -51,7 +51,9 @@ def test_a_folder_that_takes_no_facts_is_the_error_of_each_host(line: Line, lab:
 def test_nothing_is_kept_of_a_host_that_was_judged(line: Line) -> None:
     files = [line.facts("win11-pro-1gpu")] * 3
     gone = []
-    for read, evaluation in evaluate_each(read_each(HostsAndFacts((), tuple(files)), UNSEEN), Requirements(), UNSEEN):
+    for read, evaluation in evaluate_each(
+        read_snapshots(HostsAndFacts((), tuple(files)), UNSEEN), Requirements(), UNSEEN
+    ):
         assert all(ref() is None for ref in gone[:-1])
         assert read.facts is not None
         assert evaluation is not None

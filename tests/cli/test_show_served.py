@@ -17,7 +17,7 @@ from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.change import running
 from winhost.cli.options import RunOptions
 from winhost.cli.serve.hosts import lines_of_served, served_by
-from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.cli.shells import Shell, command_line, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import Json
@@ -90,7 +90,7 @@ def test_apply_and_up_end_with_the_same_lines_which_keep_the_fleet_file(
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
     monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
-    monkeypatch.setattr(running, "known_fleet", lambda file: None)
+    monkeypatch.setattr(running, "load_fleet_if_any", lambda file: None)
     ends = []
     with click.Context(click.Command("apply")) as context:
         context.params["fleet_file"] = Path("my fleet.yaml")
@@ -135,8 +135,8 @@ def test_only_a_run_that_holds_ends_with_them(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_the_shell_of_a_windows(environment: dict[str, str], shell: Shell) -> None:
-    assert own_shell("nt", environment) is shell
-    assert own_shell("posix", environment) is Shell.POSIX
+    assert detect_shell("nt", environment) is shell
+    assert detect_shell("posix", environment) is Shell.POSIX
 
 
 BODY = json.dumps({"model": "org/it's", "messages": []})

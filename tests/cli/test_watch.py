@@ -83,21 +83,21 @@ def test_what_a_lost_host_is_waited_for_is_told_each_minute_and_to_programs_too(
 @pytest.mark.usefixtures("hurried")
 def test_of_many_hosts_that_are_read_a_line_says_how_far_they_are() -> None:
     lines: list[str] = []
-    with Watch(lines.append, reads=True) as told, ExitStack() as read:
+    with Watch(lines.append, read_only=True) as told, ExitStack() as read:
         told.hosts = 71
         with told.reading("gpu-00"):
             pass
         for number in range(1, 6):
-            read.enter_context(told.at(f"gpu-0{number}", "reading"))
+            read.enter_context(told.activity(f"gpu-0{number}", "reading"))
         last = until(lines, len(lines) + 2)[-1]
     assert last == "1 of 71 read; now: gpu-01 (reading), gpu-02 (reading), gpu-03 (reading) and 2 more"
 
 
 @pytest.mark.parametrize(("silent", "told"), [(3600, []), (0, ["now: gpu-01 (reading)"])])
 def test_what_is_quick_is_not_told_of(monkeypatch: pytest.MonkeyPatch, silent: float, told: list[str]) -> None:
-    monkeypatch.setattr(watch, "SILENT", silent)
+    monkeypatch.setattr(watch, "SILENCE_S", silent)
     lines: list[str] = []
-    looks = Watch(lines.append, reads=True)
+    looks = Watch(lines.append, read_only=True)
     looks.hosts = 1
     with looks.reading("gpu-01"):
         looks.tick()
@@ -208,9 +208,9 @@ def read_until(terminal: int, enough: Callable[[str], bool]) -> str:
 def test_a_pause_takes_the_live_lines_away_while_others_print(monkeypatch: pytest.MonkeyPatch) -> None:
     from winhost.cli.watch import Screen
 
-    monkeypatch.setattr(watch, "SILENT", 0.01)
+    monkeypatch.setattr(watch, "SILENCE_S", 0.01)
     shown = threading.Event()
-    with Screen(reads=True, stops=watch.STOPS) as told:
+    with Screen(read_only=True, stop_hint=watch.STOP_HINT) as told:
         monkeypatch.setattr(Screen, "rows", lambda self: shown.set() or "")
 
         def reads() -> Iterator[int]:

@@ -13,17 +13,17 @@ import click
 from winhost.cli.change.runs import IsHeld, position_of, state_of
 from winhost.cli.endpoint.commands import StatusOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.named_hosts import is_local, is_own_name
+from winhost.cli.named_hosts import is_local, is_this_machine
 from winhost.cli.options import Output
-from winhost.cli.output import say, show_error_text, what_happened, with_fleet
+from winhost.cli.output import describe_error, say, show_error_text, with_fleet
 from winhost.cli.serve.hosts import Targets
 from winhost.cli.serve.status import boot_test_text, since_text, test_again
 from winhost.cli.serve.target import nothing_served, served_by
 from winhost.cli.shells import command_line
-from winhost.cli.tables import moment
+from winhost.cli.tables import format_time
 from winhost.cli.terminal import is_dumb
 from winhost.cli.up.runs import delete_killed_plans, is_up_run
-from winhost.cli.watch import asked_each
+from winhost.cli.watch import ask_each
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
@@ -110,7 +110,7 @@ def status(asked: StatusOptions, output: Output) -> int:
         if not unreadable:
             _show_beginning()
         return unreadable
-    found = asked_each(names, partial(_asked, targets=targets), str, asked.at_once)
+    found = ask_each(names, partial(_asked, targets=targets), str, asked.at_once)
     looked = ((name, (_now(name, targets, held, *_given(answer)), _code(*_given(answer)))) for name, answer in found)
     ended = show_results(
         "status",
@@ -176,7 +176,7 @@ class _Watch:
         try:
             said = test_again(now.host, self.asked.api_key, self.asked.fleet_file)
         except WinhostError as error:
-            said = f"could not be tested again: {what_happened(error)}"
+            said = f"could not be tested again: {describe_error(error)}"
         except click.UsageError as error:
             said = f"could not be tested again: {error.message}"
         self.said[now.host] = f"{_time()} UTC: {said}"
@@ -267,7 +267,7 @@ def _now(name: str, targets: Targets, held: IsHeld, found: ServingStatus | None,
     planned = told.models if told else ()
     models = tuple(map(_model, found.models)) if found else tuple(ModelNow(each, None) for each in planned)
     troubled = [each for each in found.models if not each.serves] if found else []
-    trouble = what_happened(error) if error else None
+    trouble = describe_error(error) if error else None
     if found and found.gateway.yields:
         trouble = YIELDS[found.gateway.yields]
     elif found and found.gateway.state != "serving":
@@ -328,7 +328,7 @@ def _way_on(held: IsHeld, record: RunState, targets: Targets) -> tuple[str, ...]
     if record.going_back:
         return ("down", record.host)
     host = targets.host(record.host)
-    here = is_local(host) if host else is_own_name(record.host)
+    here = is_local(host) if host else is_this_machine(record.host)
     return ("up",) if here else ("up", "--on", record.host)
 
 
@@ -355,7 +355,7 @@ def _show(now: HostNow) -> None:
     head = f"{now.host}: serves nothing"
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
-        since = f" since {moment(now.since)}" if now.since and now.serves is not False else ""
+        since = f" since {format_time(now.since)}" if now.since and now.serves is not False else ""
         does = "not reached; it served" if now.reached is False else "serves"
         does = "does not serve" if now.serves is False else does
         head = with_fleet(f"{now.host}: {does}{since}, {where}")

@@ -46,15 +46,15 @@ from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, h
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import os_errors, secret_reference, text_of, usage_errors
+from winhost.cli.errors import os_errors, read_option_file, secret_reference, usage_errors
 from winhost.cli.install.commands import BmcOptions, InstallOptions, MediaOptions
 from winhost.cli.live_hosts import read_live
-from winhost.cli.named_files import the_file
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_files import single_file
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan.options import FleetKeys
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.compat.assess import judge
 from winhost.connect.host_keys import shown_host_key
 from winhost.core.answers import MissingFact
@@ -92,14 +92,14 @@ class PlannedInstall:
 
 
 def plan(facts: Path, asked: InstallOptions, force: bool, output: Output) -> int:
-    known, disks, keys = HostFacts(read_facts(the_file(facts, Facts))), asked.disks, asked.keys
+    known, disks, keys = HostFacts(read_facts(single_file(facts, Facts))), asked.disks, asked.keys
     refuse_other_kind(output.required_path, "install-plan", force)
     if (asked.raid is not None or asked.lvm) and not disks:
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
     heeded = _judged(known, "bare-metal" if disks else "dual-boot", asked.allow_unverified)
     resolvers = tuple(filter(None, (asked.dns or "").split(",")))
     with usage_errors("--ssh-key"):
-        given, own = tuple(public_key(text_of(file, "--ssh-key")) for file in keys), None
+        given, own = tuple(public_key(read_option_file(file, "--ssh-key")) for file in keys), None
     if not given:  # beside Windows it is under the same name in fleet.yaml
         own = FleetKeys(None).key_of(asked.hostname if disks else known.host)
         given = (own.line,)
@@ -414,14 +414,14 @@ def bmc(asked: BmcOptions, output: Output) -> int:
         raise click.UsageError("Either --image names the media, or --take-back takes them out")
     reference = secret_reference(asked.password, "--bmc-password")
     assert reference is not None
-    (here,) = hosts_named((asked.host,), asked.fleet_file)
-    with watching() as watch:
+    (here,) = resolve_hosts((asked.host,), asked.fleet_file)
+    with show_progress() as watch:
         facts = HostFacts(read_live(here, watch))
         if isinstance(here, LinuxHost):
             raise of_other_system(facts, "a BMC's identity")
         identity = machine_of(facts)
         known = Bmc(asked.url, asked.user, reference.resolve(), str(asked.ca) if asked.ca else None)
-        with watch.at(here.name, "asking its BMC"), bmc_session(known) as session:
+        with watch.activity(here.name, "asking its BMC"), bmc_session(known) as session:
             system = session.system(identity, free=not asked.take_back)
             restarted = image is not None and RESTART in asked.accepted
             if image is None:

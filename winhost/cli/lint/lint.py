@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
 from winhost.cli.lint.commands import RecipeOptions
-from winhost.cli.named_files import STDIN, facts_named, is_there, read_input
+from winhost.cli.named_files import STDIN, path_exists, read_input, read_named_facts
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
@@ -86,7 +86,7 @@ def wslconfig(
     from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
-    if known := facts_named(facts, facts_file):
+    if known := read_named_facts(facts, facts_file):
         if known.is_linux:
             raise of_other_system(known, ".wslconfig")
         limits = wslconfig_limits(known)
@@ -170,7 +170,7 @@ def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget"
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
 
-    path, facts = asked.path, facts_named(asked.facts_file)
+    path, facts = asked.path, read_named_facts(asked.facts_file)
     if facts is None:
         return RecipeTarget(path, vllm)
     if facts.is_linux:
@@ -194,7 +194,7 @@ def _given(words: Sequence[str]) -> Given:
 
 
 def _is_file(word: str) -> bool:
-    return word == STDIN or (word != "" and is_there(word))
+    return word == STDIN or (word != "" and path_exists(word))
 
 
 def _compose_files(file: Path | None) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from winhost.cli.named_files import STDIN
 from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import show_next
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import Snapshot, read_each, several, watched
+from winhost.cli.snapshots import Snapshot, names_several_hosts, read_snapshots, with_progress
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import Fit, check
@@ -34,7 +34,7 @@ def evaluate_each(
             yield read, None
             continue
         try:
-            with watch.at(read.host, "evaluating"):
+            with watch.activity(read.host, "evaluating"):
                 file = command_line((str(read.file),)) if read.file and str(read.file) != STDIN else None
                 evaluation = evaluate(read.facts, request, file)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
@@ -64,11 +64,11 @@ def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
 def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool, in_full: bool, output: Output) -> int:
     check_path(wanted.path)
     asked, path = requirements(wanted), wanted.path
-    many = several(hosts)
+    many = names_several_hosts(hosts)
     seen = list[tuple[str, Evaluation]]()
 
     def results() -> Iterator[tuple[str, Evaluation | WinhostError]]:
-        for read, found in watched(lambda watch: evaluate_each(read_each(hosts, watch), asked, watch)):
+        for read, found in with_progress(lambda watch: evaluate_each(read_snapshots(hosts, watch), asked, watch)):
             if found is not None and not (many and seen):
                 seen.append((read.host, found))
             yield read.host, found or read.failure
@@ -87,7 +87,7 @@ def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool
     if shape == "name" or details or everything or not many:
         whole = everything or output.wide
         show = partial(show_assessment, asked=asked, everything=whole)
-        ended = show_results(kind, shape, results(), show, code=code, alone=not many)
+        ended = show_results(kind, shape, results(), show, code=code, single=not many)
     else:
         ended = show_rows(results(), asked, output.wide, code)
     if seen and shape != "name":
@@ -105,8 +105,8 @@ def _show_next(
     in_full: bool,
 ) -> None:
     """Show the next command for the first of the hosts, if that can be read by its name alone."""
-    by_name = not hosts.facts_files and not any(Path(word).exists() for word in hosts.words)
-    named = [host] if many and by_name else hosts.typed
+    by_name = not hosts.facts_files and not any(Path(word).exists() for word in hosts.sources)
+    named = [host] if many and by_name else hosts.arguments
     if many and not in_full:
         details = () if by_name else ("--details",)
         show_next(("assess", *named, *_asked_words(asked, workload_file), *details), hosts.fleet_file)

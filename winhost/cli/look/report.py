@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from winhost.cli.envelope import answer
+from winhost.cli.envelope import print_document
 from winhost.cli.look.assess import evaluate_each, requirements
 from winhost.cli.look.commands import Wanted
 from winhost.cli.options import HostsAndFacts, Output
-from winhost.cli.output import failed, refuse_other_kind, say, show_error_text, what_happened, write_file
+from winhost.cli.output import describe_error, error_result, refuse_other_kind, say, show_error_text, write_file
 from winhost.cli.plan.options import default_request
-from winhost.cli.snapshots import read_each, watched, worst
+from winhost.cli.snapshots import highest_exit_code, read_snapshots, with_progress
 from winhost.compat.evaluation import Evaluation
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import make_plan
@@ -39,10 +39,10 @@ def report(hosts: HostsAndFacts, force: bool, wanted: Wanted, brief: bool, outpu
     errors: list[WinhostError] = []
 
     def verdicts() -> Iterator[ReadHost | UnreadHost]:
-        for read, evaluation in watched(lambda watch: evaluate_each(read_each(hosts, watch), asked, watch)):
+        for read, evaluation in with_progress(lambda watch: evaluate_each(read_snapshots(hosts, watch), asked, watch)):
             if error := read.error:
                 errors.append(error)
-                results.append(failed(error, read.host))
+                results.append(error_result(error, read.host))
                 if not output.form:
                     show_error_text(error, read.host)
                 yield UnreadHost(read.host, error)
@@ -57,12 +57,12 @@ def report(hosts: HostsAndFacts, force: bool, wanted: Wanted, brief: bool, outpu
         else:
             write_file(file, render(told, asked.needs, asked.supposed, brief=brief), "report", force)
     _show(output, file, results, len(results) - len(errors))
-    return worst(errors)
+    return highest_exit_code(errors)
 
 
 def _show(output: Output, file: Path, results: list[Reported | ErrorResult], found: int) -> None:
     if output.form:
-        answer("report", results, output.form)
+        print_document("report", results, output.form)
     elif found:
         say(f"Written to {file}: {found} host{'' if found == 1 else 's'}")
 
@@ -84,7 +84,7 @@ def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
     try:
         return ReadHost(facts, evaluation, make_plan(HostFacts(facts), default_request(PATHS_OF_LINUX[0])))
     except WinhostError as error:
-        return ReadHost(facts, evaluation, refused=what_happened(error))
+        return ReadHost(facts, evaluation, refused=describe_error(error))
 
 
 def _write_all(

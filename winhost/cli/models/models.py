@@ -18,9 +18,9 @@ from winhost.cli.models.commands import DraftOptions, ModelOptions
 from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import say, show_next, write_file
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import Snapshot, read_each, watched, worst
+from winhost.cli.snapshots import Snapshot, highest_exit_code, read_snapshots, with_progress
 from winhost.cli.tables import table
-from winhost.cli.watch import Watch, watching
+from winhost.cli.watch import Watch, show_progress
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
@@ -90,7 +90,7 @@ def show(hosts: HostsAndFacts, asked: ModelOptions, output: Output) -> int:
     file = str(known.file) if known.file else None
     if asked.model is not None:
         known = replace(known, entries=_meant(asked.model, known, asked.hub, reference))
-    if not hosts.words and not hosts.facts_files:
+    if not hosts.sources and not hosts.facts_files:
         listed = OfferedModels(None, None, known.read, file, tuple(map(_listed, known.entries)))
         shown = [("catalogue", listed)]
         show_results("models", output.shape, shown, lambda found: _show_catalogue(found, output.wide), names=_names)
@@ -103,16 +103,16 @@ def show(hosts: HostsAndFacts, asked: ModelOptions, output: Output) -> int:
             found = fitting(read.known, path, token=bool(reference), entries=known.entries, everything=every)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             failure = as_winhost_error(error)
-            codes.append(worst([failure]))
+            codes.append(highest_exit_code([failure]))
             return failure
         way = found[0].variant if found else None
         return OfferedModels(read.host, way, known.read, file, tuple(_listed(each.entry, each) for each in found))
 
-    reads = watched(lambda watch: read_each(hosts, watch))
+    reads = with_progress(lambda watch: read_snapshots(hosts, watch))
     results = ((read.host, offers(read)) for read in reads)
 
     def human(found: OfferedModels) -> None:
-        _show(found, asked.everything or output.wide, hosts.typed, hosts.fleet_file)
+        _show(found, asked.everything or output.wide, hosts.arguments, hosts.fleet_file)
 
     show_results("models", output.shape, results, human, names=_names)
     return max(codes)
@@ -231,7 +231,7 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
         earlier = load_catalogue(file)
     if not isinstance(earlier, dict) or earlier.get("schema") != SCHEMA:
         earlier = None
-    with watching() as watch, watch.at("the catalogue", "asking the hub"):
+    with show_progress() as watch, watch.activity("the catalogue", "asking the hub"):
         document, outcomes = refreshed(
             hub.rstrip("/"),
             secret,
@@ -279,7 +279,10 @@ def init(asked: DraftOptions, force: bool, output: Output) -> int:
         raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
     repository = named_repository(model, asked.hub, reference, asked.revision)
     planned = Planned(asked.context, asked.sequences or SEQUENCES, asked.gpus or 1) if asked.context else None
-    with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
+    with (
+        show_progress() as watch,
+        watch.activity(model, "reading the folder" if is_folder(model) else "asking the hub"),
+    ):
         made = draft(repository, reference, partial(tell_headers, watch, model), planned)
     if output.path:
         with os_errors():

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.plan.stack_options import NODE_FIELDS, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -38,8 +38,8 @@ class MachineOptions:
 @options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @options.force
-@options.answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
-@does("render.render")
+@options.output_options("FILE", "The compose file to write; without it, the text goes to the terminal.")
+@implemented_in("render.render")
 def compose() -> None:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
 
@@ -57,10 +57,10 @@ def compose() -> None:
 )
 @options_object(ClusterOptions, "cluster", leave_out=NODE_FIELDS)
 @options.force
-@options.answers(
+@options.output_options(
     "FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal."
 )
-@does("render.render")
+@implemented_in("render.render")
 def kubernetes() -> None:
     """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
 
@@ -118,8 +118,8 @@ class ProxyOptions:
 @render.command()
 @options_object(ProxyOptions, "asked")
 @options.force
-@options.answers("FILE", "The file to write; without it, the text goes to the terminal.")
-@does("render.render")
+@options.output_options("FILE", "The file to write; without it, the text goes to the terminal.")
+@implemented_in("render.render")
 def proxy() -> None:
     """Print the configuration of your own proxy before the gateway: HAProxy, nginx or Caddy, as Debian has them.
 
@@ -151,8 +151,8 @@ class MonitoringOptions:
 @render.command()
 @options_object(MonitoringOptions, "asked")
 @options.force
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("render.render")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("render.render")
 def monitoring() -> None:
     """Write what Prometheus and Grafana need to watch gateways: scrape targets, rules with alerts, and a dashboard.
 

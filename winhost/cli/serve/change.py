@@ -145,7 +145,7 @@ class _Starting:
                 if progress.read([each.text for each in page.lines]):
                     self.served.watch(ProgressEvent(host, "done", f"{model}: {before.says}"))
                     self.served.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
-                self.served.watch.now(host, f"{model} {progress.bar}")
+                self.served.watch.rename_activity(host, f"{model} {progress.bar}")
             found = standing(unit, health)
             if found == "serving" and unit.invocation == start:
                 self.served.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.says}"))

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from winhost.cli import named_hosts
-from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
+from winhost.cli.shells import Shell, command_line, command_to_show_key, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, planned_deployment, reachable_address
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
@@ -121,7 +121,7 @@ def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = 
 def hosts_by_name(fleet: Fleet | None) -> dict[str, AnyHost]:
     """Return the hosts of a fleet, and this machine by its own name where the fleet has none of that name."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
-    hosts.setdefault(named_hosts.own_name(), named_hosts.this_machine())
+    hosts.setdefault(named_hosts.this_machine_name(), named_hosts.this_machine())
     return hosts
 
 
@@ -141,7 +141,7 @@ class Targets:
 
     @classmethod
     def read(cls, fleet_file: Path | None) -> "Targets":
-        return cls.read_with(named_hosts.known_fleet(fleet_file))
+        return cls.read_with(named_hosts.load_fleet_if_any(fleet_file))
 
     @classmethod
     def read_with(cls, fleet: Fleet | None) -> "Targets":
@@ -190,7 +190,8 @@ class Targets:
     def meant(self, word: str) -> str | None:
         if word.lower() == named_hosts.LOCALHOST:
             word = next(
-                (name for name, host in self._hosts.items() if named_hosts.is_local(host)), named_hosts.own_name()
+                (name for name, host in self._hosts.items() if named_hosts.is_local(host)),
+                named_hosts.this_machine_name(),
             )
         return next((each for each in self.names if each.lower() == word.lower()), None)
 
@@ -229,7 +230,7 @@ def _left(record: RunState) -> bool:
 
 def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
     """Yield the values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
-    shell = shell or own_shell()
+    shell = shell or detect_shell()
     reference = SecretRef.parse(key) if key else None
     read = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
     if reference and shell is Shell.CMD and reference.scheme != "env":
@@ -243,7 +244,7 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
 
 def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[str]:
     """Tell at the end of a run how to use what it serves, from this computer."""
-    shell, host = shell or own_shell(), served.record.host
+    shell, host = shell or detect_shell(), served.record.host
     yield f"Served:   {', '.join(served.models)}, each after a completion of its own"
     if served.address:
         address, gateway = served.address, served.deployed.gateway
@@ -254,7 +255,7 @@ def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[
     else:
         key = SecretRef.parse(served.key) if served.key else None
         yield f"API key:  {key or 'the one that you named with --api-key'}"
-        if key and (see := line_to_see(key, shell)):
+        if key and (see := command_to_show_key(key, shell)):
             yield f"  {see}"
         listen = served.deployed.gateway.listen
         yield f"The endpoint listens on {listen} of {host}. A tunnel with its base URL, until Ctrl-C:"
