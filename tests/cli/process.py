@@ -13,7 +13,7 @@ from tests.processes import started
 UNHURRIED = (
     sys.executable,
     "-c",
-    "from winhost.cli import watch; watch.SILENT = 3600; from winhost.__main__ import main; main()",
+    "from winhost.cli import watch; watch.SILENCE_S = 3600; from winhost.__main__ import main; main()",
 )
 
 

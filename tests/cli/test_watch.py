@@ -31,7 +31,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo termin
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds are hundredths, so that a minute is over soon."""
-    for name in ("SILENT", "SUMMED_UP", "REMINDED"):
+    for name in ("SILENCE_S", "SUMMARY_PERIOD_S", "REMINDER_PERIOD_S"):
         monkeypatch.setattr(watch, name, getattr(watch, name) / 100)
 
 

@@ -169,7 +169,9 @@ def _discard(stream: TextIO) -> None:
 
 
 class _UnfailingStream(io.BufferedIOBase):
-    """A stream that never fails: when its reader is gone, it discards the output and calls `on_closed` with the reason."""
+    """A stream that never fails: when its reader is gone, it discards the output and calls `on_closed` with the
+    reason.
+    """
 
     def __init__(self, stream: TextIO, on_closed: Callable[[str], None]) -> None:
         self._stream = stream
