@@ -1,4 +1,4 @@
-"""What commands answer programs with: one envelope, published by `winhost schema`, written result by result."""
+"""Answers to programs: one envelope, published by `winhost schema`, written result by result."""
 
 import json
 import re
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 
 @pytest.fixture
 def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
-    """What commands answer with --json, by the kind of their answer, errors beside what was found."""
+    """Return the answers of commands with --json by their kind, errors included."""
     one, other = line.facts("win11-pro-1gpu"), line.facts("server2025-role-installed")
     Path("wsl.conf").write_text("[boot]\n; x\n")
     said: dict[str, list[Said]] = defaultdict(list)

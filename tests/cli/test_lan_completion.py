@@ -1,4 +1,4 @@
-"""The completion at the address of other machines: asked where this computer may come, and said where not."""
+"""The completion at the address for other machines, which is requested if this computer may use it."""
 
 import ssl
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def ended(
     own: str | None = "127.0.0.1",
     reached: str | None = "192.0.2.1",
 ) -> tuple[tuple[Check, ...], list[ProgressEvent]]:
-    """The checks after the one through SSH. own: address of the Linux; reached: that of the plan's host."""
+    """Return the checks after the one through SSH. own: the address of the Linux; reached: that of the plan's host."""
     deployed = replace(DEPLOYED, gateway=replace(DEPLOYED.gateway, listen=f"{listen}:{port}", tls=tls))
     desired = [("LinuxFile", {"path": PATH}, {"text": deployed.text()}), *resources]
     stage = SimpleNamespace(desired=[DesiredResource(name, key, state, "", "") for name, key, state in desired])

@@ -1,4 +1,4 @@
-"""Many hosts are taken one by one: one that cannot be used loses nothing of the others, and nothing is kept of any."""
+"""Many hosts are read one by one: an unusable one does not affect the others, and none is kept in memory."""
 
 import signal
 import sys
@@ -71,14 +71,14 @@ def test_a_slow_host_lets_only_so_many_others_go_ahead() -> None:
 
 
 def main_thread_is_in() -> set[str]:
-    """The names of the functions that it has entered."""
+    """Tell whether the main thread is in one of these functions."""
     main = threading.main_thread().ident
     assert main is not None
     return {frame.name for frame in traceback.extract_stack(sys._current_frames()[main])}
 
 
 def test_a_signal_is_heard_while_hosts_are_waited_for_even_if_it_ends_no_wait() -> None:
-    """As one does that arrives just before the main thread begins to wait: here another thread receives it."""
+    """A signal may arrive just before the main thread begins to wait; here another thread receives it."""
     heard = threading.Event()
 
     def interrupted(number: int) -> bool:

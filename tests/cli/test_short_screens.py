@@ -1,4 +1,4 @@
-"""What `plan`, `verify`, `detect` and `assess` show without `--details`: nothing that decides is left out."""
+"""The screens of `plan`, `verify`, `detect` and `assess` without `--details` show everything that a decision needs."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is printed at the end: an address that leads there, a tunnel with its values, a request for the user's shell."""
+"""The lines at the end of a run: a reachable address, a tunnel, and a request for the user's shell."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def said(
     address: str = "192.0.2.3",
     shell: Shell = Shell.POSIX,
 ) -> list[str]:
-    """The lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
+    """Return the lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
     record = recorded(listen, *resources)
     session: Any = SimpleNamespace(way=lambda: way)
     checks = completion_checks(lambda event: None, lambda: False, address)(record, session)
@@ -160,7 +160,7 @@ def test_a_request_for_each_shell() -> None:
     "reference", ["env:ALICE", "file:{}/a key's", "file:~/key", "cmd:echo secret", "keyring:a b/me"]
 )
 def test_a_request_reads_the_key_from_where_its_reference_says(reference: str, tmp_path: Path) -> None:
-    """In a real shell, with a `curl` that prints what it is given, and a `keyring`."""
+    """The shell is real; `curl` is a stand-in that prints its arguments, and so is `keyring`."""
     for name in ("a key's", "key"):
         (tmp_path / name).write_text("secret\n")
     for name, does in (("curl", 'printf "%s\\n" "$@"'), ("keyring", '[ "$1 $2 $3" = "get a b me" ] && echo secret')):

@@ -1,4 +1,4 @@
-"""Terminals of any width: what is copied, or read as one thing, is never broken in two."""
+"""Commands, options and times are not broken on terminals of any width."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def files(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
 
 
 def shown_in(line: Line, monkeypatch: pytest.MonkeyPatch, columns: int, *words: str) -> str:
-    """On a terminal of so many columns, or where there are none in a pipe."""
+    """Return what is shown on a terminal with this number of columns; None for a pipe."""
     monkeypatch.setenv("COLUMNS", str(columns))
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: bool(columns))
@@ -63,7 +63,7 @@ def shown_in(line: Line, monkeypatch: pytest.MonkeyPatch, columns: int, *words: 
 
 
 def words_of(screen: str) -> set[str]:
-    """But the lines of tables, and the names of columns, which become labels."""
+    """Return the words, without the lines of tables and the names of columns, which become labels."""
     return {word for word in screen.split() if set(word) != {"─"} and word != "#" and not word.endswith(":")}
 
 

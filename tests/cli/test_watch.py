@@ -1,4 +1,4 @@
-"""Whoever waits sees what for: live lines on a terminal, plain ones elsewhere, and each minute how to stop."""
+"""Progress: live lines on a terminal, plain lines elsewhere, and a reminder each minute with how to stop."""
 
 import json
 import os
@@ -30,13 +30,13 @@ posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo termin
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds are hundredths, so that a minute is over soon."""
+    """Shorten the periods to hundredths, so that a minute passes soon."""
     for name in ("SILENCE_S", "SUMMARY_PERIOD_S", "REMINDER_PERIOD_S"):
         monkeypatch.setattr(watch, name, getattr(watch, name) / 100)
 
 
 def until(lines: list[str], count: int) -> list[str]:
-    """The lines, once there are so many."""
+    """Wait for this number of lines and return them."""
     end = time.monotonic() + PATIENCE_S
     while len(lines) < count and time.monotonic() < end:
         time.sleep(0.01)
@@ -107,7 +107,7 @@ def test_what_is_quick_is_not_told_of(monkeypatch: pytest.MonkeyPatch, silent: f
 
 @pytest.fixture
 def silent_fleet(tmp_path: Path) -> Iterator[Path]:
-    """Two hosts that take a connection, and never say a word."""
+    """Two hosts that accept a connection and never answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         transport = (
