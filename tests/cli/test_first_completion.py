@@ -34,7 +34,7 @@ class Session:
         self.asked: list[bytes] = []
         self.places: list[tuple[str, int]] = []
 
-    def cuttable(self) -> AbstractContextManager[None]:
+    def interruptible(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def way(self) -> SshWay | None:

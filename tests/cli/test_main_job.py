@@ -69,7 +69,7 @@ def test_ctrl_c_ends_the_demo_whatever_its_command_makes_of_it(
     said = line("demo")
     assert not [each for each in threading.enumerate() if each not in before]
     assert (said.code, "ended with" in said.err, said.out.count("$ winhost")) == (130, False, 1), said.err
-    assert "The simulated hosts and their runs are gone with the demo" in " ".join(said.out.split())
+    assert "The demo has removed the simulated hosts and their runs" in " ".join(said.out.split())
 
 
 def test_facts_read_once_serve_assess_plan_and_verify_offline(line: Line, lab: Lab) -> None:

@@ -73,7 +73,7 @@ def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
     small = {name: value for name, value in MODEL.items() if name != "revision"} | {"id": str(folder)}
     serves = ("--workload", workload(line.folder, chat=small), "--api-key", "alice=env:ALICE")
     with Lab([find(LINUX)], tmp_path, scale=0.001) as lab:
-        (host,) = lab.own_linuxes
+        (host,) = lab.linux_hosts
         said = line("plan", host, *serves, "--engine-image", IMAGE.pinned, "-o", "plan.json")
         assert said.code == 0, said.err
         assert f"the Linux that serves needs the files of chat at {folder}" in said.out

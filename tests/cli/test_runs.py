@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.processes import started
 from winhost.cli.change.running import show_outcome, stop_requests
-from winhost.engine.run_context import NotJudged, Outcome
+from winhost.engine.run_context import Outcome, Undecided
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
@@ -186,7 +186,7 @@ def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_
     line: Line, lab: Lab
 ) -> None:
     machine = lab.hosts["gpu-03"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     for gpu in ("PCIROOT(49)#PCI(0100)#PCI(0000)", "PCIROOT(16)#PCI(0100)#PCI(0000)"):
         assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "-o", "plan.json", "--force").code == 0
         assert line("apply", "plan.json", *ACCEPT).code == 0
@@ -207,14 +207,14 @@ def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_
     assert f"can be undone now: winhost rollback {first}" in " ".join(done.out.split())
     done = line("rollback", first, *ACCEPT)
     assert (done.code, "kept" in done.out) == (0, False)
-    assert machine.settled_state() == found
+    assert machine.comparable_state() == found
 
 
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "devices that can be assigned cannot be read before the Hyper-V role is there"
-    missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
+    missing = Undecided("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
     outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
     show_outcome(outcome)
     assert outcome.exit_code == Exit.FAILURE

@@ -16,7 +16,7 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.change import running
 from winhost.cli.options import RunOptions
-from winhost.cli.serve.hosts import lines_of_served, served_by
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run
 from winhost.cli.shells import Shell, command_line, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
 from winhost.connect.tunnel import SshWay
@@ -51,9 +51,9 @@ def said(
     session: Any = SimpleNamespace(way=lambda: way)
     checks = completion_checks(lambda event: None, lambda: False, address)(record, session)
     assert [each.property for each in checks] == [ENDPOINT_ADDRESS]
-    served = served_by(record, None, checks)
+    served = find_serving_run(record, None, checks)
     assert served
-    return list(lines_of_served(served, shell))
+    return list(describe_endpoint(served, shell))
 
 
 def test_on_the_lan_the_address_is_that_of_the_linux() -> None:
@@ -89,7 +89,7 @@ def test_apply_and_up_end_with_the_same_lines_which_keep_the_fleet_file(
     record: Any = recorded("127.0.0.1:8443")
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
-    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
     monkeypatch.setattr(running, "load_fleet_if_any", lambda file: None)
     ends = []
     with click.Context(click.Command("apply")) as context:
@@ -109,7 +109,7 @@ def test_a_fleet_file_that_is_being_edited_hides_no_end(
     record: Any = recorded("127.0.0.1:8443")
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
-    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
     (tmp_path / "fleet.yaml").write_text("hosts: {")
     options = RunOptions(fleet_file=tmp_path / "fleet.yaml")
     ends = [(host, Outcome(f"{host}.1", host, "applied", 1)) for host in ("box", "other")]

@@ -122,7 +122,7 @@ _CODES = _names_from(
     "knowledge.lint_codes.lint_codes",
     "serving.profile.explained",
 )
-_PATHS = _names_from("model.path.EVERY_PATH", "model.path.ALL_VARIANTS")
+_PATHS = _names_from("model.path.EVERY_PATH", "model.path.WINDOWS_VARIANTS")
 
 HOSTS: dict[str, Any] = {"shell_complete": _completer(_fleet)}
 HOSTS_AND_FILES: dict[str, Any] = {"shell_complete": _completer(_fleet, files=True)}

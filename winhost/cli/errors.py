@@ -14,7 +14,7 @@ from winhost.cli.output import error_result, show_error_text
 from winhost.cli.terminal import discard_output, is_closed_pipe
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.files import heed_writers
+from winhost.model.files import check_writers
 from winhost.model.secrets import SecretRef
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ def secret_reference(text: str | None, option: str) -> SecretRef | None:
 def read_option_file(file: Path, option: str) -> str:
     """Read the text file that an option names, and warn if other users can write it. Raises BadParameter."""
     try:
-        heed_writers(file)
+        check_writers(file)
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"

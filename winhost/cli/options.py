@@ -469,7 +469,7 @@ class TargetOptions:
     output: Output = declared(output_options(), Output())
 
 
-target = options_object(TargetOptions, "at")
+target = options_object(TargetOptions, "options")
 
 
 @dataclass(frozen=True)

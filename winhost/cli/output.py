@@ -18,7 +18,7 @@ from winhost.model.files import TooLarge, read_within, write_whole
 from winhost.model.units import Bytes, MiB
 
 if TYPE_CHECKING:
-    from winhost.findings.show import Shown
+    from winhost.findings.show import FindingView
 
 Kind: TypeAlias = Literal[
     "facts", "plan", "report", "lab's fleet", "workload", "rendered", "mended file", "install-plan"
@@ -60,7 +60,7 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     click.echo(click.style(lines, **style) if style else lines, err=err)
 
 
-def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
+def show_finding(finding: "FindingView", lead: str = "", **style: Any) -> None:
     """Show a finding. lead: the beginning of its first line, such as ` 1. `; style: of that line, as `say` takes it."""
     leading_blanks = len(lead) - len(lead.lstrip(" "))
     indent = max(len(lead), leading_blanks + 2)
@@ -119,9 +119,9 @@ def describe_error(error: WinhostError) -> str:
     """Return the sentence that says what happened, with resources called by their titles."""
     if error.code not in _CODES_WITH_RESOURCES:
         return error.what
-    from winhost.engine.failures import in_words  # loads every resource, which other errors do not name
+    from winhost.engine.failures import describe_error  # loads every resource, which other errors do not name
 
-    return in_words(error)
+    return describe_error(error)
 
 
 def error_result(error: WinhostError, host: str | None = None) -> ErrorResult:

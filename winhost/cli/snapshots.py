@@ -64,11 +64,11 @@ def ask_hosts(
     """Ask hosts for facts, several at a time, and return their snapshots in the order of the names. Raises as
     `resolve_hosts` does.
     """
-    from winhost.engine.many import stream  # needed only for live hosts
+    from winhost.engine.many import run_streaming  # needed only for live hosts
 
     hosts = _resolve(names, fleet_file)
     watch.hosts += len(hosts)
-    results = stream(hosts, ask, at_once=at_once, leave=True, ours=as_winhost_error)
+    results = run_streaming(hosts, ask, at_once=at_once, abandon_running=True, to_user_error=as_winhost_error)
     return (Snapshot(result.item.name, result.value, result.error) for result in results)
 
 

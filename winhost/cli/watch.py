@@ -340,7 +340,7 @@ def ask_each(
     items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
 ) -> "Iterator[tuple[W, T | WinhostError]]":
     """Ask several hosts at a time, and show which. Yield the answers in the order of the items."""
-    from winhost.engine.many import stream  # needed only here
+    from winhost.engine.many import run_streaming  # needed only here
 
     with show_progress(read_only=True) as watch:
         watch.hosts = len(items)
@@ -349,8 +349,8 @@ def ask_each(
             with watch.reading(name(item)):
                 return ask(item)
 
-        for result in watch.results(stream(items, ask_one, at_once=at_once, leave=True)):
-            yield result.item, result.error or result.given
+        for result in watch.results(run_streaming(items, ask_one, at_once=at_once, abandon_running=True)):
+            yield result.item, result.error or result.required_value
 
 
 def _count(event: ProgressEvent) -> str:

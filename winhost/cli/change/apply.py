@@ -41,12 +41,12 @@ from winhost.cli.up.first_completion import check_key
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine import disk_images
-from winhost.engine.amend import Amendment, changes
-from winhost.engine.failures import EndOfRun
-from winhost.engine.many import each
+from winhost.engine.amend import Amendment, request_changes
+from winhost.engine.failures import RunInterrupted
+from winhost.engine.many import run_all
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan, request_of
-from winhost.engine.rollback import look, waiting_for
+from winhost.engine.rollback import preview_on_host, waiting_for
 from winhost.engine.rollback import rollback as roll_back
 from winhost.engine.run import apply as apply_plan
 from winhost.engine.run import check, preview_amended
@@ -57,7 +57,7 @@ from winhost.engine.store import Store
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.paths.playbook import PathRequest
 from winhost.paths.setting_values import refuse_shared
 
@@ -76,7 +76,7 @@ class Checked:
 
     @classmethod
     def from_plan(cls, plan: Plan, steps: tuple[Step, ...]) -> "Checked":
-        needed = in_order(risk for step in steps for risk in step.risks)
+        needed = sort_risks(risk for step in steps for risk in step.risks)
         later = tuple(dict.fromkeys(title_without_name(deferred) for deferred in plan.deferred))
         return cls(plan.host, steps, later, needed, tuple(risk for risk in plan.possible_risks if risk not in needed))
 
@@ -118,14 +118,18 @@ def apply(
                 context = run_context(host, options, stop, watch, file)
                 return apply_plan(checked, consents[checked.host], context)
 
-        results = each(
-            checked_plans, apply_to_host, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error
+        results = run_all(
+            checked_plans,
+            apply_to_host,
+            at_once=at_once,
+            stop_on_failure=stop_on_failure,
+            to_user_error=as_winhost_error,
         )
     outcomes: list[tuple[str, Outcome | WinhostError]] = []
     for result in results:
         host, outcome = result.item[1].host, result.error
-        if result.because:
-            failed = result.because[1].host
+        if result.failed_item:
+            failed = result.failed_item[1].host
             outcome = WinhostError(
                 "NotBegun",
                 what=f"{host}: not started, because {failed} failed",
@@ -133,7 +137,7 @@ def apply(
                 hint=f"Apply its plan again once {failed} is repaired.",
                 host=host,
             )
-        outcomes.append((host, outcome or result.given))
+        outcomes.append((host, outcome or result.required_value))
     code = show_outcomes(outcomes, options)
     return int(Exit.FAILURE) if code == Exit.USAGE and any(_has_changed(outcome) for _, outcome in outcomes) else code
 
@@ -149,11 +153,11 @@ def _check_hosts(
             (checked, run_context(hosts[checked.host], options, stop, lambda event: None, file))
             for file, checked in checked_plans
         ]
-        results = each(items, lambda item: check(*item), at_once=at_once, ours=as_winhost_error)
+        results = run_all(items, lambda item: check(*item), at_once=at_once, to_user_error=as_winhost_error)
         checks: list[tuple[str, Checked | WinhostError]] = []
         for result in results:
             checked, _ = result.item
-            checks.append((checked.host, result.error or Checked.from_plan(checked.plan, result.given)))
+            checks.append((checked.host, result.error or Checked.from_plan(checked.plan, result.required_value)))
         return show_results("check", "json" if options.as_jsonl else options.output.shape, checks, _show_checked)
 
 
@@ -162,7 +166,7 @@ def _has_changed(outcome: Outcome | WinhostError) -> bool:
     changed.
     """
     if isinstance(outcome, WinhostError):
-        return isinstance(outcome, EndOfRun) and outcome.run is not None and outcome.exit_code != Exit.USAGE
+        return isinstance(outcome, RunInterrupted) and outcome.run is not None and outcome.exit_code != Exit.USAGE
     return outcome.changed > 0
 
 
@@ -222,7 +226,7 @@ def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple
         for note in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {note}")
         stage = preview_amended(record.run, request, context)
-        for change in changes(record.plan.request, request.document):
+        for change in request_changes(record.plan.request, request.document):
             text = f"{change.name}: {' → '.join(format_pair(change.old, change.new))}"
             say(f"{record.host}: {text}. The rest, planned again:")
         show_stage(stage)
@@ -262,7 +266,7 @@ def _replace_settings(request: PathRequest, settings: tuple[str, ...]) -> PathRe
         if any(setting.startswith(prefix) for setting in settings):
             reduce(lambda group_, name: group_.get(name) or {}, group, current).pop(pin, None)
     request = request.with_playbook(apply_settings(request.playbook.with_settings(current), settings))
-    if disk_images.is_open(request):
+    if disk_images.has_unpinned_image(request):
         from winhost.cli.plan.new_vm_image import pin_image  # loads all that finds images
 
         request = pin_image(request, lambda doing, done, total: None)
@@ -302,11 +306,11 @@ def rollback(run_name: str, options: RunOptions) -> int:
     def preview(record: RunState, context: RunContext, accepted: tuple[str, ...]) -> tuple[str, ...]:
         if options.yes or not sys.stdin.isatty():
             return accepted
-        steps, outlook, _ = look(run_name, context)
+        steps, outlook, _ = preview_on_host(run_name, context)
         show_steps(steps, f"Undo {run_name} on {record.host}")
         for sentence in (
             *outlook.kept,
-            *outlook.along,
+            *outlook.removed_with_parent,
             *(f"{unchecked.title}: cannot be checked: {unchecked.why}" for unchecked in outlook.missing),
         ):
             say(f"  {sentence}", hang=2)

@@ -16,7 +16,7 @@ from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.core.answers import MissingFact
 from winhost.engine import boot as switching
-from winhost.engine.boot import LINUX, WINDOWS, Switched, not_switched
+from winhost.engine.boot import LINUX, WINDOWS, SwitchResult, not_switched_error
 from winhost.model.errors import WinhostError, visible
 from winhost.model.fleet import AnyHost, LinuxHost
 from winhost.resources.linux import linux_scripts
@@ -30,7 +30,7 @@ def boot(options: BootOptions, output: Output) -> int:
     host, *other_hosts = resolve_hosts(names, options.fleet_file)
     other_linux = None if isinstance(host, LinuxHost) else dual_boot_linux(host)
     linux = host if isinstance(host, LinuxHost) else None
-    if other_linux and switching.runs(connector_for(host), LINUX):
+    if other_linux and switching.is_running(connector_for(host), LINUX):
         linux = other_linux
     if linux and system == LINUX:
         return _show_running_linux(host.name, linux, options.return_after, output)
@@ -55,34 +55,34 @@ def boot(options: BootOptions, output: Output) -> int:
     return 0 if switched.came_up in (None, system) else 1
 
 
-def _switch(host: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -> tuple[Switched, str]:
+def _switch(host: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -> tuple[SwitchResult, str]:
     """Tell the firmware to start the other system once, and restart. linux: the Linux of the host, if that runs now.
 
     Return the result, and the boot that runs until the restart.
     """
     if linux is not None:
         if system != WINDOWS:
-            raise not_switched(host.name, f"a Linux starts Windows, and not {system}")
+            raise not_switched_error(host.name, f"a Linux starts Windows, and not {system}")
         with watch.activity(host.name, "telling the firmware"), closing(_wire(linux)) as wire:
-            return switching.from_linux(wire, host.name, restart=True)
+            return switching.switch_from_linux(wire, host.name, restart=True)
     if system == WINDOWS:
-        raise not_switched(host.name, "Windows is what runs there")
+        raise not_switched_error(host.name, "Windows is what runs there")
     facts = read_live(host, watch)
     with watch.activity(host.name, "telling the firmware"):
-        return switching.from_windows(connector_for(host), facts, system, restart=True)
+        return switching.switch_from_windows(connector_for(host), facts, system, restart=True)
 
 
 def _wait_for_system(
-    switched: Switched, old_boot: str, host: AnyHost, other_host: AnyHost, deadline: float, watch: Watch
-) -> Switched:
+    switched: SwitchResult, old_boot: str, host: AnyHost, other_host: AnyHost, deadline: float, watch: Watch
+) -> SwitchResult:
     """Wait until one of the two systems is up, and return the result with that. deadline: in seconds."""
     connector, other_connector = connector_for(host), connector_for(other_host)
     # If both systems have one name, only the expected system counts. If they have two, any answer of the other counts.
     systems = (switched.to,) if other_host is host else (LINUX, WINDOWS)
     with watch.activity(switched.host, f"waiting for {switched.to}"):
-        is_up = switching.came_up(
-            lambda: switching.another_boot(connector, old_boot, *(systems if other_host is host else ())),
-            lambda: switching.runs(other_connector, *systems),
+        is_up = switching.wait_for_other_system(
+            lambda: switching.find_other_boot(connector, old_boot, *(systems if other_host is host else ())),
+            lambda: switching.is_running(other_connector, *systems),
             Patience(deadline=deadline),
         )
     if is_up is None:
@@ -92,7 +92,7 @@ def _wait_for_system(
     return replace(switched, came_up=switched.to, windows_first=_is_windows_first(other_host, switched))
 
 
-def _is_windows_first(other_host: AnyHost, switched: Switched) -> bool:
+def _is_windows_first(other_host: AnyHost, switched: SwitchResult) -> bool:
     """Read the boot order again, because some firmware changes it. On Linux, this is also the heartbeat without which a
     timer would start Windows.
     """
@@ -100,7 +100,7 @@ def _is_windows_first(other_host: AnyHost, switched: Switched) -> bool:
         linux = other_host if isinstance(other_host, LinuxHost) else dual_boot_linux(other_host)
         if linux is not None and switched.to == LINUX:
             with closing(_wire(linux)) as wire:
-                firmware = switching.on_linux(wire, heartbeat=True)
+                firmware = switching.query_linux_boot(wire, heartbeat=True)
             return switching.first_is_windows(firmware.order, firmware.entries)
         with closing(connector_for(other_host).open()) as agent:
             return switching.windows_is_first(agent)
@@ -112,7 +112,7 @@ def _show_running_linux(name: str, linux: LinuxHost, return_after: int | None, o
     """Show the state of a Linux that already runs, and set its timer, which takes effect at the next start."""
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(linux)) as wire:
-        firmware = switching.on_linux(wire, heartbeat=True, **request)
+        firmware = switching.query_linux_boot(wire, heartbeat=True, **request)
     timer = "No timer goes back to Windows by itself."
     if firmware.timer is not None:
         timer = f"It goes back to Windows if winhost does not come within {firmware.timer} minutes of a start."
@@ -124,10 +124,10 @@ def _wire(linux: LinuxHost) -> SshWire:
     return SshWire(linux, linux_scripts.boot_text())
 
 
-def _show(switched: Switched) -> None:
+def _show(switched: SwitchResult) -> None:
     name, entry = visible(switched.host), switched.entry
     say(f"{name}: the firmware starts {visible(entry.description)} ({entry.entry}) once, read back; restarting")
-    for line in switched.told:
+    for line in switched.notes:
         say(f"  {visible(line)}", hang=2)
     if not switched.windows_first:
         say("  Windows is not first in the boot order: the start after that is not of Windows", hang=2)

@@ -25,8 +25,8 @@ from winhost.cli.tables import table
 from winhost.cli.watch import show_progress
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.engine.disk_images import made_disk, pinned_image, told
-from winhost.engine.offline_copies import plan_from_copies
+from winhost.engine.disk_images import disk_progress, make_disk, pinned_image
+from winhost.engine.offline_copies import use_copies_in_plan
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
@@ -94,7 +94,7 @@ def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
     attachments = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
     with show_progress() as watch:
         return {
-            each.name: made_disk(pinned, lambda *done: watch(told(checked.host, *done)), folder).path
+            each.name: make_disk(pinned, lambda *done: watch(disk_progress(checked.host, *done)), folder).path
             for each in attachments
             if pinned is not None and each.sha256 == pinned.disk_sha256
         }
@@ -227,7 +227,7 @@ def _fill(checked: CheckedPlan, plan_folder: Path, folder: Path, options: FetchO
     if pinned is not None and pinned.place.startswith(_URL_SCHEMES):
         guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
     with show_progress() as watch:
-        collection = Collection(folder, options.there, lambda *done: watch(told(checked.host, *done)))
+        collection = Collection(folder, options.there, lambda *done: watch(disk_progress(checked.host, *done)))
         with watch.activity(checked.host, "asking registries and hubs"):
             collection.collect(images, models, guest, options.platform)
             for name, image in saved.items():
@@ -237,7 +237,7 @@ def _fill(checked: CheckedPlan, plan_folder: Path, folder: Path, options: FetchO
                 packages = _fetch_packages(collection, checked, packages, options)
     files = [*collection.copied, *_copy_attachments(checked, plan_folder, folder)]
     plan = folder / _PLAN
-    write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
+    write_whole(plan, [write_document(use_copies_in_plan(checked.plan, collection.offline))])
     files.append(_file_entry(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in files])
     return FetchedFolder(str(folder), options.there, tuple(files), packages, tuple(_open_downloads(checked)))

@@ -18,8 +18,8 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import is_local, load_fleet_if_any, resolve_hosts
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.serve.hosts import hosts_by_name, lines_of_served, served_by
-from winhost.cli.serve.target import remember_versions
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run, hosts_by_name
+from winhost.cli.serve.target import save_verified_versions
 from winhost.cli.tables import format_pair
 from winhost.cli.terminal import unfailing_streams
 from winhost.cli.up.first_completion import completion_checks
@@ -35,7 +35,7 @@ from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host
-from winhost.model.plan import RISKS, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Plan, Stage, sort_risks
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _titles_by_risk(items: Iterable[tuple[Iterable[str], str]]) -> dict[str, tup
     for risks, title in items:
         for risk in risks:
             titles.setdefault(risk, []).append(title)
-    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles)}
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in sort_risks(titles)}
 
 
 def ask_for_consents(request: ConsentRequest, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
@@ -270,10 +270,10 @@ def run_context(
         partial(_explain_own_restart, watch) if is_local(host) else watch,
         stop,
         folder=plan_file.parent if plan_file else Path(),
-        why=stop.reason,
-        cuttable=stop.interruptible,
+        stop_reason=stop.reason,
+        interruptible=stop.interruptible,
         machine=host if isinstance(host, Host) else None,
-        final=completion_checks(watch, stop, host.address, partial(remember_versions, host)),
+        final_checks=completion_checks(watch, stop, host.address, partial(save_verified_versions, host)),
     )
 
 
@@ -309,8 +309,8 @@ def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) ->
     """Show how to use the endpoint of a run, if it serves one, with lines to copy. checks: those at the end of the
     run.
     """
-    served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
-    for text in map(with_fleet, lines_of_served(served) if served else ()):
+    served = find_serving_run(replay(run, read_journal(Store().existing_journal(run))), host, checks)
+    for text in map(with_fleet, describe_endpoint(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))
         else:
@@ -404,7 +404,7 @@ def resume_or_roll_back(
     action: `resume` or `rollback` of the engine; verb: how the question begins; preview: shows what the action will do,
     asks for consents and returns them.
     """
-    record = replay(run_name, read_journal(Store().existing(run_name)))
+    record = replay(run_name, read_journal(Store().existing_journal(run_name)))
     host = resolve_hosts([record.host], options.fleet_file)[0]
     with reserve_stdout(options.document):
         accepted = preview(record, run_context(host, options, StopRequest(), lambda event: None), options.accepted)

@@ -16,7 +16,7 @@ from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine.events import AnyEvent
 from winhost.engine.journal import read_journal
-from winhost.engine.run_state import RunNeverBegan, RunState, parsed, replay
+from winhost.engine.run_state import RunNeverBegan, RunState, parse_events, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError
 
@@ -57,7 +57,7 @@ _WIDE_COLUMNS = ("path", "changed", "last", "folder", "journal")
 def runs(run_name: str | None, output: Output) -> int:
     store = Store()
     delete_killed_plans(store)
-    is_held = cache(store.held)  # checking a host that is in use takes a second
+    is_held = cache(store.is_locked)  # checking a host that is in use takes a second
     if run_name is None:
         rows = [_summary(store, is_held, name) for name in store.runs()]
         if output.shape in ("table", "wide"):
@@ -67,8 +67,8 @@ def runs(run_name: str | None, output: Output) -> int:
             "runs", output.shape, rows, columns, _WIDE_COLUMNS, empty_text="No runs yet. winhost apply starts one."
         )
         return 0
-    entries = read_journal(store.existing(run_name))
-    typed: Any = tuple(parsed(run_name, entries))
+    entries = read_journal(store.existing_journal(run_name))
+    typed: Any = tuple(parse_events(run_name, entries))
     document = ShownRun(**vars(_summary(store, is_held, run_name)), entries=typed)
     show_results(
         "run", output.shape, [(run_name, document)], lambda shown_run: _show(is_held, shown_run, entries, output.wide)
@@ -79,7 +79,7 @@ def runs(run_name: str | None, output: Output) -> int:
 def _summary(store: Store, is_held: IsHeld, name: str) -> ListedRun:
     journal = str(store.path(name))
     try:
-        record = replay(name, read_journal(store.existing(name)))
+        record = replay(name, read_journal(store.existing_journal(name)))
     except RunNeverBegan:
         return ListedRun(name, "?", "begun, nothing done", _UNKNOWN, journal=journal)
     except WinhostError as error:

@@ -13,7 +13,7 @@ from winhost.cli.tables import format_full_value, format_pair, format_value, tab
 from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
-from winhost.engine.failures import wrong_host
+from winhost.engine.failures import wrong_host_error
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.verify import verify_plan
@@ -41,7 +41,7 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
             try:
                 host_facts, plan = HostFacts(snapshot.known), checked.plan
                 if host_facts.machine_id != plan.machine_id:
-                    raise wrong_host(plan.host, plan.machine_id, host_facts.machine_id)
+                    raise wrong_host_error(plan.host, plan.machine_id, host_facts.machine_id)
                 checks = tuple(verify_plan(checked, host_facts))
             except WinhostError as error:
                 yield checked.host, error
@@ -64,10 +64,10 @@ def _remember_versions(verified: Verified, fleet_file: Path | None) -> None:
     """Record the versions with which each model answered, so that `winhost status` can later report what changed."""
     if any(each.resource == "ServingReady" for each in verified.checks):
         from winhost.cli.named_hosts import resolve_hosts  # loads the models of fleet.yaml, which facts files must not
-        from winhost.cli.serve.target import remember_versions  # loads all that speaks over networks
+        from winhost.cli.serve.target import save_verified_versions  # loads all that speaks over networks
 
         (host,) = resolve_hosts([verified.host], fleet_file)
-        remember_versions(host)
+        save_verified_versions(host)
 
 
 def _split_plans_and_facts(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:

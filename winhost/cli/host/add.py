@@ -27,7 +27,7 @@ from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Transport, host_name, load_fleet
-from winhost.model.fleet_edit import Entry, fleet_to_change, write_added
+from winhost.model.fleet_edit import Entry, fleet_to_change, write_added_host
 from winhost.model.secrets import Secret, SecretRef, TypedSecret
 
 _HTTPS, _HTTP, _SSH = 5986, 5985, 22
@@ -71,7 +71,7 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
     entry = _add_secret_references(entry, host, name)
     if new.groups:
         entry = {**entry, "groups": list(new.groups)}
-    write_added(file, name, entry)
+    write_added_host(file, name, entry)
     say(f"{name} is in {visible(str(file))}", err=True)
     return AddedHost(host, file)  # with the typed password: its reference may name a variable that is not set yet
 

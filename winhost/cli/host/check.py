@@ -15,7 +15,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.fleet import AnyHost, Host, LinuxHost, WireKind
 from winhost.resources.linux import linux_scripts
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 from winhost.resources.windows.parts import WindowsScripts
 
 NAME, PORT, TLS, HOST_KEY, LOGON = "name", "port", "TLS", "host key", "logon"
@@ -150,7 +150,7 @@ def _check_windows(host: Host) -> Iterator[TriedStep]:
     is_local = transport.kind is WireKind.LOCAL
     if not is_local:
         yield from _check_port(host, host.address, transport.port, transport.connect_timeout)
-    with closing(WindowsConnector(host, WindowsScripts(), misfit).open()) as agent:
+    with closing(WindowsConnector(host, WindowsScripts(), check_records).open()) as agent:
         session: Mapping[str, Any] = agent.get("Session", {}) or {}
     if not is_local:
         if transport.tls:
@@ -193,7 +193,7 @@ def _check_linux(host: LinuxHost) -> Iterator[TriedStep]:
         through = shown_address(host.jump.address, host.jump.port)
         yield TriedStep(NAME, None, f"reached through {through}")
         yield TriedStep(PORT, None, f"reached through {through}")
-    connector = SshConnector(host, linux_scripts.session_text(), misfit)
+    connector = SshConnector(host, linux_scripts.session_text(), check_records)
     with closing(connector.open()) as agent:
         agent.read(("LinuxSystem",))
     yield TriedStep(HOST_KEY, True, "it is the known one")

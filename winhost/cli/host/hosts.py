@@ -16,7 +16,7 @@ from winhost.cli.watch import ask_each
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.fleet import AnyHost, LinuxHost, load_fleet
-from winhost.model.fleet_edit import write_removed
+from winhost.model.fleet_edit import write_without_host
 from winhost.model.fleet_path import find_fleet
 
 
@@ -81,7 +81,7 @@ def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
         raise click.BadParameter(f"{name!r} is more than one host: name each", param_hint="NAME")
     name = hosts[0].name
     confirm_start(f"Take {name} out of {visible(str(file))}?", yes)
-    write_removed(file, name)
+    write_without_host(file, name)
     say(f"{name} is no more in {visible(str(file))}. Nothing was changed on it, and no key or password was deleted.")
     return 0
 

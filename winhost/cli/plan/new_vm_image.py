@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from winhost.core.answers import Json
-from winhost.engine.disk_images import open_image, open_system
+from winhost.engine.disk_images import unpinned_image, unpinned_system
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import visible
@@ -24,9 +24,9 @@ def copy_pinned_image(pinned: PathRequest, request: PathRequest) -> PathRequest:
 
 def pin_image(request: PathRequest, report: Tell) -> PathRequest:
     """Pin the image in the request's settings, and make the disk of a new VM. Raises WinhostError and BadParameter."""
-    if (system := open_system(request)) is not None:
+    if (system := unpinned_system(request)) is not None:
         return _set_part(request, "system", "sha256", system.release.signed_sha256())
-    image_settings = open_image(request)
+    image_settings = unpinned_image(request)
     if image_settings is None:
         return request
     name, source = _find_source(image_settings)

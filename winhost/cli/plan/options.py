@@ -22,7 +22,7 @@ from winhost.model.fleet_path import find_fleet
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, value_of
+from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, parse_value
 from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.setting_values import OwnValue, own_values, refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
@@ -246,7 +246,7 @@ def _set_setting(path: str, settings: dict[str, Json], setting: str) -> None:
             raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
         settings = nested
     # The value is YAML. Where the setting is a string, it stays as it was typed: 2.10 is not the number 2.1.
-    kinds, parsed = kinds_at(VOCABULARIES[path].settings, tuple(name.split("."))), value_of(value)
+    kinds, parsed = kinds_at(VOCABULARIES[path].settings, tuple(name.split("."))), parse_value(value)
     is_none = parsed is None and type(None) in kinds
     settings[last] = value.strip() if str in kinds and not isinstance(parsed, str) and not is_none else parsed
 

@@ -29,7 +29,7 @@ from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine import disk_images, uploads
-from winhost.engine.planning import make_plan, undecided
+from winhost.engine.planning import impossible_value_error, make_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -86,9 +86,9 @@ def _parse_assumptions(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple
     """Parse the assumptions about facts files. Raises BadParameter for a live host, which is read instead."""
     if not assumed:
         return ()
-    from winhost.cli.look.assess import statements  # loads all rules, which a plan of one path must not
+    from winhost.cli.look.assess import parse_assumptions  # loads all rules, which a plan of one path must not
 
-    parsed = statements(assumed)
+    parsed = parse_assumptions(assumed)
     if names_live_host(hosts):
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
@@ -150,9 +150,11 @@ class Planner:
             key_notes = self.keys.check(plan.host, given_keys(request))
 
             def report(doing: str, done: Bytes, total: Bytes) -> None:
-                watch(disk_images.told(plan.host, doing, done, total))
+                watch(disk_images.disk_progress(plan.host, doing, done, total))
 
-            if disk_images.is_open(request):  # getting an image takes minutes, so a refused plan has ended above
+            if disk_images.has_unpinned_image(
+                request
+            ):  # getting an image takes minutes, so a refused plan has ended above
                 from winhost.cli.plan.new_vm_image import copy_pinned_image  # loads all that finds images
 
                 request = copy_pinned_image(self.builder.pin_image(path_request, report), request)
@@ -163,10 +165,10 @@ class Planner:
                 made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             )
             if recommendation:
-                from winhost.engine.choosing import check_unasked  # loads the rules of all paths
+                from winhost.engine.choosing import check_default_plan  # loads the rules of all paths
 
-                check_unasked(facts, plan, recommendation)
-            uploads.check(plan.steps, disk_images.found(Path(), request, report))
+                check_default_plan(facts, plan, recommendation)
+            uploads.check(plan.steps, disk_images.file_finder(Path(), request, report))
             file = str(destination.write(plan)) if destination else None
         except WinhostError as error:
             return error
@@ -180,17 +182,17 @@ class Planner:
         named = command_line((str(snapshot.file),)) if snapshot.file else None
         if not self.assumed:
             return HostFacts(snapshot.known, named=named)
-        from winhost.compat.stated import stated  # loads all rules
+        from winhost.compat.stated import apply_statements  # loads all rules
 
-        return HostFacts(stated(snapshot.known, self.assumed), named=named)
+        return HostFacts(apply_statements(snapshot.known, self.assumed), named=named)
 
     def _path_request(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
         """Return the request to the path, and the recommendation by which the path was chosen, if it was not named."""
         path, recommendation = self.builder.path, None
         if path is None:
-            from winhost.engine.choosing import recommended  # loads the rules of all paths
+            from winhost.engine.choosing import recommend_path  # loads the rules of all paths
 
-            recommendation = recommended(facts)
+            recommendation = recommend_path(facts)
             path = path_of(recommendation.variant)
         request = self.keys.add_key(facts.host, self.builder.request(path), serves=self.stack is not None)
         return request, recommendation
@@ -201,7 +203,7 @@ class Planner:
         try:
             return self.stack.add_to_request(facts, request)
         except Refusal as refusal:
-            raise undecided(facts, request, refusal) from refusal
+            raise impossible_value_error(facts, request, refusal) from refusal
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from winhost.cli.tables import FILE_WIDTH, format_full_value, format_pair, forma
 from winhost.cli.terminal import terminal_width
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
-from winhost.engine.disk_images import pinned_image, upload_of
+from winhost.engine.disk_images import pinned_image, upload_transport
 from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.knowledge import catalogue
 from winhost.model.errors import WinhostError, visible
-from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Deferred, Plan, Stage, sort_risks
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
-from winhost.resources.registry import titled
+from winhost.resources.registry import title_of
 from winhost.resources.windows.vms import owner
 
 
@@ -71,7 +71,7 @@ def show_full_plan(plan: Plan, wide: bool = False) -> None:
         say("Not checked yet. If one of these turns out to be wrong, the run stops there and you can choose another:")
     for each in plan.unchecked:
         value = "the only one" if each.value is None else format_value(each.value)
-        say(f"  {each.name}: {value} (once {titled(each.until)} is available)", hang=2)
+        say(f"  {each.name}: {value} (once {title_of(each.until)} is available)", hang=2)
     _show_uploads(plan, True)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
@@ -147,7 +147,7 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""), wide)
     if stage.deferred:
-        awaited = list(dict.fromkeys(titled(d.until) for d in stage.deferred))
+        awaited = list(dict.fromkeys(title_of(d.until) for d in stage.deferred))
         condition = f"{' and '.join(awaited)} {'are' if len(awaited) > 1 else 'is'}"
         say(
             f"  Stage {stage.number + 1} can be planned only once {condition} available. The host is then read and "
@@ -161,7 +161,7 @@ def _show_deferred(deferred: Sequence[Deferred]) -> None:
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
     for until, deferred_steps in by_until.items():
         if len(by_until) > 1:
-            say(f"   With {titled(until)}:")
+            say(f"   With {title_of(until)}:")
         for why, group in groupby(deferred_steps, key=lambda each: each.why):
             first, *others = group
             shown = (first, *others) if len(others) < _GROUPED_FROM else (first,)
@@ -229,7 +229,7 @@ def _show_uploads(plan: Plan, show_hash: bool) -> None:
 
 
 def _upload_sentence(plan: Plan, pinned: Pinned) -> str:
-    match upload_of(request_of(plan)):
+    match upload_transport(request_of(plan)):
         case "http":
             return "the host fetches it from the computer that runs winhost."
         case "smb":
@@ -327,7 +327,7 @@ def _show_stage_in_groups(stage: Stage) -> None:
         say(f"Stage {stage.number + 1} is planned from the host as it is then; a refusal stops the run:")
     for until in dict.fromkeys(each.until for each in stage.deferred):
         titles = dict.fromkeys(title_without_name(each) for each in stage.deferred if each.until == until)
-        say(_fit_on_line(f"  With {titled(until)}: ", [*titles]), hang=2)
+        say(_fit_on_line(f"  With {title_of(until)}: ", [*titles]), hang=2)
 
 
 def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
@@ -335,8 +335,8 @@ def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
     for step in steps:
         groups.setdefault(_GROUP_OF[step.resource], []).append(step)
     for group, members in groups.items():
-        risks = in_order(risk for step in members for risk in step.risks)
-        possible_risks = in_order(risk for step in members for risk in step.may_need if risk not in risks)
+        risks = sort_risks(risk for step in members for risk in step.risks)
+        possible_risks = sort_risks(risk for step in members for risk in step.may_need if risk not in risks)
         yield group, _changes_text(members), _approvals(risks, possible_risks)
 
 
@@ -414,7 +414,7 @@ def _brief_changes(step: Step) -> Iterator[str]:
 def title_without_name(deferred: Deferred) -> str:
     """Return the title of a deferred step without the `…` at its end, which stands for a name that is not known yet."""
     title = short_title(deferred.title)
-    return title.removesuffix(" of …").removesuffix("…").rstrip() or titled(deferred.resource)
+    return title.removesuffix(" of …").removesuffix("…").rstrip() or title_of(deferred.resource)
 
 
 def short_title(title: str) -> str:

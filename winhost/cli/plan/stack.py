@@ -11,7 +11,7 @@ import click
 
 from winhost.cli.errors import Faults, secret_reference, usage_errors
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions, key_pair
-from winhost.cli.plan.stack_parts import DIGEST_HINT, StackParts, pinned_image, show_made_keys, yield_key_of
+from winhost.cli.plan.stack_parts import DIGEST_HINT, StackParts, pin_engine_image, show_made_keys, yield_key_of
 from winhost.cluster.node import PROGRAM, ClusterStack, Join, NodeFile, NodeRequest, cluster_stack
 from winhost.cluster.render_request import ClusterRequest
 from winhost.compat.target import Target
@@ -21,7 +21,7 @@ from winhost.engine.stack_target import StackTarget, node_target, stack_target
 from winhost.gateway.key_lines import parse_key
 from winhost.images import k3s_release
 from winhost.images.image_registry import ImageName
-from winhost.knowledge.versions import newer_line
+from winhost.knowledge.versions import describe_newer_line
 from winhost.model.cluster_defaults import KEYS
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy, Exposure, YieldTo
@@ -115,7 +115,7 @@ class PlannedStack:
         stack_request = StackRequest(
             workload=parts.workload,
             path=target.request.path,
-            by=target.by,
+            runtime=target.runtime,
             image=image,
             files=parts.files,
             keys=parts.key_lines(facts.host),
@@ -154,7 +154,7 @@ class PlannedStack:
             cluster=cluster,
             join=Join(options.join, options.join_token) if options.join and options.join_token else None,
             wsl=target.network,
-            newer=newer_line("k3s", options.k3s_version),
+            newer=describe_newer_line("k3s", options.k3s_version),
         )
         with usage_errors():
             built_stack = cluster_stack(target.facts, node_request)
@@ -289,7 +289,7 @@ def check_images(parts: StackParts, faults: Faults) -> None:
 
 
 def _image(name: str) -> str:
-    return pinned_image(ImageName.parse(name)).pinned
+    return pin_engine_image(ImageName.parse(name)).pinned
 
 
 def check_node_options(parts: StackParts, faults: Faults) -> None:

@@ -147,7 +147,7 @@ class StackParts:
         self.check_image()
         saved, name = self._saved_image, self._image_name
         if saved is None:
-            return pinned_image(name)
+            return pin_engine_image(name)
         file = OfflineImage(f"{_CONTAINERS}/{self._archive_path.name}", saved.sha256, str(saved.name))
         return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
 
@@ -345,8 +345,8 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
     shell = detect_shell()
     for host, each in keys.items():
         title = f"API key of {each.name} for {host}"
-        if each.made and shape in ("table", "wide"):
-            show_new_key(f"{title}, new", each.made)
+        if each.created and shape in ("table", "wide"):
+            show_new_key(f"{title}, new", each.created)
         say(f"{title}: {each.key}. To see it:", hang=2, err=True)
         click.echo(f"  {visible(str(command_to_show_key(each.key, shell)))}", err=True)  # on one line, to be copied
 
@@ -358,7 +358,7 @@ def show_new_key(title: str, key: "Secret") -> None:
         click.echo(f"  {key.reveal()}", err=True)
 
 
-def pinned_image(name: ImageName) -> EngineImage:
+def pin_engine_image(name: ImageName) -> EngineImage:
     """Pin an image by its digest. Asks the registry if the name has no digest."""
     if name.digest:
         return EngineImage(ImageName.parse(str(name)).pinned)

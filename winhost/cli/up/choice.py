@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.models.models import named_repository, tell_headers
+from winhost.cli.models.models import open_repository, report_headers
 from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
-from winhost.cli.plan.stack_parts import IMAGE, pinned_image
+from winhost.cli.plan.stack_parts import IMAGE, pin_engine_image
 from winhost.cli.terminal import terminal_width
 from winhost.cli.watch import show_progress
 from winhost.core.answers import MissingFact
@@ -164,12 +164,12 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
     """Draft a workload from the model's own files, reduced so that it fits this host."""
     in_folder = is_folder(model)
     try:
-        repository = named_repository(model, hub, token)
+        repository = open_repository(model, hub, token)
         with (
             show_progress(read_only=True) as watch,
             watch.activity(model, "reading the folder" if in_folder else "asking the hub"),
         ):
-            report = partial(tell_headers, watch, model)
+            report = partial(report_headers, watch, model)
             drafted = draft(repository, token, report)
             write_whole(file, [drafted.text])
             (served,) = load_workload(file).models
@@ -245,7 +245,7 @@ def _find_unreachable_servers(path: str, request: UpOptions) -> Iterator[Missing
     if not (options.engine_archive or options.engine_program or options.engine_lock or options.digest):
         name = ImageName.parse(options.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
         try:
-            pinned_image(name)
+            pin_engine_image(name)
         except WinhostError as error:
             advice = (
                 "Name an image by its digest, in a registry that the Linux reaches: --engine-image and --digest, or a "

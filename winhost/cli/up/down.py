@@ -24,13 +24,13 @@ from winhost.cli.up.up import host_of, several_hosts
 from winhost.core.answers import MissingFact
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
-from winhost.engine.rollback import RollbackOutlook, look
+from winhost.engine.rollback import RollbackOutlook, preview_on_host
 from winhost.engine.rollback import rollback as roll_back
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.fleet import AnyHost
-from winhost.model.plan import in_order
+from winhost.model.plan import sort_risks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.vms import VmDisk
@@ -44,7 +44,7 @@ def down(name: str | None, options: RunOptions) -> int:
     store = Store()
     host = _host(name, store, options.fleet_file)
     with store.lock(host.name, "winhost down", command=True):
-        store.refuse_held(host.name)
+        store.refuse_locked(host.name)
         runs = [each for each in standing_runs(store, host.name) if each.by_up]
         delete_unused_folders(store, host.name)
         if not runs and options.document:
@@ -92,7 +92,7 @@ class _RollbackPreview:
     def show_and_ask(self, record: RunState, context: RunContext, accepted: tuple[str, ...]) -> tuple[str, ...]:
         if self._yes:
             return accepted
-        steps, outlook, facts = look(record.run, context)
+        steps, outlook, facts = preview_on_host(record.run, context)
         self._show(record, steps, outlook, HostFacts(facts))
         needed = _needed_consents(record, steps)
         missing = tuple(risk for risk in needed if risk not in accepted)
@@ -123,7 +123,7 @@ class _RollbackPreview:
         for sentence in outlook.kept:
             remark = ", which is looked at again once winhost's VM is gone"
             say(f"  {sentence}{remark if role and sentence.startswith(role) else ''}", hang=4)
-        for sentence in outlook.along:
+        for sentence in outlook.removed_with_parent:
             say(f"  {sentence}", hang=4)
         for unchecked in outlook.missing:
             say(f"  {unchecked.title}: cannot be checked: {unchecked.why}", hang=4)
@@ -136,7 +136,7 @@ class _RollbackPreview:
 def _needed_consents(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
     """Return the consents that are needed, including the restart that removes the Hyper-V role."""
     restart = (RESTART,) if _removed_role(record, steps) else ()
-    return in_order((*(risk for step in steps for risk in step.risks), *restart))
+    return sort_risks((*(risk for step in steps for risk in step.risks), *restart))
 
 
 def _removed_role(record: RunState, steps: Sequence[Step]) -> str | None:

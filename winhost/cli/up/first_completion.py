@@ -179,7 +179,7 @@ def completion_checks(
         model_checks = tuple(completions.ask_models(stop))
         if not all(each.holds for each in model_checks):
             return model_checks
-        with session.cuttable():
+        with session.interruptible():
             on_answered()
         return (*model_checks, *completions.ask_on_network(host_address), *address_check)
 
@@ -191,7 +191,7 @@ def _endpoint_check(
 ) -> Iterator[Check]:
     """Yield a check that carries the address of the endpoint, and how SSH reaches its machine, for `served_by`."""
     try:
-        way = session.way()
+        way = session.ssh_route()
     except WinhostError:
         return  # the run is still as planned
     address = reachable_address(record, deployed.gateway, host_address, lambda: way)
@@ -213,7 +213,7 @@ class _Completions:
             title = f"A completion of {engine.model}, from this computer"
             self._say("at", title)
             deadline = monotonic() + (_TURN_S if engine.turns else 0)
-            with self.session.cuttable():
+            with self.session.interruptible():
                 answer = _ask_through_ssh(self.deployed, self.session, engine.model, self.key)
                 if answer.status == _BUSY and engine.turns:
                     self._say("waiting", f"{title}: waiting for its turn")
@@ -228,14 +228,14 @@ class _Completions:
         if gateway.address not in _ALL_ADDRESSES and ip_address(gateway.address).is_loopback:
             return  # only its own machine reaches it
         allowed = allowed_networks(self.record, gateway.port)
-        address = reachable_address(self.record, gateway, host_address, self.session.way)
+        address = reachable_address(self.record, gateway, host_address, self.session.ssh_route)
         if not address or not allowed:
             return
         endpoint = LanEndpoint(address, gateway, allowed)
         model = self.deployed.engines[0].model
         title = f"A completion of {model}, at {endpoint.url}"
         self._say("at", title)
-        with self.session.cuttable():
+        with self.session.interruptible():
             refusal = endpoint.refusal
             if refusal is None:
                 try:

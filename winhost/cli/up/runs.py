@@ -9,7 +9,7 @@ from pathlib import Path
 from winhost.cli.named_hosts import is_local
 from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, replay
 from winhost.engine.store import Store, private_folder
@@ -81,7 +81,7 @@ def delete_unused_folders(store: Store, host: str) -> None:
     used = set[Path]()
     for name in store.runs_of(host):
         with suppress(RunNeverBegan):
-            used.add(Path(replay(name, read_journal(store.existing(name))).folder))
+            used.add(Path(replay(name, read_journal(store.existing_journal(name))).folder))
     for folder in (store.folder / _FOLDER).glob(f"{store.file_name(host)}.*"):
         if folder.absolute() not in used:
             delete_folder(folder)
@@ -91,7 +91,7 @@ def delete_killed_plans(store: Store) -> None:
     """Delete the folder of every `up` that was killed while it planned."""
     for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING_FILE}"):
         with suppress(OSError, ValueError, WinhostError):
-            if not store.held(mark.read_text("utf-8"), command=True):
+            if not store.is_locked(mark.read_text("utf-8"), command=True):
                 delete_folder(mark.parent)
 
 
@@ -103,7 +103,7 @@ def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
     runs = []
     for name in reversed(store.runs_of(host)):
         try:
-            state = replay(name, read_journal(store.existing(name)))
+            state = replay(name, read_journal(store.existing_journal(name)))
         except RunNeverBegan:
             continue
         if state.outcome in UNDONE_OUTCOMES or (state.unchanged and state.outcome is None):
@@ -121,7 +121,7 @@ def suggest_up_commands(host: AnyHost) -> Iterator[None]:
     """Replace `winhost resume` and `winhost rollback` by `winhost up` and `winhost down` in errors of a run of `up`."""
     try:
         yield
-    except EndOfRun as error:
+    except RunInterrupted as error:
         if error.run is not None and error.hint is not None:
             is_here = is_local(host)
             up = command_line(("winhost", "up", *(() if is_here else ("--on", host.name))))
@@ -139,7 +139,7 @@ def hosts_of_up_runs(store: Store) -> tuple[str, ...]:
     hosts: dict[str, None] = {}
     for name in store.runs():
         with suppress(WinhostError):  # a damaged journal of another host must not stop this command
-            state = replay(name, read_journal(store.existing(name)))
+            state = replay(name, read_journal(store.existing_journal(name)))
             if any(each.by_up for each in standing_runs(store, state.host)):
                 hosts.setdefault(state.host)
     return tuple(hosts)

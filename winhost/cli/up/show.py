@@ -11,11 +11,11 @@ from winhost.cli.output import with_fleet
 from winhost.cli.plan.show import GROUPS, NOTE, group_changes, grouped_titles, short_title
 from winhost.cli.terminal import terminal_width
 from winhost.cli.up.choice import Choice, format_size
-from winhost.compat.target import named
+from winhost.compat.target import name_gpus
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.model.units import Bytes, gib
 from winhost.resources.host import Gpu
 
@@ -72,7 +72,7 @@ def _served_lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]
         yield _COMMAND_HEADS[0], with_fleet(f"winhost models show {plan.host}")
     for note in screen.choice.notes[:1]:
         yield "", f"look: {note}"
-    yield "GPUs", f"{named(screen.used) or 'not known'}; idle: {named(screen.idle) or 'none'}"
+    yield "GPUs", f"{name_gpus(screen.used) or 'not known'}; idle: {name_gpus(screen.idle) or 'none'}"
 
 
 def _consequence_lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
@@ -162,7 +162,7 @@ def likely_risks(plan: Plan) -> tuple[str, ...]:
     """Return the risks that need approval: those of the plan, and vm-stop for a new VM, which nobody else uses yet."""
     makes_vm = "OwnVm" in resources_of(plan)
     vm_stop = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
-    return in_order((*plan.risks, *vm_stop))
+    return sort_risks((*plan.risks, *vm_stop))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:

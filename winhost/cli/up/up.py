@@ -62,11 +62,11 @@ from winhost.cli.watch import show_progress
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.checks import Check
-from winhost.engine.choosing import check_unasked, recommended
+from winhost.engine.choosing import check_default_plan, recommend_path
 from winhost.engine.disk_images import pinned_image
 from winhost.engine.failures import ConsentNeeded
-from winhost.engine.failures import unfinished as unfinished_error
-from winhost.engine.keys import is_pending, keep_pending
+from winhost.engine.failures import unfinished_run_error as unfinished_error
+from winhost.engine.keys import is_pending, store_pending
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import refuse_unsupported, request_of
 from winhost.engine.run import apply as apply_plan
@@ -83,7 +83,7 @@ from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost
 from winhost.model.path import check_path, path_of
-from winhost.model.plan import Plan, in_order
+from winhost.model.plan import Plan, sort_risks
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
@@ -102,7 +102,7 @@ def up(request: UpOptions) -> int:
     check_rights(host)
     store = Store()
     with store.lock(host.name, "winhost up", command=True):
-        store.refuse_held(host.name)
+        store.refuse_locked(host.name)
         runs = standing_runs(store, host.name)
         delete_unused_folders(store, host.name)
         unfinished_run = next((each for each in runs if not each.is_over), None)
@@ -262,7 +262,7 @@ def _plan_and_apply(host: AnyHost, store: Store, request: UpOptions) -> int:
         default_request(path_of(request.variant), host.name)  # refuses a path that cannot be planned
         refuse_unsupported(HostFacts(facts), request.variant)
     else:
-        recommendation = recommended(HostFacts(facts), request.command)
+        recommendation = recommend_path(HostFacts(facts), request.command)
     variant = recommendation.variant if recommendation else str(request.variant)
     earlier_runs = set(store.runs_of(host.name))
     folder = new_folder(store, host.name)
@@ -281,7 +281,7 @@ def _plan_and_apply(host: AnyHost, store: Store, request: UpOptions) -> int:
             except WinhostError as error:
                 raise explain_unreachable_servers(error, host.name, variant, request) from None
             if recommendation is not None:
-                check_unasked(HostFacts(facts), screen.plan, recommendation, request.command)
+                check_default_plan(HostFacts(facts), screen.plan, recommendation, request.command)
             if not is_pending(folder / PENDING):
                 check_linux_key(host, screen.plan)
             check_key(screen.plan)
@@ -363,7 +363,7 @@ def _refuse_full_disk(facts: HostFacts, path: str, downloads: Mapping[str, Bytes
     needed = sum(size for size in downloads.values() if size is not None)
     try:
         (windows,) = (each for each in facts.all(Partition) if each.state.boot)
-        limit = facts.of(ResizeLimit, windows.key)
+        limit = facts.find(ResizeLimit, windows.key)
     except (MissingFact, ValueError):
         return
     if path_of(path) == "wsl2" and limit is not None and limit.free < needed:
@@ -398,7 +398,7 @@ def _ask_for_consents(screen: Screen, request: UpOptions) -> tuple[str, ...]:
     """
     plan, accepted = screen.plan, request.options.accepted
     likely, consents = likely_risks(plan), consent_request(plan, plan.stages)
-    risks = in_order((*likely, *accepted))
+    risks = sort_risks((*likely, *accepted))
     accept = ("--accept", ",".join(risks)) if risks else ()
     hint = f"To do it without questions: {request.command('--yes', *accept)}"
     if request.options.yes:
@@ -429,7 +429,7 @@ def _consent_needed(host: str, risks: tuple[str, ...], hint: str) -> ConsentNeed
 
 
 def _apply(host: AnyHost, plan: Plan, folder: Path, accepted: tuple[str, ...], request: UpOptions) -> int:
-    file, key = folder / PLAN, keep_pending(host.name, folder / PENDING)
+    file, key = folder / PLAN, store_pending(host.name, folder / PENDING)
     if key is not None:  # made for this plan, which now refers to the key's final location
         plan_request = replace(plan.request, asks_with=key.written)
         write_file(file, write_document(replace(plan, request=plan_request)), "plan", True)
