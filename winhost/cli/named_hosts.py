@@ -164,7 +164,7 @@ def resolve_account(account: str, fleet_file: Path | None) -> AnyHost:
     host = next((host for host in fleet_hosts if account.lower() in _accounts(host)), None)
     if host is None:
         from winhost.cli.host.add import add_host  # loads the checks of a new host, which a known one does not need
-        from winhost.cli.host.commands import NewHost
+        from winhost.cli.host.commands import NewHost  # needed only for a new host
 
         host = add_host(NewHost(account), fleet_file, ask_to_add=True).host
         _added_hosts()[host.name] = host
