@@ -108,7 +108,7 @@ def test_a_computer_that_may_not_come_does_not_ask_and_says_so() -> None:
         checks, events = ended(endpoint.port, firewall(endpoint.port, ELSEWHERE))
     assert (checks, endpoint.asked) == ((), [])
     assert events[-1].kind == "note"
-    assert "this computer (127.0.0.1) is in none of the networks that may: 198.51.100.0/24" in events[-1].text
+    assert "this computer (127.0.0.1) is in none of the allowed networks: 198.51.100.0/24" in events[-1].text
 
 
 def test_an_endpoint_that_nobody_reaches_is_no_success() -> None:
@@ -126,7 +126,7 @@ def test_no_key_goes_to_a_certificate_that_is_not_known(tmp_path: Path, monkeypa
     with serving(tmp_path) as endpoint:
         checks, events = ended(endpoint.port, firewall(endpoint.port, HERE), tls=True)
         assert (checks, endpoint.asked) == ((), [])
-        assert "its certificate is for other names, or not known here" in events[-1].text
+        assert "its certificate is for other names, or is not trusted here" in events[-1].text
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
         (check,), _ = ended(endpoint.port, firewall(endpoint.port, HERE), tls=True)
     assert (check.holds, endpoint.asked) == (True, [f"Bearer {KEY}"])

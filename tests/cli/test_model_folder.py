@@ -149,7 +149,7 @@ def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, mon
     monkeypatch.chdir(folder)
     (folder / "model.gguf").write_bytes(b"GGUF")
     with serving(StandInHub()) as hub:
-        for model, says in (("model.gguf", "is written ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
+        for model, says in (("model.gguf", "write ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
             with pytest.raises(WinhostError) as refused:
                 choose_model(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", can_ask=False)
             assert says in f"{refused.value} {refused.value.hint}", model

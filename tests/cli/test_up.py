@@ -115,7 +115,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert gone.code == 0, gone.err
     assert differences(before, here.state()) == {"Wsl"}  # it is never downgraded
     nothing = line("down")
-    assert (nothing.code, "nothing of winhost up stands there" in nothing.out) == (0, True)
+    assert (nothing.code, "there is no run of winhost up to undo" in nothing.out) == (0, True)
 
 
 @pytest.mark.costly

@@ -228,7 +228,7 @@ def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple
         stage = preview_amended(record.run, request, context)
         for change in request_changes(record.plan.request, request.document):
             text = f"{change.name}: {' → '.join(format_pair(change.old, change.new))}"
-            say(f"{record.host}: {text}. The rest, planned again:")
+            say(f"{record.host}: {text}. The remaining steps, planned again:")
         show_stage(stage)
         retry_options = shlex.join(arguments)
         plan = replace(record.plan, request=request.document)

@@ -42,8 +42,8 @@ def boot(options: BootOptions, output: Output) -> int:
         raise click.UsageError(f"{host.name} restarts: add --accept restart")
     if options.console is None:
         raise click.UsageError(
-            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
-            "or --without-console to go on all the same"
+            "If the other system hangs, someone has to turn the machine off and on: add --console if someone can, or "
+            "--without-console to continue anyway"
         )
     with show_progress() as watch:
         switched, old_boot = _switch(host, linux, system, watch)
@@ -113,9 +113,9 @@ def _show_running_linux(name: str, linux: LinuxHost, return_after: int | None, o
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(linux)) as wire:
         firmware = switching.query_linux_boot(wire, heartbeat=True, **request)
-    timer = "No timer goes back to Windows by itself."
+    timer = "No timer starts Windows."
     if firmware.timer is not None:
-        timer = f"It goes back to Windows if winhost does not come within {firmware.timer} minutes of a start."
+        timer = f"Its timer starts Windows if winhost does not connect within {firmware.timer} minutes of a start."
     shown = f"{visible(name)} runs Linux. {timer}"
     return show_results("boot-linux", output.shape, [(name, firmware)], lambda _: say(shown))
 

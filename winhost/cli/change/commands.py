@@ -105,7 +105,7 @@ def down() -> None:
     """Undo what `winhost up` did on a HOST.
 
     HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. Rolls back the runs that up made
-    there, newest first, and shows what goes and what stays. If it is interrupted, type it again.
+    there, newest first, and shows what is deleted and what stays. If it is interrupted, type it again.
     """
 
 
@@ -146,8 +146,8 @@ class BootOptions:
 def boot() -> None:
     """Start the other system of a machine with two, once.
 
-    HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that it took
-    that, and restarts the machine. This needs --accept restart, and --console or --without-console. The firmware's boot
+    HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that the
+    firmware stored that, and restarts the machine. This needs --accept restart, and --console or --without-console. The firmware's boot
     order does not change, so that the next start follows it again.
     """
 

@@ -82,7 +82,7 @@ def _refuse_installing(checked: CheckedPlan) -> None:
         raise UsageError(
             "NotByHand",
             what=f"the plan for {visible(checked.host)} installs Ubuntu, whose settings are made at that moment",
-            meaning="They hold the host key of the new system, which lies in no file.",
+            meaning="They contain the host key of the new system, which is in no file.",
             hint="By hand: plan without system, and bundle that; then winhost install plan and winhost install media",
             host=checked.host,
         )

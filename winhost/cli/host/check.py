@@ -196,7 +196,7 @@ def _check_linux(host: LinuxHost) -> Iterator[TriedStep]:
     connector = SshConnector(host, linux_scripts.session_text(), check_records)
     with closing(connector.open()) as agent:
         agent.read(("LinuxSystem",))
-    yield TriedStep(HOST_KEY, True, "it is the known one")
+    yield TriedStep(HOST_KEY, True, "it matches the recorded one")
     proof = "key" if host.key else "key of the ssh-agent" if host.agent else "password"
     yield TriedStep(LOGON, True, f"as {one_line(host.user)} with a {proof}")
     if host.sudo:

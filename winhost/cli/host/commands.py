@@ -63,7 +63,7 @@ def list_() -> None:
 @options.fleet
 @implemented_in("host.hosts")
 def remove() -> None:
-    """Take a host out of fleet.yaml. Changes nothing on the host."""
+    """Remove a host from fleet.yaml. Changes nothing on the host."""
 
 
 @host.command()

@@ -80,9 +80,11 @@ def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
     if len(hosts) > 1 or name.startswith("@"):
         raise click.BadParameter(f"{name!r} is more than one host: name each", param_hint="NAME")
     name = hosts[0].name
-    confirm_start(f"Take {name} out of {visible(str(file))}?", yes)
+    confirm_start(f"Remove {name} from {visible(str(file))}?", yes)
     write_without_host(file, name)
-    say(f"{name} is no more in {visible(str(file))}. Nothing was changed on it, and no key or password was deleted.")
+    say(
+        f"{name} was removed from {visible(str(file))}. Nothing was changed on the host, and no key or password was deleted."
+    )
     return 0
 
 

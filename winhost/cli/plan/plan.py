@@ -91,7 +91,7 @@ def _parse_assumptions(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple
     parsed = parse_assumptions(assumed)
     if names_live_host(hosts):
         raise click.BadParameter(
-            "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
+            "is for --facts or facts files: the facts of a host are read from it", param_hint="--assume"
         )
     return parsed
 

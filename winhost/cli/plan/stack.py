@@ -253,7 +253,7 @@ def check_cluster_options(parts: StackParts, faults: Faults) -> None:
     if len({model.token.written for model in workload.models if model.token}) > 1:
         faults.add("models name different tokens, and a cluster has one Secret for them: give them one")
     if parts.options.metrics_key and options.keys_secret and not parts.options.api_key:
-        faults.add("--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret")
+        faults.add("--metrics-key needs --api-key; with --keys-secret, add its line to that Secret")
 
 
 def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> ClusterRequest:

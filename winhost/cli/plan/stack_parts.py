@@ -92,10 +92,10 @@ class StackParts:
         versions = {source: version for source, version in sources.items() if version}
         if len({*versions.values()}) > 1:
             listed = ", and ".join(f"{source} {version}" for source, version in versions.items())
-            raise click.UsageError(f"of which version is vLLM? {listed}")
+            raise click.UsageError(f"the version of vLLM is not clear: {listed}")
         if not versions and (image or self.own_program):
             newest = seen_versions()[-1]
-            raise click.UsageError(f"the version of vLLM is not known: say it, for example --engine-version {newest}")
+            raise click.UsageError(f"the version of vLLM is not known: name it, for example --engine-version {newest}")
         version = next(iter(versions.values()), None) or seen_versions()[-1]
         return replace(stated, versions={**stated.versions, "vllm": version})
 
@@ -158,8 +158,8 @@ class StackParts:
             raise click.UsageError(f"--digest is {name.digest}, and the archive has {saved.digest}")
         if saved and not (saved.digest or name.digest):
             raise click.UsageError(
-                "the archive has no digest, as those of docker save before Docker 25: write it anew, or name the "
-                "registry's with --digest"
+                "the archive has no digest, like those of docker save before Docker 25: write it again, or name the "
+                "registry's digest with --digest"
             )
 
     @property
@@ -258,7 +258,9 @@ class StackParts:
             with suppress(MissingFact):
                 allowed_networks = networks(facts)
         if not allowed_networks:
-            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+            raise click.UsageError(
+                "which networks may reach the endpoint is not known: name them, as --allow 10.20.0.0/16"
+            )
         return allowed_networks
 
     # ---- its keys

@@ -95,7 +95,7 @@ def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
     suggestions = fitting_ids[:NEAREST] or near_names(model, catalogue().entries)
     hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
-        hints.append(f"What lies here under this name is written ./{visible(model)}")
+        hints.append(f"To name the file or folder that is here, write ./{visible(model)}")
     return UsageError(
         "NotAModel",
         what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
@@ -178,7 +178,7 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
                 drafted = draft(repository, token, report, reduced)
     except WinhostError as error:
         if not in_folder and Path(model).exists():  # ORG/NAME means a hub, even if a file here has that name
-            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
+            error.hint = f"{error.hint}\nTo name the file or folder that is here, write ./{visible(model)}"
         raise
     planned = reduced or Planned(served.context or 0, served.sequences, served.parallel.tensor)
     description = f"{served.quantization or served.dtype}, {planned.context:,} tokens x {planned.sequences}"

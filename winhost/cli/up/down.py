@@ -50,7 +50,7 @@ def down(name: str | None, options: RunOptions) -> int:
         if not runs and options.document:
             return show_outcomes((), options)
         if not runs:
-            say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
+            say(f"{host.name}: there is no run of winhost up to undo; nothing was changed. Other runs: winhost runs")
             return 0
         check_rights(host)
         with suggest_up_commands(host):
@@ -80,7 +80,7 @@ def _host(name: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
         return local
     if len(hosts) == 1:
         return host_of(hosts[0], fleet_file)
-    raise several_hosts(f"what winhost made to serve stands on {len(hosts)} hosts", hosts)
+    raise several_hosts(f"{len(hosts)} hosts have a run of winhost up", hosts)
 
 
 class _RollbackPreview:

@@ -147,7 +147,7 @@ def _approval_lines(screen: Screen, width: int | None) -> Iterator[tuple[str, st
     yield "Approvals", ", ".join(likely_risks(screen.plan)) or "none"
     if "data" in request.needed:
         titles = ", ".join(short_title(title) for title in request.needed["data"])
-        yield from _paragraph("", f"data touches: {titles}. It is asked for by itself.", width)
+        yield from _paragraph("", f"data affects: {titles}. It has a question of its own.", width)
     possible = [risk for risk in request.possible if risk not in likely_risks(screen.plan)]
     if possible:
         yield from _paragraph("", f"asked for later if it turns out to be needed: {', '.join(possible)}", width)

@@ -131,7 +131,9 @@ def host_of(name: str | None, fleet_file: Path | None) -> AnyHost:
 def several_hosts(what: str, names: Iterable[str]) -> UsageError:
     """Return the error for a command that takes one host and got several."""
     host_list = visible(", ".join(names))
-    return UsageError("SeveralHosts", what=f"{what}, and this is for one", hint=f"Name one of them: {host_list}")
+    return UsageError(
+        "SeveralHosts", what=f"{what}, and this command is for one", hint=f"Name one of them: {host_list}"
+    )
 
 
 # ---- earlier runs of this host
@@ -371,7 +373,7 @@ def _refuse_full_disk(facts: HostFacts, path: str, downloads: Mapping[str, Bytes
         raise RefusedError(
             "DiskTooSmall",
             what=f"{host_name} has {free} free on the volume of Windows, and {format_size(needed)} are needed",
-            meaning="Nothing was changed. A distro of WSL lies on that volume, with the model and vLLM's image.",
+            meaning="Nothing was changed. WSL keeps its distro on that volume, with the model and vLLM's image.",
             hint=f"Free some, or choose a smaller model: winhost models show {host_name}",
             host=facts.host,
         )
