@@ -37,7 +37,7 @@ class Session:
     def interruptible(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def way(self) -> SshWay | None:
+    def ssh_route(self) -> SshWay | None:
         raise WinhostError("Gone", what="the session is over")
 
     def tunnel(self, address: str, port: int) -> socket.socket:

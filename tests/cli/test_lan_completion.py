@@ -74,7 +74,7 @@ def ended(
     plan = SimpleNamespace(request=SimpleNamespace(asks_with="env:ALICE"))
     record: Any = SimpleNamespace(host="llm-01", plan=plan, stages=[stage])
     session: Any = Session(*[(200, GOOD)] * len(DEPLOYED.engines))
-    session.way = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
+    session.ssh_route = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
     events: list[ProgressEvent] = []
     checks = completion_checks(events.append, lambda: False, reached)(record, session)
     *others, place = checks

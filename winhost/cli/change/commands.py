@@ -147,8 +147,8 @@ def boot() -> None:
     """Start the other system of a machine with two, once.
 
     HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that the
-    firmware stored that, and restarts the machine. This needs --accept restart, and --console or --without-console. The firmware's boot
-    order does not change, so that the next start follows it again.
+    firmware stored that, and restarts the machine. This needs --accept restart, and --console or --without-console. The
+    firmware's boot order does not change, so that the next start follows it again.
     """
 
 

@@ -83,7 +83,8 @@ def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
     confirm_start(f"Remove {name} from {visible(str(file))}?", yes)
     write_without_host(file, name)
     say(
-        f"{name} was removed from {visible(str(file))}. Nothing was changed on the host, and no key or password was deleted."
+        f"{name} was removed from {visible(str(file))}. Nothing was changed on the host, and no key or password was "
+        "deleted."
     )
     return 0
 
