@@ -1,4 +1,4 @@
-"""winhost host: on simulated hosts, with somebody at a terminal who types a password, and with scripts."""
+"""winhost host on simulated hosts, with a password typed at a terminal, and in scripts."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from winhost.cli.host import add as host_add
 from winhost.cli.host import check as host_check
 from winhost.cli.host.add import add_host
 from winhost.cli.host.commands import NewHost
-from winhost.cli.named_hosts import host_at
+from winhost.cli.named_hosts import resolve_account
 from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
@@ -37,7 +37,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture
 def desk(lab: Lab) -> Host:
-    """A host that the lab's own fleet.yaml has; another file is written here."""
+    """A host of the lab's own fleet.yaml; the test writes another file."""
     (host,) = (each for each in load_fleet(lab.fleet_file).hosts if each.name == "desk-01")
     assert isinstance(host, Host)
     return host
@@ -78,7 +78,7 @@ def test_a_host_of_ipv6_is_added_read_and_meant_by_its_account(line: Line, tmp_p
         assert said.out.splitlines()[-1] == "  winhost up --on 0--1 --fleet mine.yaml"
         assert line("assess", "0--1", "--fleet", "mine.yaml").code in (0, 3)
         for text in (account, f"{USER}@0--1:{port}"):
-            assert host_at(text, Path("mine.yaml")).name == "0--1"
+            assert resolve_account(text, Path("mine.yaml")).name == "0--1"
         assert "0--1 (::1)" in line("host", "test", "--fleet", "mine.yaml").out
     for text in ("admin@::1", "admin@[::1]:x", "admin@[zz::1]"):
         said = line("host", "add", text, *words)
@@ -101,7 +101,7 @@ KEY_LINE = '"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBU
 
 @contextmanager
 def on_ipv6(port: int) -> Iterator[int]:
-    """What listens on 127.0.0.1, at ::1 as well; another port."""
+    """Listen at ::1 as well as at 127.0.0.1, on another port."""
 
     class Passed(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -207,7 +207,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
 
 @pytest.mark.costly
 def test_a_password_is_typed_and_goes_to_the_keyring_alone(lab: Lab, desk: Host, tmp_path: Path) -> None:
-    """On a terminal, with a keyring that keeps what it is given in a file of its own."""
+    """The terminal is real, and the keyring is a stand-in that writes to a file."""
     import pty
 
     assert desk.transport.password

@@ -1,4 +1,4 @@
-"""A host whose certificate is not checked is warned of at each use, once by each command."""
+"""Each command warns once about a host whose certificate is not checked."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ WARNING = re.compile(
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Both hosts on HTTPS, one of them unverified."""
+    """A lab with both hosts on HTTPS, one of them with verify: false."""
     hosts = [find("server2025-role-installed"), find("win11-pro-1gpu")]
     with Lab(hosts, tmp_path, scale=0.001, tls=ALL_HOSTS) as running:
         verified = running.fleet_file.read_text(encoding="utf-8")

@@ -18,11 +18,11 @@ from winhost.bundle.bundle_files import bundle as render
 from winhost.cli.change.commands import FetchOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
-from winhost.cli.named_files import the_file
+from winhost.cli.named_files import single_file
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_next
 from winhost.cli.tables import table
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.disk_images import disk_progress, make_disk, pinned_image
@@ -52,7 +52,7 @@ class Bundled:
 
 
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
-    checked = None if plan_file is None else read_plan(the_file(plan_file, Plan))
+    checked = None if plan_file is None else read_plan(single_file(plan_file, Plan))
     if checked is not None:
         _refuse_installing(checked)
     disks = {} if plan_file is None or checked is None else _disks(checked, plan_file.parent)
@@ -82,7 +82,7 @@ def _refuse_installing(checked: CheckedPlan) -> None:
         raise UsageError(
             "NotByHand",
             what=f"the plan for {visible(checked.host)} installs Ubuntu, whose settings are made at that moment",
-            meaning="They hold the host key of the new system, which lies in no file.",
+            meaning="They contain the host key of the new system, which is in no file.",
             hint="By hand: plan without system, and bundle that; then winhost install plan and winhost install media",
             host=checked.host,
         )
@@ -92,7 +92,7 @@ def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
     """Make the disk of a new VM from its image, which a user cannot do by hand. Raises as `guest_disk` does."""
     pinned = pinned_image(checked.request)
     attachments = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
-    with watching() as watch:
+    with show_progress() as watch:
         return {
             each.name: make_disk(pinned, lambda *done: watch(disk_progress(checked.host, *done)), folder).path
             for each in attachments
@@ -181,7 +181,7 @@ def fetch(options: FetchOptions, output: Output) -> int:
         raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
     if options.archive and not options.release:
         raise click.UsageError("--archive is a mirror of that of a release: name that with --release")
-    source = the_file(options.plan_file, Plan)
+    source = single_file(options.plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
     if folder.exists() and not (folder.is_dir() and ((folder / _LOCK).exists() or not any(folder.iterdir()))):
@@ -226,9 +226,9 @@ def _fill(checked: CheckedPlan, plan_folder: Path, folder: Path, options: FetchO
     pinned, guest = pinned_image(checked.request), None
     if pinned is not None and pinned.place.startswith(_URL_SCHEMES):
         guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
-    with watching() as watch:
+    with show_progress() as watch:
         collection = Collection(folder, options.there, lambda *done: watch(disk_progress(checked.host, *done)))
-        with watch.at(checked.host, "asking registries and hubs"):
+        with watch.activity(checked.host, "asking registries and hubs"):
             collection.collect(images, models, guest, options.platform)
             for name, image in saved.items():
                 collection.add_archive(name, image, plan_folder)

@@ -219,7 +219,9 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
     say("  Compare it on the machine itself:", err=True)
     click.echo("  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)  # a command is copied whole
     if not sys.stdin.isatty():
-        raise _host_key_error(name, "nobody is there to confirm its host key", f"Give it: --host-key {fingerprint_}")
+        raise _host_key_error(
+            name, "there is no terminal to confirm its host key", f"Give it: --host-key {fingerprint_}"
+        )
     if not click.confirm("Is it the same?", err=True):
         raise _host_key_error(name, "its host key was not confirmed")
     return key
@@ -258,7 +260,7 @@ def _prompt_for_password(question: str, new: NewHost) -> SecretRef:
         command = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
         raise UsageError(
             "NobodyTypes",
-            what="nobody is there to type the password",
+            what="there is no terminal to type the password",
             hint="Say where it is, as env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER: "
             + command_line((*command, "--password", "env:NAME")),
         )

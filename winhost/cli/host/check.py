@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from winhost.cli.output import say, what_happened
+from winhost.cli.output import describe_error, say
 from winhost.connect.guard import Guard, connect_socket, format_address
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshConnector
@@ -94,7 +94,7 @@ def _remaining_steps(host: AnyHost, error: WinhostError, done_steps: set[str], n
         elif index == failed_index:
             advice = _NEW_HOST_HINTS.get((isinstance(host, LinuxHost), step), error.hint) if new else error.hint
             do = "\n".join(text for text in (error.meaning, advice) if text)
-            yield TriedStep(step, False, what_happened(error), do or None)
+            yield TriedStep(step, False, describe_error(error), do or None)
         else:
             yield TriedStep(step, None, "not tried")
 
@@ -198,7 +198,7 @@ def _check_linux(host: LinuxHost) -> Iterator[TriedStep]:
     connector = SshConnector(host, linux_scripts.session_text(), check_records)
     with closing(connector.open()) as agent:
         agent.read(("LinuxSystem",))
-    yield TriedStep(HOST_KEY, True, "it is the known one")
+    yield TriedStep(HOST_KEY, True, "it matches the recorded one")
     proof = "key" if host.key else "key of the ssh-agent" if host.agent else "password"
     yield TriedStep(LOGON, True, f"as {one_line(host.user)} with a {proof}")
     if host.sudo:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from winhost.cli.envelope import show_list
-from winhost.cli.named_files import files_of
+from winhost.cli.named_files import expand_files
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, show_command
 from winhost.core.dataclass import dataclass
@@ -37,7 +37,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     files: list[Path] = []
     for host in hosts:
         folder = host not in example_hosts() and Path(host).is_dir()
-        files += files_of([Path(host)], Facts) if folder else [find(host)]
+        files += expand_files([Path(host)], Facts) if folder else [find(host)]
     # Service managers send SIGTERM. The temporary folder has to be removed then, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state_folder = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")

@@ -52,10 +52,10 @@ class LanEndpoint:
         try:
             own = local_address(self.address)
         except OSError:
-            return f"nothing leads from this computer to {self.address}"
+            return f"this computer has no route to {self.address}"
         if any(ip_address(own) in ip_network(each) for each in self.allowed):
             return None
-        return f"this computer ({own}) is in none of the networks that may: {', '.join(self.allowed)}"
+        return f"this computer ({own}) is in none of the allowed networks: {', '.join(self.allowed)}"
 
     def connect(self, timeout: float) -> http.client.HTTPConnection:
         """Connect, and check the certificate before any key is sent. timeout: seconds that an answer may take. Raises
@@ -70,7 +70,7 @@ class LanEndpoint:
                 failing.pop_all()
         except ssl.SSLCertVerificationError as error:
             raise AccessRefused(
-                f"its certificate is for other names, or not known here: {error.verify_message}"
+                f"its certificate is for other names, or is not trusted here: {error.verify_message}"
             ) from None
         connection.sock.settimeout(timeout)
         return connection
