@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.findings.show import standing
+from winhost.findings.show import describe_evidence
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
@@ -30,7 +30,7 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
 
 
 def says() -> list[tuple[str, str]]:
-    return [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
+    return [(code, words) for code in catalogue.reason_entries() for words in said_of(code)]
 
 
 @each_row(("code", "words"), says)
@@ -41,7 +41,7 @@ def test_a_reason_says_what_programs_print_by_it(line: Line, code: str, words: s
 def test_evidence_says_how_sure_it_makes(line: Line) -> None:
     said = line("explain", "wsl2.tcc-invisible")
     for evidence in explain("wsl2.tcc-invisible").evidence:
-        assert f"Evidence {evidence.id} ({standing(evidence)})\n" in said.out
+        assert f"Evidence {evidence.id} ({describe_evidence(evidence)})\n" in said.out
 
 
 def test_what_is_listed_can_be_explained(line: Line) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
-from winhost.cli.change.running import stopping
+from winhost.cli.change.running import stop_requests
 from winhost.cli.lab import demo_steps
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import drop
@@ -60,7 +60,7 @@ def test_ctrl_c_ends_the_demo_whatever_its_command_makes_of_it(
     line: Line, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(words: list[str]) -> int:
-        with stopping():
+        with stop_requests():
             os.kill(os.getpid(), signal.SIGINT)
         return code
 

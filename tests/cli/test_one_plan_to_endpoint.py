@@ -37,7 +37,7 @@ def mirrored(folder: Path) -> tuple[str, ...]:
 
 def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path]:
     """The host, and the file of its plan."""
-    host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.own_linuxes)), "dual-boot": "desk-01"}[path]
+    host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.linux_hosts)), "dual-boot": "desk-01"}[path]
     plan = line.folder / "plan.json"
     image = line.folder / "noble.vhdx"
     image.write_bytes(b"as good as a VHDX to a simulated host")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from winhost.compat.evaluation import Requirements, evaluate
-from winhost.compat.needs import wanted
+from winhost.compat.needs import merge_needs
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
@@ -27,7 +27,7 @@ def read(host: str) -> Facts:
 
 
 def request(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Requirements:
-    return Requirements(wanted(must, workload), workload=workload)
+    return Requirements(merge_needs(must, workload), workload=workload)
 
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:

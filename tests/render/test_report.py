@@ -17,12 +17,12 @@ from tests.hostile.hosts import TAKEN, called, with_taken
 from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
-from winhost.findings.show import standing
-from winhost.hardware.processors import with_width
+from winhost.findings.show import describe_evidence
+from winhost.hardware.processors import with_address_width
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
@@ -112,7 +112,7 @@ def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(h
         assert {f"#e-{key}" for variant in possible for key in variant.offers(name).grounds} == {
             link.attributes["href"] for link in about.every("a")
         }
-    assert set(variants) == set(ALL_VARIANTS)
+    assert set(variants) == set(WINDOWS_VARIANTS)
 
 
 def classes(root: Element) -> list[str]:
@@ -168,7 +168,7 @@ def test_all_evidence_has_its_kind_and_its_date() -> None:
     assert len(entries) > 20
     for entry in entries:
         known = catalogue.evidence()[entry.attributes["id"].removeprefix("e-")]
-        assert standing(known) in entry.text
+        assert describe_evidence(known) in entry.text
         assert " ".join(known.claim.split()) in entry.text
 
 
@@ -255,7 +255,7 @@ def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> 
 
 
 def layout_of(host: str, address_width: int | None = None) -> Layout:
-    facts = with_width(HostFacts(read(host)), address_width).document
+    facts = with_address_width(HostFacts(read(host)), address_width).document
     numbers = {gpu.location: number for number, gpu in enumerate(HostFacts(facts).gpus, 1)}
     made = make_layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
     assert made is not None

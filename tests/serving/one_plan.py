@@ -76,7 +76,7 @@ def join(here: Wsl2World | GuestWorld, folder: Path, hub: StandInHub, **words: A
         here.book = playbook()
     else:
         here.joined = None
-    joined, found = joining(folder, hub, **words).joined(HostFacts(here.facts()), _request(here))
+    joined, found = joining(folder, hub, **words).add_to_request(HostFacts(here.facts()), _request(here))
     if isinstance(here, Wsl2World):
         here.book = joined.playbook.content
     else:

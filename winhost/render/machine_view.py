@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from winhost.core.answers import MissingFact, if_known
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import known
-from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves
+from winhost.hardware.gpus import find_model
+from winhost.hardware.host_gpus import gpu_memory, gpu_name, is_compute_gpu, runs_cuda
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, mib, size
 from winhost.render import linux_text
@@ -125,24 +125,24 @@ def _make_gpu_view(facts: HostFacts, gpu: Gpu, number: int) -> GpuView:
         name=format_fact(lambda: gpu_name(gpu)),
         location=gpu.location,
         root=f"PCI root {root[1]}" if root else "PCI root unknown",
-        memory=if_known(lambda: memory_of(gpu)),
+        memory=if_known(lambda: gpu_memory(gpu)),
         bars=format_fact(lambda: " + ".join(size(found.length) for found in state.ranges) or "not readable now"),
         driver=format_fact(lambda: state.driver_model or "no GPU driver"),
         displays=format_fact(lambda: state.displays),
         assignment="assigned" if assignment.startswith(ASSIGNED) else assignment,
         vm=owner(assignment),
-        serves=serves(gpu),
-        cuda=serves(gpu) and runs_cuda(gpu),
+        serves=is_compute_gpu(gpu),
+        cuda=is_compute_gpu(gpu) and runs_cuda(gpu),
     )
 
 
 def _make_vm_view(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[GpuView]) -> VmView:
     def startup() -> str:
-        memory = facts.of(VmMemory, vm.key)
+        memory = facts.find(VmMemory, vm.key)
         return size(memory.startup) if memory else "unknown"
 
     def windows() -> str:
-        mmio = facts.of(VmMmio, vm.key)
+        mmio = facts.find(VmMmio, vm.key)
         return f"{mib(mmio.low)} low, {mib(mmio.high)} high" if mmio else "unknown"
 
     return VmView(
@@ -202,7 +202,7 @@ def _join_rows(rows: list[tuple[str, ...]], form: str) -> str:
 def _make_linux_gpu_view(gpu: Instance[LinuxGpu], number: int) -> GpuView:
     """Make the view of a Linux host's GPU. Until a driver reports its name and memory, they are from the catalogue."""
     state = gpu.state
-    catalogued = known(if_known(lambda: state.device) or "")
+    catalogued = find_model(if_known(lambda: state.device) or "")
     return GpuView(
         number=number,
         name=format_fact(lambda: state.name or (catalogued.name if catalogued else f"GPU {state.device}")),

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from winhost import __version__
 from winhost.compat.evaluation import Evaluation, Supposed
 from winhost.compat.needs import Fit, Needs
-from winhost.compat.remedy import Mended
+from winhost.compat.remedy import Repair
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import evidence_lines, remedy_words, standing
+from winhost.findings.show import describe_evidence, evidence_lines, format_remedy
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.model.errors import WinhostError, visible
@@ -109,7 +109,7 @@ class ReportHost:
     best: ReportVariant
     others: tuple[ReportVariant, ...]
     changes: str | None
-    cheapest: Mended | None
+    cheapest: Repair | None
     offers: Mapping[Verdict, tuple[str, ...]]
     columns: tuple[tuple[str, Verdict], ...]
     rows: tuple[MatrixRow, ...]
@@ -502,7 +502,11 @@ def _environment() -> "Environment":
         finalize=_escape_hidden,
     )
     environment.globals |= {"short": CSS_CLASSES, "name_variants": name_variants}
-    environment.globals |= {"remedy_words": remedy_words, "evidence_lines": evidence_lines, "standing": standing}
+    environment.globals |= {
+        "remedy_words": format_remedy,
+        "evidence_lines": evidence_lines,
+        "standing": describe_evidence,
+    }
     return environment
 
 

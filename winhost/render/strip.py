@@ -6,8 +6,8 @@ from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hardware import mmio
 from winhost.hardware.bars import FOUR_GIB, MmioRefused
-from winhost.hardware.host_gpus import serves
-from winhost.hardware.mmio import MmioWindows, windows
+from winhost.hardware.host_gpus import is_compute_gpu
+from winhost.hardware.mmio import MmioWindows, mmio_windows
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
 from winhost.render.fact_text import percent
@@ -64,7 +64,7 @@ def make_layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) 
     """
     supported = {gpu.key for gpu in dda.gpus if gpu.verdict is not Verdict.UNSUPPORTED}
     try:
-        gpus = [gpu for gpu in facts.gpus if serves(gpu)]
+        gpus = [gpu for gpu in facts.gpus if is_compute_gpu(gpu)]
         # If DDA rules out all GPUs, draw all of them, because that may change.
         gpus = [gpu for gpu in gpus if gpu.location in supported] or gpus
         return _fit_most_gpus(facts, gpus, numbers) if gpus else None
@@ -76,7 +76,7 @@ def _fit_most_gpus(facts: HostFacts, gpus: Sequence[Gpu], numbers: Mapping[str, 
     refusal: MmioRefused | None = None
     for count in range(len(gpus), 0, -1):
         try:
-            needed = windows(facts, Selection(tuple(gpus[:count])))
+            needed = mmio_windows(facts, Selection(tuple(gpus[:count])))
         except MmioRefused as refused:
             refusal = refusal or refused
         else:
@@ -86,7 +86,7 @@ def _fit_most_gpus(facts: HostFacts, gpus: Sequence[Gpu], numbers: Mapping[str, 
 
 def _draw_layout(needed: MmioWindows | None, numbers: Sequence[int], refusal: MmioRefused | None) -> Layout:
     strips = (_draw_high_window(needed.high, numbers), _draw_low_window(needed.low, numbers)) if needed else ()
-    doubts = (*needed.high.doubts, *filter(None, [needed.high.over_cap])) if needed else ()
+    doubts = (*needed.high.doubts, *filter(None, [needed.high.cap_warning])) if needed else ()
     if refusal is None:
         return Layout(len(numbers), strips, doubts)
     return Layout(len(numbers), strips, doubts, refusal.sentence, refusal.remedy)

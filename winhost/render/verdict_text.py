@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from winhost.compat.evaluation import Evaluation, Supposed
-from winhost.compat.needs import Fit, Nearest, Needs
-from winhost.compat.remedy import Mended
+from winhost.compat.needs import Fit, NearestFit, Needs
+from winhost.compat.remedy import Repair
 from winhost.knowledge import catalogue
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict
@@ -72,7 +72,7 @@ def describe_assumptions(assumptions: Supposed) -> str:
     return f"Hypothetical: evaluated {' and '.join(filter(None, (remedies, needs, facts)))}."
 
 
-def changes_heading(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:
+def changes_heading(best: Fit, cheapest: Repair | None, path: str | None = None) -> str | None:
     """Return the heading of the cheapest changes, or a sentence that there are none; None if no change is needed."""
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
@@ -82,7 +82,7 @@ def changes_heading(best: Fit, cheapest: Mended | None, path: str | None = None)
     return f"Cheapest changes that would make {cheapest.fit.variant} {cheapest.fit.verdict} here{bought}:"
 
 
-def describe_smaller_workload(smaller: Nearest) -> tuple[str, ...]:
+def describe_smaller_workload(smaller: NearestFit) -> tuple[str, ...]:
     """Describe the smaller workload that a variant would fit: a sentence, then the arithmetic."""
     unknown = (f"Unknown even then: {', '.join(smaller.fix.unknown)}",) if smaller.fix.unknown else ()
     sentence = f"With a smaller workload, {smaller.variant} would work ({smaller.verdict}): {smaller.fix.text}."

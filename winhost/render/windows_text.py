@@ -2,7 +2,7 @@
 
 from winhost.compat.target import driver_branch
 from winhost.core.answers import MissingFact
-from winhost.hardware.host_gpus import memory_of
+from winhost.hardware.host_gpus import gpu_memory
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.paths.disks import on_disk
@@ -46,7 +46,7 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
         driver = format_fact(lambda: driver_branch(state.driver_version) or state.driver_version)
     return (
         state.name,
-        format_fact(lambda: size(memory_of(gpu))),
+        format_fact(lambda: size(gpu_memory(gpu))),
         driver,
         format_fact(lambda: state.driver_model or "none"),
         format_fact(lambda: host.assignment(gpu.pci)),

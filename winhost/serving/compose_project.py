@@ -13,7 +13,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.workload import KvMirror, LoadFormat, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
-from winhost.serving.containers import START, compose_engine, compose_text, compose_word, hardened
+from winhost.serving.containers import START, compose_engine, compose_literal, compose_text, hardened
 from winhost.serving.deployed import endpoint
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import CACHE, MODEL, kv_folder, model_folder, slug, socket, socket_folder
@@ -100,10 +100,10 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         if not model.sleeps:
             before |= dict.fromkeys(served.gpus, f"engine-{slug(model.name)}")
     services["gateway"] = _gateway(request, files)
-    configs = {_config(path): {"content": compose_word(text)} for path, text in files.items()}
+    configs = {_config(path): {"content": compose_literal(text)} for path, text in files.items()}
     if mirror:
         services["kv-prune"] = _prune(request, mirror)
-        configs["kv-prune"] = {"content": compose_word(prune_program())}
+        configs["kv-prune"] = {"content": compose_literal(prune_program())}
     document = {
         "name": "winhost",
         "services": services,
@@ -163,13 +163,13 @@ def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
     """The service that downloads a model at one commit, with the library of the image, and ends once that is there."""
     environment = {"NVIDIA_VISIBLE_DEVICES": "void", "HF_HOME": "/tmp"}  # noqa: S108 - of its own container
     if request.hub:
-        environment["HF_ENDPOINT"] = compose_word(request.hub)
+        environment["HF_ENDPOINT"] = compose_literal(request.hub)
     if model.token:
         environment["HF_TOKEN"] = "${HF_TOKEN:?a token of the hub reads this model: export HF_TOKEN}"  # noqa: S105 - where it is
     return {
         **hardened(request.image, "no"),
-        "entrypoint": ["python3", "-I", "-c", compose_word(_FETCH)],
-        "command": [compose_word(model.id), revision_of(model)],
+        "entrypoint": ["python3", "-I", "-c", compose_literal(_FETCH)],
+        "command": [compose_literal(model.id), revision_of(model)],
         "environment": environment,
         "volumes": [f"model-{slug(model.name)}:{MODEL}"],
     }
@@ -182,7 +182,7 @@ def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
         **hardened(request.image, "unless-stopped"),
         "network_mode": "none",
         "entrypoint": ["/bin/sh", "-c", 'while sleep 600; do python3 -I "$$0" "$$@"; done'],
-        "command": [_PRUNE, str(mirror.kept), *folders],
+        "command": [_PRUNE, str(mirror.disk_limit), *folders],
         "environment": {"NVIDIA_VISIBLE_DEVICES": "void"},
         "volumes": [f"kv-{slug(model.name)}:{kv_folder(model.name)}" for model in request.workload.models],
         "configs": [{"source": "kv-prune", "target": _PRUNE}],

@@ -20,13 +20,13 @@ from math import floor, log2
 from typing import Any
 
 from winhost.compat.assess import assess
-from winhost.compat.needs import fit_as_it_is, fits, needs_of
+from winhost.compat.needs import fit_paths, fit_without_advice, needs_of
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
-from winhost.hardware.host_gpus import listed
+from winhost.hardware.host_gpus import catalogue_entry
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
-from winhost.model.path import AvailableMemory, is_meant
+from winhost.model.path import AvailableMemory, is_requested
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
@@ -41,7 +41,7 @@ from winhost.model.workload import (
 from winhost.resources.host import HostFacts
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.memories import as_planned
+from winhost.sizing.memories import planned_memory
 
 CONTEXTS = (131_072, 65_536, 32_768, 16_384, 8_192)
 SEQUENCES = 4
@@ -190,8 +190,8 @@ def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
     """Yield the ways to serve on this host, as `assess` ranks them without a workload."""
     host = HostFacts(facts)
     assessment = assess(host)
-    for fit in fits(assessment, BASE, None, path):
-        if fit.verdict is Verdict.UNSUPPORTED or not is_meant(path, fit.variant):
+    for fit in fit_paths(assessment, BASE, None, path):
+        if fit.verdict is Verdict.UNSUPPORTED or not is_requested(path, fit.variant):
             continue
         (variant,) = (each for each in assessment.every_variant if each.path == fit.variant)
         if variant.available_memory is not None and variant.available_memory.gpus:
@@ -202,14 +202,16 @@ class Way:
     """A variant on a host, which judges models one by one."""
 
     def __init__(self, host: HostFacts, variant: PathVerdict, memory: AvailableMemory) -> None:
-        self.variant, self.memory = variant, as_planned(memory, Workload(()))
+        self.variant, self.memory = variant, planned_memory(memory, Workload(()))
         self._host = host
 
     @cached_property
     def capability(self) -> tuple[int, int] | None:
         """The least compute capability among its GPUs, as far as winhost's catalogue knows them."""
         gpus = Target(self._host, self.variant.path).gpus
-        known = [model.compute_capability for gpu in gpus if (model := listed(gpu)) and model.compute_capability]
+        known = [
+            model.compute_capability for gpu in gpus if (model := catalogue_entry(gpu)) and model.compute_capability
+        ]
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:
@@ -222,7 +224,7 @@ class Way:
         if not found.fits and found.may_fit is False:
             return replace(planned, because=("gpu-memory.does-not-fit",), lacks=lacks or "memory")
         workload = workload_of(plan)
-        judged = fit_as_it_is(self.variant, needs_of(workload), workload)
+        judged = fit_without_advice(self.variant, needs_of(workload), workload)
         worst = (each.because for each in judged.lacking if each.verdict is judged.verdict)
         because = tuple(dict.fromkeys(chain.from_iterable(worst)))
         because = because or (self.variant.because if self.variant.verdict is judged.verdict else ())

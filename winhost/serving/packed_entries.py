@@ -9,7 +9,7 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.model.errors import visible
 from winhost.model.reason import Finding, Severity
-from winhost.serving.containers import docker_options
+from winhost.serving.containers import docker_options, docker_program, docker_variables, restricted_run
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import MODEL, model_folder, packed_folder
 from winhost.serving.engine_spec import Mount
@@ -73,26 +73,26 @@ def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
     if not lines or not all(line.startswith("sha256:") for line in lines):
         raise ValueError(f"{visible(name)} has no safetensors files, and load_format: packed packs those alone")
     source, folder = model_folder(name), packed_folder(name)
-    desired: dict[str, Any] = {"source": source, "files": lines, "command": [*_command(engine, source, folder)]}
+    desired: dict[str, Any] = {"source": source, "files": lines, "command": [*_pack_command(engine, source, folder)]}
     why = "Its GPU packs the weights, which then load sooner; the original stays."
     return entry("PackedModel", f"Packed weights of {name}", {"folder": folder}, desired, why)
 
 
-def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
+def _pack_command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
+    """The command that packs on the engine's GPUs: by the engine's own Python, or in a container of its image."""
     spec = engine.spec
-    seen = {**spec.gpu_environment, "PYTHONPATH": spec.environment["PYTHONPATH"]}
-    variables = [f"{name}={value}" for name, value in seen.items()]
-    words = ("-m", "winhost_weights", "pack")
-    if engine.program is None:
+    environment = {**spec.gpu_environment, "PYTHONPATH": spec.environment["PYTHONPATH"]}
+    pack = ("-m", "winhost_weights", "pack")
+    if engine.container_client is None:
         yield from ("systemd-run", "--quiet", "--wait", "--pipe", "--collect")
         yield from (f"--property={each}" for each in (*_SANDBOX, f"ReadWritePaths={folder}"))
-        yield from (f"--setenv={each}" for each in variables)
-        yield from (str(PurePosixPath(engine.by).with_name("python3")), *words, source, folder)
+        yield from (f"--setenv={name}={value}" for name, value in environment.items())
+        yield from (spec.environment_program("python3"), *pack, source, folder)
         return
-    yield from (PurePosixPath(engine.program).name, "run", "--rm", "--pull=never", "--network=none", "--user=0:0")
-    yield from ("--cap-drop=ALL", "--security-opt=no-new-privileges")
     loader = (each for each in spec.container.mounts if each.source.startswith("/opt/winhost/"))
     mounts = (*loader, Mount(source, MODEL, read_only=True), Mount(folder, _PACKED))
-    yield from docker_options(replace(spec.container.gpus_alone, mounts=mounts))
-    yield from (f"--env={each}" for each in variables)
-    yield from ("--entrypoint=python3", str(spec.image), *words, MODEL, _PACKED)
+    yield PurePosixPath(engine.container_client).name
+    yield from restricted_run("--network=none", "--user=0:0")
+    yield from docker_options(replace(spec.container.gpu_access, mounts=mounts))
+    yield from docker_variables(environment)
+    yield from docker_program(spec, "python3", *pack, MODEL, _PACKED)

@@ -11,10 +11,10 @@ from winhost.gateway.turn_settings import IMAGES
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
+from winhost.model.workload import LoadFormat, Mirror, Model, Workload, add_standbys, is_folder
 from winhost.paths.linux import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
-from winhost.resources.values import networks_in_order
+from winhost.resources.values import order_networks
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway, endpoint
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
@@ -22,7 +22,7 @@ from winhost.serving.engine_names import CACHE, kv_folder, lmcache, model_folder
 from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.gateway_entries import UNIT, gateway_entries, published_model, workload_settings
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_asleep, format_wait
+from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_restart, format_turn_state
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models, turn_settings
@@ -45,14 +45,14 @@ class EngineImage:
 class StackRequest:
     """The workload and what serves it. path: leads to that Linux, by default the one that the facts say.
 
-    by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
+    runtime: `docker`, `podman`, or the path of vLLM's own program; image: None with a program; files: the desired
     `ModelFiles` by model; keys: lines of the gateway's file of keys; allowed: networks that reach an endpoint which
     listens beyond its machine, None where the Windows around it decides that; engine_wheels: of the environment that
-    the program of `by` is in; nvcomp: its wheels, where a model has `load_format: packed`.
+    the program is in; nvcomp: its wheels, where a model has `load_format: packed`.
     """
 
     workload: Workload
-    by: str
+    runtime: str
     image: EngineImage | None
     files: Mapping[str, Mapping[str, Any]]
     keys: tuple[str, ...]
@@ -78,12 +78,12 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     """Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
     found = serving(facts, request.workload, path=request.path)
     beside = [each.stands_by for each in found.models if each.stands_by]
-    request = replace(request, workload=with_standbys(request.workload, beside))
+    request = replace(request, workload=add_standbys(request.workload, beside))
     refuse_mirror(request.workload, found)
     if request.image is not None:
         refuse_suspending(request.workload.models, found.host)
-    package = compose_package(facts) if request.by == "docker" else None
-    engines = [*_engines(request, found, "compose" if package is not None else request.by)]
+    package = compose_package(facts) if request.runtime == "docker" else None
+    engines = [*_engines(request, found, "compose" if package is not None else request.runtime)]
     deployed = Deployed(
         tuple(
             DeployedEngine(
@@ -121,7 +121,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         if each.image_on_disk
     ]
     if request.image:
-        key = {"engine": "podman" if request.by == "podman" else "docker", "image": request.image.pinned}
+        key = {"engine": "podman" if request.runtime == "podman" else "docker", "image": request.image.pinned}
         size: dict[str, Json] = {"bytes": 3 * request.image.bytes} if request.image.bytes else {}
         entries.append(entry("ContainerImage", "vLLM", key, {"present": True, **size}, "The engine, by its digest."))
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
@@ -153,7 +153,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries.append(file_entry("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
-        allowed: dict[str, Json] = {"allowed": [*networks_in_order(request.allowed)]}
+        allowed: dict[str, Json] = {"allowed": [*order_networks(request.allowed)]}
         why = "Only these networks reach the endpoint."
         entries.append(entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
     entries += [_unit(engine) for engine in engines]
@@ -179,7 +179,7 @@ def revision_of(model: Model) -> str:
     raise UsageError("NoRevision", what=what, hint=hint)
 
 
-def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedEngine]:
+def _engines(request: StackRequest, found: Serving, runtime: str) -> Iterator[ServedEngine]:
     """The engines in the order of the workload. Those that start with the machine do so one after the other, because
     two that start at once count each other's memory; the gateway sees to it for those that take turns.
     """
@@ -196,7 +196,7 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
                     f"load_format: packed of {visible(model.name)} needs nvCOMP, which is not planned here"
                 )
             served = replace(served, lines=(*served.lines, *loader_lines(request.nvcomp)))
-        yield ServedEngine(served, by, image, after, turns, mirror, on_disk)
+        yield ServedEngine(served, runtime, image, after, turns, mirror, on_disk)
         before = before if turns else (unit(model.name),)
 
 
@@ -218,7 +218,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
     if mirror is None:
         return
     if mirror.through is Mirror.TIERS:
-        for title, path, text in prune_entries(_with_files(request.workload), mirror.kept):
+        for title, path, text in prune_entries(_with_files(request.workload), mirror.disk_limit):
             yield file_entry(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
@@ -271,9 +271,9 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.TIERS:
         folders = " ".join(map(kv_folder, _with_files(request.workload)))
-        yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
+        yield f"rollback leaves what users asked, up to {gib(mirror.disk_limit)} for each model: rm -r {folders}"
     if request.image:
-        program = "podman" if request.by == "podman" else "docker"
+        program = "podman" if request.runtime == "podman" else "docker"
         yield f"rollback leaves the volume {CACHE} (compiled graphs): {program} volume rm {CACHE}"
 
 
@@ -281,9 +281,9 @@ def _notes_of_model(served: Served) -> Iterator[str]:
     if served.stands_by:
         yield f"{served.model}: takes over about a second after the other engine of {served.stands_by} died or hung"
     if served.anew:
-        yield f"{served.model}: its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
+        yield f"{served.model}: its standby is the same engine, started anew {format_restart(served.anew, Limits.hold)}"
     if served.asleep:
-        yield f"{served.model}: between its turns {format_asleep(served.asleep)}"
+        yield f"{served.model}: between its turns {format_turn_state(served.asleep)}"
     if served.asleep and served.asleep.rung == ON_DISK.name:
         yield (
             f"{served.model}: an image of its process is written once, while nobody waits, and after changes such as "

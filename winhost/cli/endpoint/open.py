@@ -21,8 +21,8 @@ from winhost.cli.output import say
 from winhost.cli.serve.hosts import Targets, client_lines, is_this_linux
 from winhost.cli.serve.target import no_linux, parse_deployed
 from winhost.cli.up.first_completion import (
+    AccessRefused,
     LanEndpoint,
-    NotForUs,
     allowed_networks,
     connection_through_ssh,
     socket_through_ssh,
@@ -116,7 +116,7 @@ def open_endpoint(name: str, targets: Targets) -> Iterator[Endpoint]:
         allowed = allowed_networks(run.record, run.deployed.gateway.port)
         if allowed or is_this_linux(run.host):
             direct = LanEndpoint(run.address, run.deployed.gateway, allowed)
-    why = direct.not_from_here if direct and not is_this_linux(host) else None
+    why = direct.refusal if direct and not is_this_linux(host) else None
     if run and direct and why is None:
         yield Endpoint(name, run.deployed, run.url, run.key, lambda timeout: _connect_directly(name, direct, timeout))
         return
@@ -141,8 +141,8 @@ def open_endpoint(name: str, targets: Targets) -> Iterator[Endpoint]:
 
 def _connect_directly(name: str, direct: LanEndpoint, timeout: float) -> http.client.HTTPConnection:
     try:
-        return direct.connected(timeout)
-    except NotForUs as refused:
+        return direct.connect(timeout)
+    except AccessRefused as refused:
         raise WinhostError(
             "CertificateUnknown",
             what=f"{name} at {direct.url}: {refused}",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import click
 
-from winhost.cli.change.runs import Held, position_of, state_of
+from winhost.cli.change.runs import IsHeld, position_of, state_of
 from winhost.cli.endpoint.commands import StatusOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
@@ -22,15 +22,15 @@ from winhost.cli.serve.target import nothing_served, open_serving
 from winhost.cli.shells import command_line
 from winhost.cli.tables import moment
 from winhost.cli.terminal import is_dumb
-from winhost.cli.up.runs import forget_killed, is_ours
+from winhost.cli.up.runs import delete_killed_plans, is_up_run
 from winhost.cli.watch import asked_each
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
-from winhost.engine.many import stream
+from winhost.engine.keys import stored_api_key
+from winhost.engine.many import run_streaming
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
-from winhost.engine.verified import SinceVerified, since_verified
+from winhost.engine.verified import SinceVerified, changes_since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.served import BootTest
@@ -93,7 +93,7 @@ class HostNow:
 
 
 def status(options: StatusOptions, output: Output) -> int:
-    forget_killed(Store())
+    delete_killed_plans(Store())
     if options.every is not None and not options.watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
     if options.watch and output.shape != "table":
@@ -149,9 +149,12 @@ class _Watch:
         while True:
             targets = Targets.read(self.options.fleet_file)
             is_busy, names = _find_busy_hosts(targets), _select_hosts(targets, self.options.hosts)
-            results = stream(names, partial(_ask, targets=targets), at_once=self.options.at_once, leave=True)
+            results = run_streaming(
+                names, partial(_ask, targets=targets), at_once=self.options.at_once, abandon_running=True
+            )
             hosts = [
-                _make_host_now(each.item, targets, is_busy, *_as_reply(each.error or each.given)) for each in results
+                _make_host_now(each.item, targets, is_busy, *_as_reply(each.error or each.required_value))
+                for each in results
             ]
             (self._draw if redraws else self._print_changes)(hosts)
             _show_unreadable(targets)
@@ -220,7 +223,7 @@ def _show_unreadable(targets: Targets) -> None:
 
 def overview() -> int:
     """Show the overview of `winhost` without arguments. It reads only journals, to be quick."""
-    forget_killed(Store())
+    delete_killed_plans(Store())
     try:
         targets = Targets.read(None)
     except UsageError as error:  # fleet.yaml has faults
@@ -265,16 +268,16 @@ def _exit_code(serving_status: ServingStatus | None, error: WinhostError | None)
     return int(Exit.DRIFT) if serving_status is not None and not serving_status.serves else 0
 
 
-def _find_busy_hosts(targets: Targets) -> Held:
+def _find_busy_hosts(targets: Targets) -> IsHeld:
     """Return a predicate: whether a run is working on a host now. Call this right after reading the journals, because a
     run may end while its host is asked.
     """
     store = Store()
-    return {each.host for each in targets.unfinished if store.held(each.host)}.__contains__
+    return {each.host for each in targets.unfinished if store.is_locked(each.host)}.__contains__
 
 
 def _make_host_now(
-    name: str, targets: Targets, is_busy: Held, current: ServingStatus | None, error: WinhostError | None
+    name: str, targets: Targets, is_busy: IsHeld, current: ServingStatus | None, error: WinhostError | None
 ) -> HostNow:
     serving_run = targets.serving.get(name)
     records = [each for each in targets.unfinished if each.host == name]
@@ -295,7 +298,7 @@ def _make_host_now(
         trouble = "not every model completes a request"
     elif unfinished and not error:
         trouble = unfinished[0].why or None
-    changes = since_verified(name, current.versions) if current and current.gateway.state != "stopped" else None
+    changes = changes_since_verified(name, current.versions) if current and current.gateway.state != "stopped" else None
     arguments = _next_arguments(
         name,
         _continuing_arguments(is_busy, records[0], targets) if records else None,
@@ -305,7 +308,7 @@ def _make_host_now(
         bool(models),
     )
     if changes and changes.changed and current and current.serves and not records:
-        arguments = ("serve", "test", name, *(() if kept_api_key(name) else ("--api-key", "env:API_KEY")))
+        arguments = ("serve", "test", name, *(() if stored_api_key(name) else ("--api-key", "env:API_KEY")))
     return HostNow(
         name,
         serving_run.run if serving_run else None,
@@ -318,7 +321,7 @@ def _make_host_now(
         trouble[:_MAX_TROUBLE_LENGTH] if trouble else None,
         changes,
         current.boot_test if current else None,
-        command_line(("winhost", *arguments)),
+        with_fleet(command_line(("winhost", *arguments))),
     )
 
 
@@ -345,11 +348,11 @@ def _next_arguments(
     return ("chat", name, "Say hello") if served else ("assess", name)
 
 
-def _continuing_arguments(is_busy: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
+def _continuing_arguments(is_busy: IsHeld, record: RunState, targets: Targets) -> tuple[str, ...]:
     """Return the arguments of the command that continues a run; for a run that is working now, of one that shows it."""
     if is_busy(record.host):
         return ("runs", record.run)
-    if not is_ours(record, Store()):
+    if not is_up_run(record, Store()):
         return ("rollback" if record.going_back else "resume", record.run)
     if record.going_back:
         return ("down", record.host)
@@ -358,7 +361,7 @@ def _continuing_arguments(is_busy: Held, record: RunState, targets: Targets) -> 
     return ("up",) if is_here else ("up", "--on", record.host)
 
 
-def _make_unfinished_run(is_busy: Held, record: RunState) -> UnfinishedRun:
+def _make_unfinished_run(is_busy: IsHeld, record: RunState) -> UnfinishedRun:
     changed = sum(not touched.is_restored for touched in record.touched.values())
     why = "" if is_busy(record.host) else f"it ended {position_of(record)}"
     why = record.stopped.why if record.stopped else why
@@ -397,4 +400,4 @@ def _show(now: HostNow) -> None:
         say(f"  {format_boot_test(now.boot_test)}", hang=4)
     if since := format_version_changes(now.since_verified):
         say(f"  {since}", hang=4)
-    click.echo(with_fleet(f"  Next: {now.next}"))
+    click.echo(f"  Next: {now.next}")

@@ -71,7 +71,7 @@ from winhost.model.reason import Severity, Verdict
 from winhost.model.units import KiB, size
 from winhost.paths.setting_values import public_key
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import HostFacts, other_system_error
 
 if TYPE_CHECKING:
     from winhost.engine.keys import SshKey
@@ -101,7 +101,7 @@ def plan(facts: Path, options: InstallOptions, force: bool, output: Output) -> i
     with usage_errors("--ssh-key"):
         public_keys, own_key = tuple(public_key(text_of(file, "--ssh-key")) for file in keys), None
     if not public_keys:  # an Ubuntu beside Windows has the name of that host in fleet.yaml
-        own_key = FleetKeys(None).of(options.hostname if disks else host.host)
+        own_key = FleetKeys(None).key_of(options.hostname if disks else host.host)
         public_keys = (own_key.line,)
     system = NewSystem(
         options.hostname,
@@ -173,7 +173,7 @@ def _show_plan(install_plan: InstallPlan, warnings: tuple[str, ...], own_key: "S
     lost = tuple(each for disk in install_plan.whole for each in format_partitions(disk))
     heed = (*warnings, *(f"{disk.model}: {each}" for disk in install_plan.whole for each in disk.heed))
     steps = afterwards(install_plan)
-    if own_key is not None and own_key.ours and install_plan.beside is None:
+    if own_key is not None and own_key.is_managed and install_plan.beside is None:
         steps[0] += f", and with the key for SSH that winhost made: key: {own_key.key}"
     planned = PlannedInstall(
         str(output.path), install_plan.host, format_targets(install_plan), lost, heed, tuple(steps)
@@ -435,7 +435,7 @@ def bmc(options: BmcOptions, output: Output) -> int:
     with watching() as watch:
         facts = HostFacts(read_live(fleet_host, watch))
         if isinstance(fleet_host, LinuxHost):
-            raise of_other_system(facts, "a BMC's identity")
+            raise other_system_error(facts, "a BMC's identity")
         identity = machine_of(facts)
         bmc_access = Bmc(options.url, options.user, reference.resolve(), str(options.ca) if options.ca else None)
         with watch.at(fleet_host.name, "asking its BMC"), bmc_session(bmc_access) as session:

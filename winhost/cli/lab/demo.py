@@ -54,30 +54,30 @@ class StoryDemo(Demo):
     def desktop(self, lab: Lab) -> None:
         chapter("1. A Windows 11 desktop: from nothing to a model that answers, and back")
         machine = lab.hosts[DESK].machine
-        original = machine.settled_state()
+        original = machine.comparable_state()
         run_brief("up", MODEL, "--on", DESK, "--yes", "--accept", DESK_CONSENTS)
         run_brief("chat", DESK, "Say hello")
         run_brief("down", DESK, "--yes", "--accept", DESK_CONSENTS)
-        final = machine.settled_state()
+        final = machine.comparable_state()
         _check_only_wsl_differs(original, final)
         say(f"Compared with before, resource by resource: {len(original)} resources, no difference but WSL's version.")
 
     def server(self, lab: Lab) -> None:
         chapter("2. A Windows Server: its GPUs go to a VM, and winhost is killed halfway")
         machine = lab.hosts[SERVER].machine
-        original = machine.settled_state()
+        original = machine.comparable_state()
         run_brief("plan", SERVER, "--vm", VM, "-o", str(self.plan))
         self.apply_and_kill(SERVER, SERVER_CONSENTS, summarized=True)
         name = self.run_of(SERVER)
         run_brief("resume", name, "--yes")
         _check_guest_gpus(machine)
         run_brief("rollback", name, "--accept", SERVER_CONSENTS, "--yes")
-        require(machine.settled_state() == original, f"{SERVER} is not in its original state")
+        require(machine.comparable_state() == original, f"{SERVER} is not in its original state")
         say(f"Compared with before, resource by resource: {len(original)} resources, no difference.")
 
 
 def _check_guest_gpus(machine: Any) -> None:
-    guest_gpus = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
+    guest_gpus = machine.devices_in_guest(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
     say(f"The guest of {VM} sees {len(guest_gpus)} GPUs, so they fit its MMIO windows: {', '.join(guest_gpus)}.")
     require(len(guest_gpus) == 3, "the guest does not see its three GPUs")
 
@@ -119,7 +119,7 @@ class DdaDemo(Demo):
                 WINHOST_CACHE=str(self.folder / "cache"),
             ),
         ):
-            original = lab.hosts[SERVER].machine.settled_state()
+            original = lab.hosts[SERVER].machine.comparable_state()
             self.assess_and_plan()
             self.change(lab)
             self.give_back(lab, original)
@@ -151,7 +151,7 @@ class DdaDemo(Demo):
     def give_back(self, lab: Lab, original: Mapping[str, Any]) -> None:
         chapter("7. Roll the host back")
         run("rollback", self.run_of(SERVER), "--accept", SERVER_CONSENTS, "--yes")
-        final = lab.hosts[SERVER].machine.settled_state()
+        final = lab.hosts[SERVER].machine.comparable_state()
         require(final == original, f"{SERVER} is not in its original state")
         say(f"Compared with its original state, resource by resource: {len(original)} resources, no difference.")
         bodies = sum(endpoint.unencrypted_bodies for endpoint in lab.endpoints.values())
@@ -167,7 +167,7 @@ class DdaDemo(Demo):
 
     def _play_new_vm(self, lab: Lab, served: ServedDemo) -> None:
         machine = lab.hosts[NEW_VM_HOST].machine
-        original, plan, image = machine.settled_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
+        original, plan, image = machine.comparable_state(), str(self.folder / "new-vm.json"), self.folder / IMAGE
         image.write_bytes((bytes(510) + b"\x55\xaa").ljust(64 * MiB, b"\0"))
         say("Without --image it would be Ubuntu's newest, downloaded by the SHA-256 that Canonical signed.")
         sizes = ("--cpus", "16", "--memory", "64GiB", "--disk", "200GiB")
@@ -177,14 +177,16 @@ class DdaDemo(Demo):
             run("plan", NEW_VM_HOST, "--new-vm", NEW_VM, *sizes, *disk, *guest, *served.plan_options, "-o", plan)
         run("apply", plan, "--accept", f"{SERVER_CONSENTS},network", "--yes")
         vm = next(vm for vm in machine.vms.values() if vm.name == NEW_VM)
-        guest_gpus = machine.guest_sees(vm.guid)
+        guest_gpus = machine.devices_in_guest(vm.guid)
         say(f"{NEW_VM} is made, was set up over SSH and runs, and its guest sees {len(guest_gpus)} GPUs.")
         require(len(guest_gpus) == 3, "the guest of the new VM does not see its three GPUs")
-        require(lab.hosts[NEW_VM_HOST].linux.guests.own_key(vm), "the guest still shows the key that was on a CD")
+        require(
+            lab.hosts[NEW_VM_HOST].linux.guests.has_new_host_key(vm), "the guest still shows the key that was on a CD"
+        )
         say("Its first host key was known before it answered, and gave way to one that never left it.")
         served.test(NEW_VM_HOST)
         run("rollback", self.run_of(NEW_VM_HOST), "--accept", f"{SERVER_CONSENTS},vm-turn-off,data", "--yes")
-        require(machine.settled_state() == original, f"{NEW_VM_HOST} is not in its original state")
+        require(machine.comparable_state() == original, f"{NEW_VM_HOST} is not in its original state")
         say("The VM, its disk and the uploaded image are gone, and the GPUs are back on the host.")
 
 
@@ -204,7 +206,7 @@ class Wsl2Demo(Demo):
             Lab([find(WSL2_FILE)], self.folder, scale=SCALE, engine=self.engine) as lab,
             environment(WINHOST_FLEET=str(lab.fleet_file), WINHOST_STATE=str(self.folder / "state")),
         ):
-            original = lab.hosts[DESK].machine.settled_state()
+            original = lab.hosts[DESK].machine.comparable_state()
             if self.real:
                 lab.linuxes[DESK].real = self.real.address
             with served_demo(self.folder, self.real) as served:
@@ -228,7 +230,7 @@ class Wsl2Demo(Demo):
         chapter("4. The host restarts and nobody logs on. Is everything still as planned?")
         machine = lab.hosts[DESK].machine
         machine.restart_computer()
-        machine.settle()
+        machine.wait_until_ready()
         run("verify", str(self.plan))
         chapter("5. What serves there, and what it answers")
         run("serve", "status", DESK)
@@ -238,7 +240,7 @@ class Wsl2Demo(Demo):
         """Roll back to the original state, except for what the plan keeps."""
         chapter("6. Roll the host back")
         run("rollback", self.run_of(DESK), "--accept", WSL2_CONSENTS, "--yes")
-        final = lab.hosts[DESK].machine.settled_state()
+        final = lab.hosts[DESK].machine.comparable_state()
         _check_only_wsl_differs(original, final)
         say(
             f"Compared with its original state: {len(original)} resources, no difference but WSL itself, which stays "

@@ -46,7 +46,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
         Lab(files, Path(folder_name), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running,
     ):
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
-        names = ", ".join((*running.hosts, *running.own_linuxes))
+        names = ", ".join((*running.hosts, *running.linux_hosts))
         # The path is absolute, because the other terminal may be in another folder.
         arguments = ("winhost", "detect", "*", "--fleet", str(running.fleet_file.absolute()))
         show_command(f"Simulated hosts running: {names}. In another terminal:", *arguments, err=True)

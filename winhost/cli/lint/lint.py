@@ -24,14 +24,14 @@ from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, hidden
-from winhost.findings.show import shown
+from winhost.findings.finding import FileFinding, mask_secrets
+from winhost.findings.show import finding_view
 from winhost.knowledge import catalogue
 from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
 from winhost.model.reason import Category, Evidence
 from winhost.model.units import Bytes, KiB
-from winhost.resources.host import of_other_system
+from winhost.resources.host import other_system_error
 
 if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
@@ -89,7 +89,7 @@ def wslconfig(
     wsl, limits = _parse_version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if host_facts := facts_named(facts, facts_file):
         if host_facts.is_linux:
-            raise of_other_system(host_facts, ".wslconfig")
+            raise other_system_error(host_facts, ".wslconfig")
         limits = wslconfig_limits(host_facts)
     findings = lint(_read_lint_file(file, _MAX_SETTINGS_SIZE).data, WSLCONFIG, version=wsl, host=limits)
     return _show_settings(file, host_facts.host if host_facts else None, findings, strict, output)
@@ -215,7 +215,7 @@ def _no_recipe_error(words: Sequence[str], lint_input: LintInput, form: str | No
     """Make the error for an argument that is no file, or for a file that starts no known engine."""
     from winhost.recipes.words import other_engines  # other lints must not load it
 
-    shown, text = visible(hidden(words[0])[:80]), lint_input.data.decode("utf-8", "replace")
+    word, text = visible(mask_secrets(words[0])[:80]), lint_input.data.decode("utf-8", "replace")
     is_one_word = len(words) == 1 and words[0] not in ("", STDIN) and " " not in words[0].strip()
     is_missing_file = lint_input.file is None and is_one_word
     engines = ", ".join(["vLLM", *(each.title for each in other_engines().values())])
@@ -228,9 +228,9 @@ def _no_recipe_error(words: Sequence[str], lint_input: LintInput, form: str | No
         hint = "It completes a unit: systemctl cat ollama | winhost lint serve -"
     return UsageError(
         "NoRecipe",
-        what=f"cannot read {shown}: no such file"
+        what=f"cannot read {word}: no such file"
         if is_missing_file
-        else f"{shown if lint_input.file else 'this'} starts no engine that lint knows ({engines})",
+        else f"{word if lint_input.file else 'this'} starts no engine that lint knows ({engines})",
         hint=hint,
     )
 
@@ -259,7 +259,7 @@ def _write_mended(
             mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
             write_whole(written, [linted.mended], mode=mode)
         else:
-            text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
+            text = mask_secrets(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
         file=lint_input.name,
         host=target.on.facts.host if target.on else None,
@@ -335,10 +335,10 @@ def _show_findings(name: str, findings: Sequence[FileFinding], options: RecipeOp
                 click.echo()
             say(heading)
         for each in findings_of_category:
-            finding = shown(
+            finding = finding_view(
                 each,
                 "" if not each.fixed else "mended" if options.mends else "--fix does this",
-                severity=each.severity.in_file,
+                severity=each.severity.file_label,
                 position=f"{name}:{each.line}:{each.column}",
                 subject=each.subject,
                 unverified=f"{each.lacks} is not known" if each.lacks else "",

@@ -15,10 +15,9 @@ from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, several, watched
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.needs import Fit, check
-from winhost.compat.needs import wanted as required_capabilities
-from winhost.compat.remedy import named
-from winhost.compat.stated import Statement, parse
+from winhost.compat.needs import Fit, check_capabilities, merge_needs
+from winhost.compat.remedy import find_remedy
+from winhost.compat.stated import Statement, parse_statements
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.path import check_path, path_of
 from winhost.model.reason import PLAN, PathVerdict, Verdict
@@ -47,20 +46,20 @@ def make_requirements(options: AssessmentOptions) -> Requirements:
     """Make the requirements that hosts are evaluated against. Raises UsageError for unknown names, and as
     `load_workload` does.
     """
-    check(options.needed)
+    check_capabilities(options.needed)
     workload = None
     if options.workload_file:
         from winhost.model.workloadfile import load_workload  # with the models of that file
 
         workload = load_workload(options.workload_file)
-    needs, remedies = required_capabilities(options.needed, workload), tuple(map(named, options.remedies))
-    return Requirements(needs, options.path, workload, remedies, parse_statements(options.assumed), options.needed)
+    needs, remedies = merge_needs(options.needed, workload), tuple(map(find_remedy, options.remedies))
+    return Requirements(needs, options.path, workload, remedies, parse_assumptions(options.assumed), options.needed)
 
 
-def parse_statements(texts: Iterable[str]) -> tuple[Statement, ...]:
+def parse_assumptions(texts: Iterable[str]) -> tuple[Statement, ...]:
     """Parse the statements of `--assume`. Raises BadParameter."""
     with usage_errors("'--assume'"):
-        return tuple(statement for text in texts for statement in parse(text))
+        return tuple(statement for text in texts for statement in parse_statements(text))
 
 
 def assess(
@@ -132,10 +131,10 @@ def _requirement_options(requirements: Requirements, workload_file: Path | None)
     """Return the command-line options for these requirements."""
     options = {
         "--path": [requirements.path] if requirements.path else [],
-        "--need": requirements.asked,
+        "--need": requirements.named_needs,
         "--workload": [str(workload_file)] if workload_file else [],
         "--what-if": [remedy.id for remedy in requirements.remedies],
-        "--assume": [each.word for each in requirements.assumed],
+        "--assume": [each.text for each in requirements.assumed],
     }
     return tuple(word for option, values in options.items() for value in values for word in (option, value))
 
@@ -186,6 +185,6 @@ def _plan_options(requirements: Requirements, best: Fit, variant: PathVerdict) -
     return (
         "--path",
         *variant.path_and_options,
-        *(word for each in requirements.assumed for word in ("--assume", each.word)),
+        *(word for each in requirements.assumed for word in ("--assume", each.text)),
         *(("--allow-unverified",) if best.verdict is Verdict.UNVERIFIED else ()),
     )

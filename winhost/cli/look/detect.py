@@ -21,7 +21,7 @@ from winhost.cli.tables import table
 from winhost.cli.watch import Watch
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.engine.detect import missing, not_yet
+from winhost.engine.detect import unavailable_resources, unread_facts
 from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, runs_linux
 from winhost.model.documents import write_document
@@ -41,7 +41,7 @@ from winhost.model.units import about, mib, size
 from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact, format_gap
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import WINDOWS, titled
+from winhost.resources.registry import WINDOWS, title_of
 from winhost.resources.windows.distros import WslAccess, WslDistro, WslVm
 from winhost.resources.windows.read_only import Vm
 from winhost.resources.windows.vms import VmMmio
@@ -317,7 +317,7 @@ def _show_table(title: str, columns: Sequence[str], rows: Callable[[], list[tupl
 
 
 def _vm_row(host: HostFacts, vm: Instance[Vm]) -> tuple[str, ...]:
-    mmio = host.of(VmMmio, vm.key)
+    mmio = host.find(VmMmio, vm.key)
     windows_sizes = "" if mmio is None else f"{mib(mmio.low)} / {mib(mmio.high)}"
     version, checkpoints = format_fact(lambda: vm.state.version), format_fact(lambda: vm.state.checkpoints)
     assigned = format_fact(lambda: ", ".join(vm.state.devices) or "none")
@@ -326,7 +326,7 @@ def _vm_row(host: HostFacts, vm: Instance[Vm]) -> tuple[str, ...]:
 
 
 def _distro_row(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:
-    vm, access = host.of(WslVm, {"account": distro.key["account"]}), host.of(WslAccess, distro.key)
+    vm, access = host.find(WslVm, {"account": distro.key["account"]}), host.find(WslAccess, distro.key)
     network = format_fact(lambda: (distro.state.running and vm and vm.mode) or "")
     ssh_access = format_fact(lambda: f"ssh, port {access.port}" if access and access.active else "")
     state = format_fact(lambda: "running" if distro.state.running else "stopped")
@@ -334,13 +334,13 @@ def _distro_row(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]
 
 
 def _show_missing(facts: Facts, host: HostFacts, wide: bool) -> None:
-    if not_set_up := [titled(needed) for needed in not_yet(facts) if needed in WINDOWS]:
+    if not_set_up := [title_of(needed) for needed in unavailable_resources(facts) if needed in WINDOWS]:
         pronoun, condition = ("them", "they are") if len(not_set_up) > 1 else ("it", "it is")
         say(
             f"  Not set up yet: {', '.join(not_set_up)}. Facts that depend on {pronoun} can be read once {condition}.",
             hang=2,
         )
-    gaps = [gap for gap in dict.fromkeys(missing(facts)) if gap[1].code != UNREAD_CODE]
+    gaps = [gap for gap in dict.fromkeys(unread_facts(facts)) if gap[1].code != UNREAD_CODE]
     unexposed = [gap for gap in gaps if gap[1].code == UNEXPOSED_CODE]
     why = ""
     if not host.is_linux:

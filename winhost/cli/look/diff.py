@@ -14,7 +14,7 @@ from winhost.cli.output import say, show_finding
 from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Diff, Difference, VerdictChange, compare, is_missing
 from winhost.core.answers import Json
-from winhost.findings.show import shown
+from winhost.findings.show import finding_view
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
@@ -140,7 +140,7 @@ def _show_change(change: VerdictChange) -> None:
     click.secho(f"{change.path}: {verdict}", bold=True)
     for sign, reasons in (("-", change.gone), ("+", change.new)):
         for reason in reasons:
-            show_finding(replace(shown(reason), subject=reason.subject, remedy=""), lead=f"  {sign} ")
+            show_finding(replace(finding_view(reason), subject=reason.subject, remedy=""), lead=f"  {sign} ")
     for each in (*change.subjects, *change.capabilities):
         say(f"  {each.name}: {_format_verdicts(each.before, each.after)}")
 

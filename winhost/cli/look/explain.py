@@ -21,7 +21,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import Shown, remedy_words, shown
+from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as explain_reason
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
@@ -165,15 +165,15 @@ def _refuse_unknown_word(word: str) -> None:
             meaning="As a message, it matches no known error either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(masked_word, (*lint_codes(), *explained()))
+    raise catalogue.unknown_code_error(masked_word, (*lint_codes(), *explained()))
 
 
 def _find_codes(prefix: str) -> list[Code]:
     """Return the codes that begin with a prefix: reasons in the order of their paths and capabilities, then symptoms,
     findings of lint and lines of profiles. Raises UsageError: UnknownCode.
     """
-    order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY)
-    reasons = {**catalogue.own_entries(), **catalogue.gaps()}
+    order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY_TOPIC)
+    reasons = {**catalogue.reason_entries(), **catalogue.gaps()}
     ordered = sorted(reasons, key=lambda code: order.index(code.split(".")[0]))
     sentences = {code: reasons[code].sentence for code in ordered}
     sentences |= {name: symptom.says for name, symptom in symptoms().items()}
@@ -181,13 +181,13 @@ def _find_codes(prefix: str) -> list[Code]:
     sentences |= {code: row.why for code, row in explained().items()}
     codes = [Code(code, sentence) for code, sentence in sentences.items() if code.startswith(prefix)]
     if not codes:
-        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *explained()))
+        raise catalogue.unknown_code_error(masked(prefix), (*lint_codes(), *explained()))
     return codes
 
 
 def show_explanation(explanation: Explanation) -> None:
     """Show the meaning, remedy, evidence and related codes of a reason."""
-    finding = Shown(
+    finding = FindingView(
         explanation.sentence,
         code=explanation.code,
         details=(
@@ -195,7 +195,7 @@ def show_explanation(explanation: Explanation) -> None:
             *(f"In logs: {message}" for message in explanation.says),
             *([f"Needs approval: {', '.join(explanation.risks)}"] if explanation.risks else []),
         ),
-        remedy=remedy_words(explanation.remedy),
+        remedy=format_remedy(explanation.remedy),
         evidence=explanation.evidence,
         in_full=True,
     )
@@ -249,7 +249,7 @@ def _show_code(code: UnknownCode, suffix: str) -> None:
 
 def _show_symptom(symptom: SymptomFinding, diagnosed: Diagnosed) -> None:
     times = f", {symptom.count:,} times" if symptom.count > 1 else ""
-    finding = shown(
+    finding = finding_view(
         symptom,
         severity="",
         position=f"line {symptom.line:,}{times}" if diagnosed.lines > 1 else "",
@@ -274,9 +274,9 @@ def _show_symptom(symptom: SymptomFinding, diagnosed: Diagnosed) -> None:
         say(f"  {contradicting} contradict every cause that is known. Read the host again, or report this.")
 
 
-def _format_cause(cause: CauseFinding, host: str | None) -> Shown:
+def _format_cause(cause: CauseFinding, host: str | None) -> FindingView:
     label = "Found" if cause.standing == "shown" else "Possible"
-    return shown(
+    return finding_view(
         cause,
         code="",
         severity="",

@@ -13,17 +13,17 @@ from winhost.cli.output import say, show_error_text, show_finding
 from winhost.cli.snapshots import worst
 from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
-from winhost.compat.evaluation import Evaluation, Requirements, mark
+from winhost.compat.evaluation import Evaluation, Requirements, format_stated
 from winhost.compat.needs import Fit, Needs
-from winhost.compat.remedy import Mended
-from winhost.findings.show import Shown, remedy_words, shown
+from winhost.compat.remedy import Repair
+from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.model.errors import WinhostError, visible
-from winhost.model.path import is_meant
+from winhost.model.path import is_requested
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVerdict, Severity, Verdict
 from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
 from winhost.sizing.budget import Budget
-from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.fit import FitAdvice
 from winhost.sizing.memories import MemoryUse
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
@@ -31,7 +31,7 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 def has_possible_option(fits: Sequence[Fit], path: str | None) -> bool:
     """Return whether this path, or any path if it is None, is not unsupported."""
-    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in fits if is_meant(path, fit.variant))
+    return any(fit.verdict is not Verdict.UNSUPPORTED for fit in fits if is_requested(path, fit.variant))
 
 
 def show_rows(
@@ -61,7 +61,7 @@ def show_rows(
 
 
 def _row(host: str, evaluation: Evaluation, path: str | None, wide: bool) -> tuple[object, ...]:
-    best, *others = (fit for fit in evaluation.fits if is_meant(path, fit.variant))
+    best, *others = (fit for fit in evaluation.fits if is_requested(path, fit.variant))
     variants = {variant.path: variant for variant in evaluation.assessment.every_variant}
     reason = verdict_text.find_decisive_reason(variants[best.variant], best)
     is_unsupported = best.verdict is Verdict.UNSUPPORTED
@@ -89,7 +89,7 @@ def show_assessment(evaluation: Evaluation, requirements: Requirements, everythi
     simulated = "  (simulated)" if assessment.origin == "synthetic" else ""
     say(f"{assessment.host}{simulated}", bold=True)
     _show_supposed(requirements)
-    fits = [fit for fit in evaluation.fits if is_meant(path, fit.variant)]
+    fits = [fit for fit in evaluation.fits if is_requested(path, fit.variant)]
     variants = {variant.path: variant for variant in assessment.every_variant}
     rows = (
         (fit.variant, _format_verdict(fit.verdict), _format_decisive_reason(variants[fit.variant], fit)) for fit in fits
@@ -109,8 +109,8 @@ def show_assessment(evaluation: Evaluation, requirements: Requirements, everythi
 
 def _format_decisive_reason(variant: PathVerdict, fit: Fit) -> str:
     reason = verdict_text.find_decisive_reason(variant, fit)
-    text = Shown(reason.sentence, code=reason.code).head if reason else ""
-    return " ".join(filter(None, (text, mark(variant.stated) if variant.stated else "")))
+    text = FindingView(reason.sentence, code=reason.code).head if reason else ""
+    return " ".join(filter(None, (text, format_stated(variant.stated) if variant.stated else "")))
 
 
 def _show_recommendation(evaluation: Evaluation, fit: Fit, needs: Needs) -> None:
@@ -122,13 +122,13 @@ def _show_recommendation(evaluation: Evaluation, fit: Fit, needs: Needs) -> None
         say(f"{'  ' if position % 2 else '     ' if position else ''}{line}")
 
 
-def _show_changes(changes: Mended | None, best: Fit, path: str | None) -> None:
+def _show_changes(changes: Repair | None, best: Fit, path: str | None) -> None:
     head = verdict_text.changes_heading(best, changes, path)
     if head is None:
         return
     say(head)
     for number, mend in enumerate(changes.remedies if changes else (), 1):
-        show_finding(Shown(remedy_words(mend), code=mend.id), lead=f"  {number}. ")
+        show_finding(FindingView(format_remedy(mend), code=mend.id), lead=f"  {number}. ")
     click.echo()
 
 
@@ -180,10 +180,10 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
-        show_finding(shown(reason), lead=indent)
+        show_finding(finding_view(reason), lead=indent)
 
 
-def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
+def show_budget(budget: Budget, short: FitAdvice | None) -> None:
     """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
     rows = []

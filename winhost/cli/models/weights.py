@@ -10,7 +10,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import say, show_command
 from winhost.cli.shells import command_line
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.files import near_name
+from winhost.model.files import suggest_sibling
 from winhost.model.units import about
 from winhost.serving.packed_weights import NVCOMP, WHEEL, WeightsFile, packed_files, run_in_engine, write_wheel
 from winhost_weights.container import BadContainer, weights
@@ -59,7 +59,7 @@ def _add_next_command(error: WinhostError, model: Path) -> WinhostError:
             name: command_line(("winhost", "weights", name, str(model), *arguments))
             for name, arguments in (("pack", ("-o", "FOLDER")), ("verify", ()))
         }
-        error.hint = hint.format(near=near_name(model), **commands)
+        error.hint = hint.format(near=suggest_sibling(model), **commands)
     return error
 
 

@@ -7,7 +7,7 @@ import click
 from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import declared, flag, option, options_object, repeated
-from winhost.cli.plan.stack_options import OF_NODES, ClusterOptions, StackOptions
+from winhost.cli.plan.stack_options import NODE_FIELDS, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
 # Options that only a plan supports.
@@ -55,7 +55,7 @@ def compose() -> None:
 @options_object(
     StackOptions, "stack", leave_out=(*_PLAN_OPTIONS, "engine_archive", "listen", "certificate", "certificate_key")
 )
-@options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
+@options_object(ClusterOptions, "cluster", leave_out=NODE_FIELDS)
 @options.force
 @options.answers("FOLDER", "The folder to write, for kubectl apply -k; without it, winhost prints one YAML stream.")
 @does("render.render")

@@ -12,7 +12,7 @@ from winhost.cli.named_files import facts_named
 from winhost.cli.options import Output
 from winhost.cli.output import say, write_file
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions
-from winhost.cli.plan.stack_parts import BY_DIGEST, StackParts, show_made_keys
+from winhost.cli.plan.stack_parts import DIGEST_HINT, StackParts, show_made_keys
 from winhost.cli.render.commands import MachineOptions, MonitoringOptions, ProxyOptions
 from winhost.cli.shells import command_line
 from winhost.compat.stated import stated_linux
@@ -47,7 +47,7 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
     parts.check(faults)
     faults.of(lambda: parts.options.tls)
     faults.of(lambda: parts.listen)
-    image = faults.of(lambda: parts.image, BY_DIGEST)
+    image = faults.of(lambda: parts.image, DIGEST_HINT)
     faults.refuse()
     assert facts is not None
     assert image is not None

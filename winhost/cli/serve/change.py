@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias
 
 import click
 
-from winhost.cli.change.running import begin
+from winhost.cli.change.running import confirm_start
 from winhost.cli.envelope import show_results
 from winhost.cli.options import TargetOptions
 from winhost.cli.output import say, with_fleet
 from winhost.cli.serve.target import WatchedTarget, connect_target
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
+from winhost.engine.keys import stored_api_key
 from winhost.engine.progress import ProgressEvent
 from winhost.model.durations import render_duration
 from winhost.model.errors import UsageError, WinhostError
@@ -81,7 +81,7 @@ def up(options: TargetOptions, models: tuple[str, ...], timeout: float) -> int:
         changed = _Starter(target, timeout).start_all(target.chosen(models))
     _show_change(options, target, changed)
     if options.output.shape == "table":
-        key = "" if kept_api_key(target.host) else " --api-key REF"
+        key = "" if stored_api_key(target.host) else " --api-key REF"
         say(with_fleet(f"Next: winhost serve test {target.host}{key}"))
     return 0
 
@@ -247,7 +247,7 @@ def down(options: TargetOptions, models: tuple[str, ...], yes: bool, timeout: fl
         restarted = ", ".join(each.model for each in chosen if models and each.turns)
         restart_note = f" The gateway starts {restarted} again when its turn comes." if restarted else ""
         with target.watch.paused():
-            begin(f"Stop {', '.join(names)} on {status.host}?{requests}{restart_note}", yes)
+            confirm_start(f"Stop {', '.join(names)} on {status.host}?{requests}{restart_note}", yes)
         sources = [] if models else [("gateway", target.deployed.gateway.unit)]
         sources += [(each.model, each.unit) for each in reversed(chosen)]
         changed = _stop_units(target, sources, timeout)
@@ -336,7 +336,7 @@ def yields(options: TargetOptions, mode: str | None, timeout: float) -> int:
                 host=host,
             )
         with target.at("asking the gateway"):
-            yield_state = target.session.yields(target.gateway, mode)
+            yield_state = target.session.yield_state(target.gateway, mode)
         if mode == "now":
             yield_state = _wait_until_yielded(target, timeout)
     state = yield_state.code if yield_state.code in _STATES else "not-ready"
@@ -349,7 +349,7 @@ def _wait_until_yielded(target: WatchedTarget, timeout: float) -> YieldState:
     """Wait until all models have left their GPUs. Raises WinhostError: NotYielded."""
     deadline = time.monotonic() + timeout
     with target.at("waiting until models have left their GPUs"):
-        while (state := target.session.yields(target.gateway)).code != "yielded":
+        while (state := target.session.yield_state(target.gateway)).code != "yielded":
             if time.monotonic() >= deadline:
                 raise WinhostError(
                     "NotYielded",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from winhost.cli import named_hosts
 from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
-from winhost.cli.up.first_completion import PLACE, deployed_by, reached_address
+from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, planned_deployment, reachable_address
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
 from winhost.core.checks import Check
@@ -84,7 +84,7 @@ class ServingRun:
             jump = self.host.jump.address if self.host.jump else None
             return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
 
-        return reached_address(self.record, gateway, host_address, ssh_way)
+        return reachable_address(self.record, gateway, host_address, ssh_way)
 
     def _is_forwarded_loopback(self, address: str, port: int) -> bool:
         """Return whether Windows forwards this loopback port to its distro. .wslconfig decides that for each port, so
@@ -112,8 +112,10 @@ def is_this_linux(host: AnyHost | None) -> bool:
 
 def find_serving_run(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
     """Return the run with the endpoint that it deployed; None if it deployed none. checks: the checks at its end."""
-    deployed = deployed_by(record)
-    details = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
+    deployed = planned_deployment(record)
+    details = next(
+        (each.found for each in checks if each.property == ENDPOINT_ADDRESS and isinstance(each.found, dict)), {}
+    )
     address = details.get("address")
     return ServingRun(record, deployed, host, str(address) if address else None) if deployed else None
 
@@ -152,7 +154,7 @@ class Targets:
         unreadable: list[WinhostError] = []
         for name in reversed(store.runs()):
             try:
-                lines = read_journal(store.existing(name))
+                lines = read_journal(store.existing_journal(name))
                 if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
                     continue  # an older run of a host whose state is known
                 record = replay(name, lines)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.change.running import begin
+from winhost.cli.change.running import confirm_start
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import usage_errors
 from winhost.cli.options import KeyRules, Output, TargetOptions
@@ -22,7 +22,7 @@ from winhost.cli.serve.target import WatchedTarget, connect_target, no_such_mode
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.gateway.api_keys import LONGEST, SHORTEST
+from winhost.gateway.api_keys import MAX_KEY_LENGTH, MIN_KEY_LENGTH
 from winhost.gateway.key_lines import KEY_LIMITS, KEY_NAME
 from winhost.model.durations import parse_age
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
@@ -140,7 +140,7 @@ def limit(options: TargetOptions, name: str, rules: KeyRules) -> int:
 
 def revoke(options: TargetOptions, name: str, yes: bool) -> int:
     _base_change("revoke", name)
-    begin(
+    confirm_start(
         f"Revoke {name} on {visible(options.target)}? Its open requests end now, and it is never accepted again.",
         yes,
     )
@@ -185,8 +185,9 @@ def _make_or_resolve_key(reference: str | None, save: Path | None, output: Outpu
         raise click.UsageError("--api-key names a key that you have, and --save a file for a new one: choose one")
     with usage_errors("'--api-key'"):
         secret = SecretRef.parse(reference).resolve()
-    if not re.fullmatch(rf"[!-~]{{{SHORTEST},{LONGEST}}}", secret.reveal()):
-        why = f"the key has to have {SHORTEST} to {LONGEST} characters of ASCII without blanks: openssl rand -hex 32"
+    if not re.fullmatch(rf"[!-~]{{{MIN_KEY_LENGTH},{MAX_KEY_LENGTH}}}", secret.reveal()):
+        span = f"{MIN_KEY_LENGTH} to {MAX_KEY_LENGTH}"
+        why = f"the key has to have {span} characters of ASCII without blanks: openssl rand -hex 32"
         raise click.BadParameter(why, param_hint="'--api-key'")
     return secret, False
 

@@ -21,7 +21,7 @@ from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import shown
+from winhost.findings.show import finding_view
 from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.key_lines import parse_key
 from winhost.gateway.settings_values import WrongSettings
@@ -32,7 +32,7 @@ from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Finding, Severity, Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
-from winhost.serving.choice import Lost, Served, Serving, serving
+from winhost.serving.choice import Served, Serving, StopCost, serving
 from winhost.serving.containers import DEV_MODE, command, program_command, readable_yaml
 from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, yields
@@ -42,9 +42,9 @@ from winhost.serving.levels import (
     ON_DISK,
     STOPPED,
     choose,
-    format_asleep,
-    format_wait,
-    preferred,
+    format_restart,
+    format_turn_state,
+    preferred_rungs,
 )
 from winhost.serving.profile import base_of
 from winhost.serving.sharing import SharingModel, turn_settings
@@ -281,22 +281,22 @@ def explain(
     columns = ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs")
     rows = []
     for rung in LADDER:
-        fastest, slowest = rung.back
-        back = "at once" if not any(rung.back) else f"{fastest:g} s"
+        fastest, slowest = rung.return_seconds
+        back = "at once" if not any(rung.return_seconds) else f"{fastest:g} s"
         back = f"{fastest:g} to {slowest:g} s" if fastest != slowest else back
-        memory = f"{rung.of_weights:g} x weights" if rung.of_weights else "none"
-        rows.append((rung.name, back, rung.away, memory, rung.gpu, rung.needs))
+        memory = f"{rung.ram_per_weight:g} x weights" if rung.ram_per_weight else "none"
+        rows.append((rung.name, back, rung.leave_text, memory, rung.gpu, rung.needs))
     table(columns, rows, title="From the fastest to the slowest")
     click.echo(f"Measured: {MEASURED}. WSL has not been measured.")
     if weights is not None and host_memory is not None:
-        rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
+        rungs = [rung for rung in preferred_rungs(pinned, reloads) if rung.ram_per_weight * weights <= host_memory]
         chosen = choose(rungs, weights, swap_within)
         sentence = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
         sentence += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
         if swap_within is not None:
             sentence += f", within {swap_within:g} s" if chosen.kept else f", which is later than {swap_within:g} s"
         click.echo(f"{sentence}.")
-        image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
+        image, cold = (rung.start_seconds(weights) for rung in (ON_DISK, STOPPED))
         sentence = "A standby that does not fit next to its model is the same engine, started anew: after about "
         sentence += f"{image:.0f} s from its image on disk, {cold:.0f} s cold (estimates)."
         click.echo(f"{sentence} Requests wait for {Limits.hold} s.")
@@ -330,7 +330,7 @@ def show_serving(
             for line in (*served.lines, *served.left_out):
                 computed = {"computed": line.how, "default": line.default}
                 details = [f"{what}: {value}" for what, value in computed.items() if value]
-                _print_reason(line.reason, f"left out: {line.text}" if line.left_out else line.text, *details)
+                _print_reason(line.reason, f"left out: {line.text}" if line.is_omitted else line.text, *details)
     if not everything:
         click.echo()
         _print_comment("The reason, versions and evidence of each line: --explain")
@@ -377,28 +377,28 @@ def _turn_notes(served: Served) -> Iterator[str]:
         yield "Not in development mode, which sleep needs: everybody who reaches the engine could run code in it"
         yield f"  A plan turns it on behind the gateway; by hand: {DEV_MODE}=1, if nobody else reaches the socket"
     if served.asleep:
-        yield f"Between its turns {format_asleep(served.asleep)}"
+        yield f"Between its turns {format_turn_state(served.asleep)}"
     if served.anew:
-        yield f"Its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
+        yield f"Its standby is the same engine, started anew {format_restart(served.anew, Limits.hold)}"
     if served.lost:
-        yield from _lost_time_notes(served.lost)
+        yield from _cost_lines(served.lost)
 
 
-def _lost_time_notes(lost: Lost) -> Iterator[str]:
-    if lost.waking and lost.weights and lost.reading:
-        quick, slow = lost.waking
+def _cost_lines(cost: StopCost) -> Iterator[str]:
+    if cost.waking and cost.weights and cost.reading:
+        quick, slow = cost.waking
         yield f"What that costs: waking takes {quick:.1f} to {slow:.1f} s, as measured on other machines"
-        yield f"  Reading {gib(lost.weights)} of weights takes {lost.reading:.1f} s at {lost.read_speed} MB/s"
+        yield f"  Reading {gib(cost.weights)} of weights takes {cost.reading:.1f} s at {cost.read_speed} MB/s"
     else:
         yield "What that costs: the time to wake and to read is unknown, because the size of the weights is"
-    quick, slow = lost.starting
+    quick, slow = cost.starting
     yield f"  A full start was measured at {quick:g} s with warm caches and {slow:g} s with cold ones"
-    if lost.kept is False:
-        yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
+    if cost.kept is False:
+        yield f"  swap_within: {cost.within} s cannot be met: a start takes at least {cost.least:.0f} s"
 
 
 def _print_reason(reason: Finding, position: str, *details: str) -> None:
-    finding = shown(
+    finding = finding_view(
         reason,
         severity="" if reason.severity is Severity.NOTE else reason.severity,
         position=position,

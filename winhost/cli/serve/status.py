@@ -14,8 +14,8 @@ from winhost.cli.serve.target import ServingTarget, WatchedTarget, connect_targe
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
-from winhost.engine.verified import BOOT, SinceVerified, keep_verified, since_verified
+from winhost.engine.keys import stored_api_key
+from winhost.engine.verified import BOOT, SinceVerified, changes_since_verified, save_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
@@ -34,7 +34,7 @@ def status(options: TargetOptions, metrics_key: str | None) -> int:
 
     def show(serving_status: ServingStatus) -> None:
         show_status(serving_status)
-        if changes := format_version_changes(since_verified(serving_status.host, serving_status.versions)):
+        if changes := format_version_changes(changes_since_verified(serving_status.host, serving_status.versions)):
             say(changes[0].upper() + changes[1:], hang=2)
 
     show_results("serving", options.output.shape, [(serving_status.host, serving_status)], show)
@@ -255,7 +255,7 @@ def _run_test(options: TargetOptions, reference: str | None, models: tuple[str, 
     """
     key = resolve_key(reference)
     if not key:
-        kept_key = kept_api_key(options.target)
+        kept_key = stored_api_key(options.target)
         if kept_key is None:
             raise click.UsageError(
                 f"winhost made no API key for {visible(options.target)}: name yours, as --api-key env:API_KEY"
@@ -282,7 +282,7 @@ def _run_test(options: TargetOptions, reference: str | None, models: tuple[str, 
         passed = bool(engines) and all(each.passed for each in results)
         result = TestedServing(target.host, status.gateway.url, passed, results, tuple(skipped))
     if passed and not models:
-        keep_verified(result.host, status.versions)
+        save_verified(result.host, status.versions)
     return result
 
 

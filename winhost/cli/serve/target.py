@@ -13,11 +13,11 @@ from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.serving_session import ServingSession
-from winhost.engine.verified import keep_verified
+from winhost.engine.verified import save_verified
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost
 from winhost.model.served import UnitState, Version
-from winhost.resources.registry import titled
+from winhost.resources.registry import title_of
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
 from winhost.serving.serving_status import ServingStatus, serving_status
 
@@ -54,7 +54,7 @@ class ServingTarget:
         sockets = [each.socket for each in engines]
         state = self.session.state(units, sockets, self.gateway, key, ready=ready, gpus=True)
         can_yield = self.deployed.gateway.yields and state.gateway is not None and state.gateway.health == 200
-        yields = self.session.yields(self.gateway).code if can_yield else None
+        yields = self.session.yield_state(self.gateway).code if can_yield else None
         status = serving_status(self.host, self.deployed, state, yields)
         return replace(status, versions=(*status.versions, *self.windows))
 
@@ -119,7 +119,7 @@ def save_verified_versions(host: AnyHost) -> None:
     done.
     """
     with suppress(WinhostError, OSError), open_serving(host) as target:
-        keep_verified(host.name, target.status().versions)
+        save_verified(host.name, target.status().versions)
 
 
 def nothing_served(host: str, why: str) -> WinhostError:
@@ -131,7 +131,7 @@ def nothing_served(host: str, why: str) -> WinhostError:
 
 def no_linux(host: str, error: NotAvailable) -> WinhostError:
     """Make the error for a host whose Linux does not exist yet, or does not run."""
-    return error if error.hint else nothing_served(host, f"nothing is served: {titled(error.needs)} is not set up")
+    return error if error.hint else nothing_served(host, f"nothing is served: {title_of(error.needs)} is not set up")
 
 
 def parse_deployed(host: str, text: str | None) -> Deployed:
