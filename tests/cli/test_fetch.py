@@ -1,4 +1,4 @@
-"""winhost fetch: what a plan downloads, for a host without a network. Registry and hub are on loopback."""
+"""Tests of winhost fetch: the downloads of a plan, for a host without internet. Registry and hub are on loopback."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ TOKEN = "hf_canary-of-the-folder"
 
 @dataclass
 class Site:
-    """A simulated Linux, and what its plan downloads from."""
+    """A simulated Linux, and the servers that its plan downloads from."""
 
     line: Line
     lab: Lab
@@ -247,7 +247,7 @@ def test_a_release_is_taken_from_the_folder_as_well(site: Site) -> None:
 
 
 def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the plan's own source become a source again, of the same key; the others go into apt's cache."""
+    """Packages of the plan's own source become a source with the same key; the others go to apt's cache."""
     theirs, vendors = signer("a distribution"), signer("a vendor")
     wanted = [each.split("=") for each in site.fetch("--json").result["packages"]]
     own = [each for each in wanted if each[0].startswith("nvidia-container-toolkit")]
@@ -277,7 +277,7 @@ def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monke
 
 
 def published(archive: Archive, packages: dict[str, list[list[str]]]) -> None:
-    """Packages by component: their names and versions."""
+    """Return packages by component: their names and versions."""
     for component, listed in packages.items():
         stanzas = []
         for name, version in listed:
@@ -294,7 +294,7 @@ def test_a_mirror_is_that_of_a_release(site: Site) -> None:
 
 
 def sources_in(document: Any) -> list[dict[str, Any]]:
-    """Desired states of sources of packages, in stages and steps; a playbook only refers to them."""
+    """Yield the desired states of package sources, in stages and steps, without references to playbooks."""
     found: list[dict[str, Any]] = []
     if isinstance(document, dict):
         if document.get("resource") == "AptSource" and isinstance(document.get("desired"), dict):

@@ -1,4 +1,4 @@
-"""A model in a folder: drafted, planned and fetched without a hub."""
+"""Tests of a model in a folder: it is drafted, planned and fetched without a hub."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture
 def folder(line: Line) -> Path:
-    """Of a small model, beside what a hub's client leaves there."""
+    """Make the folder of a small model, with the other files that a hub's client leaves there."""
     made = line.folder / "models" / "Small-8B"
     (made / ".cache").mkdir(parents=True)
     (made / ".cache" / "lock").write_text("x")
@@ -68,7 +68,7 @@ def test_what_was_planned_is_not_assumed(line: Line, folder: Path) -> None:
 def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
     line: Line, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Linux of its own, which sees the folder where this machine sees it."""
+    """The Linux host sees the folder at the same path as this machine."""
     monkeypatch.setenv("ALICE", KEY)
     small = {name: value for name, value in MODEL.items() if name != "revision"} | {"id": str(folder)}
     serves = ("--workload", workload(line.folder, chat=small), "--api-key", "alice=env:ALICE")

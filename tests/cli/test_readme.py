@@ -1,4 +1,4 @@
-"""The pictures that pages draw in words are what winhost says."""
+"""Tests that the output in the README and the pages is the real output of winhost."""
 
 import re
 import sys
