@@ -1,4 +1,4 @@
-"""One answer of a gateway, by real HTTP: its stream, and what is said of an answer that is none."""
+"""Tests of one answer of a gateway over real HTTP: its stream, and the errors for broken answers."""
 
 import http.client
 import json

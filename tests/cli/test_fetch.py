@@ -247,7 +247,7 @@ def test_a_release_is_taken_from_the_folder_as_well(site: Site) -> None:
 
 
 def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packages of the plan's own source become a source with the same key; the others go into apt's cache."""
+    """Packages of the plan's own source become a source with the same key; the others go to apt's cache."""
     theirs, vendors = signer("a distribution"), signer("a vendor")
     wanted = [each.split("=") for each in site.fetch("--json").result["packages"]]
     own = [each for each in wanted if each[0].startswith("nvidia-container-toolkit")]

@@ -1,4 +1,4 @@
-"""`winhost install`: from facts to media, and to the machine that shows the key that was made for it."""
+"""Tests of `winhost install`: from facts to media, and to the machine that answers with the new host key."""
 
 import io
 import json
@@ -38,7 +38,7 @@ TARGET = "11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def disk(line: Line) -> dict[str, Any]:
-    """The facts file of a host whose Windows has cut a partition for Ubuntu from its end; its disk."""
+    """Return the facts file of a host whose Windows has made a partition for Ubuntu, and its disk."""
     Path("my.pub").write_text(KEY)
     file = line.facts(HOST)
     document = json.loads(file.read_text())
@@ -58,7 +58,7 @@ def disk(line: Line) -> dict[str, Any]:
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an image and its signed sums."""
+    """Make a mirror: a folder with an image and its signed checksums."""
     key, folder = signer("canonical"), tmp_path / "mirror/24.04.4"
     monkeypatch.setattr(signed_sums, "media_key", lambda: key.public)
     monkeypatch.setattr(signed_sums, "MEDIA_KEY", key.fingerprint)
@@ -71,7 +71,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assert_published(line: Line, kind: str, said: Said) -> None:
-    """It is as `winhost schema` says."""
+    """Check a document against `winhost schema`."""
     schema = line("schema", kind).json
     assert said.json["schema"] == schema_of(kind)
     assert list(faults(said.json, schema, schema)) == []
@@ -151,7 +151,7 @@ def test_a_folder_has_all_files_and_a_list_of_them(line: Line, disk: dict[str, A
 
 
 class Terminal(io.StringIO):
-    """Somebody who types."""
+    """A terminal with a user who types."""
 
     def isatty(self) -> bool:
         return True
@@ -219,7 +219,7 @@ BLANK = "eui.0025385B71B0C0DE"
 
 
 def second_disk(key: str = BLANK, **changes: Any) -> None:
-    """The host has one without a table beside its own."""
+    """Add a second disk without a partition table to the host."""
     document = json.loads(Path(f"{HOST}.json").read_text())
     first = document["resources"]["Disk"][0]
     other = {**first["state"], "guid": None, "style": "RAW", "boot": False, "system": False, "number": 1, **changes}

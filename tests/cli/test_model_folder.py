@@ -1,4 +1,4 @@
-"""A model in a folder: drafted, planned and fetched without a hub."""
+"""Tests of a model in a folder: it is drafted, planned and fetched without a hub."""
 
 import hashlib
 import json
