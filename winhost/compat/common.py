@@ -21,7 +21,7 @@ from winhost.hardware.host_gpus import (
 from winhost.hardware.processors import find_generation
 from winhost.knowledge.versions import checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
-from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
+from winhost.paths.disks import PLAIN_BUSES, UNSUITABLE_BUSES
 from winhost.resources.base import State
 from winhost.resources.host import Gpu, HostFacts, property_reader
 from winhost.resources.registry import RESOURCE_TYPES
@@ -34,7 +34,7 @@ from winhost.resources.windows.read_only import (
     Vm,
     WslPolicy,
 )
-from winhost.resources.windows.vms import VmMemory, VmMmio, owner
+from winhost.resources.windows.vms import VmMemory, VmMmio, assigned_vm
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393
@@ -178,7 +178,11 @@ def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
     return tuple(each.name for each in revisions() if each.lacks(facts.os.build, facts.os.revision))
 
 
-_REACHED = {**dict.fromkeys(NOT_PLAIN, "by software"), **dict.fromkeys(PLAIN_BUSES, "plainly"), "raid": "by raid"}
+_REACHED = {
+    **dict.fromkeys(UNSUITABLE_BUSES, "by software"),
+    **dict.fromkeys(PLAIN_BUSES, "plainly"),
+    "raid": "by raid",
+}
 
 
 def reached(bus: str) -> str:
@@ -221,7 +225,7 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "cuda": lambda facts, gpu: runs_cuda(gpu),
     "shows": lambda facts, gpu: may_drive_display(gpu),
     "ladder": lambda facts, gpu: facts.assignment(gpu.pci),
-    "owner": lambda facts, gpu: owner(facts.assignment(gpu.pci)),
+    "owner": lambda facts, gpu: assigned_vm(facts.assignment(gpu.pci)),
     "parts": sriov_gpu,
     "paravirtual": paravirtual_gpu,
 }

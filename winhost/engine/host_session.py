@@ -36,7 +36,7 @@ from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.disks import received_at
+from winhost.resources.windows.disks import partial_file_path
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class HostSession:
         at = source.goes_on_at(received)
         if at == 0:  # the host makes the folder and notes what comes
             self._calling(lambda agent: agent.send(*_of(step), 0, b""))
-        yield from share(received_at(step.key), Path(source.path), at)
+        yield from share(partial_file_path(step.key), Path(source.path), at)
         if self._reading(lambda agent: agent.received(*_of(step), {})).size != source.size:
             raise NotWritten("what was written is not where the host looks for it")
 

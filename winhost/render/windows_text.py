@@ -5,7 +5,7 @@ from winhost.core.answers import MissingFact
 from winhost.hardware.host_gpus import gpu_memory
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
-from winhost.paths.disks import on_disk
+from winhost.paths.disks import partitions_on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.disks import (
@@ -77,6 +77,6 @@ def _disk_row(host: HostFacts, each: Instance[Disk]) -> tuple[str, ...]:
 
 
 def _partitions(host: HostFacts, disk: Disk) -> str:
-    found = [part.state for part in on_disk(host, disk.guid)]
+    found = [part.state for part in partitions_on_disk(host, disk.guid)]
     named = (f"{part.letter}:" if part.letter else _KINDS.get(part.type, "another system's") for part in found)
     return ", ".join(named) or ("not read" if disk.style == "MBR" else "none")

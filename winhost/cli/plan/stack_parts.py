@@ -27,8 +27,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.linux import python_of
-from winhost.paths.wsl2 import networks
+from winhost.paths.linux import target_python
+from winhost.paths.wsl2 import host_networks
 from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line
@@ -218,7 +218,7 @@ class StackParts:
         return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 
     def _wheels(self, lock: str, where: str, facts: HostFacts) -> PythonWheels:
-        found = python_of(facts, self.options.python)
+        found = target_python(facts, self.options.python)
         if found is None:
             here = visible(facts.host)
             raise UsageError(
@@ -251,7 +251,7 @@ class StackParts:
         found = self.options.allow
         if not found and facts is not None and not facts.is_linux:
             with suppress(MissingFact):
-                found = networks(facts)
+                found = host_networks(facts)
         if not found:
             raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
         return found

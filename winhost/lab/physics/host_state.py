@@ -27,7 +27,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
-from winhost.resources.windows.vms import assigned
+from winhost.resources.windows.vms import assignment_to
 
 _OF_HYPER_V = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
 # The cmdlet that refuses whoever is no administrator, by resource; of HyperVHost it refuses two properties only.
@@ -178,7 +178,7 @@ class HostState:
 
     def assignment(self, location: str) -> str | None:
         """The assignment of the device there, as AssignableDevice shows it: a VM that claims it counts first."""
-        claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
+        claimed = [assignment_to(vm.guid) for vm in self.vms.values() if vm.has(location)]
         rungs = [d.rung for d in self.devices if d.location == location]
         return next(iter(claimed + rungs), None)
 
@@ -350,7 +350,7 @@ class HostState:
             for claim in vm.assignments:
                 if claim.location not in present:
                     ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
-                    state = {"assignment": assigned(vm.guid), "present": claim.location in self.other_devices}
+                    state = {"assignment": assignment_to(vm.guid), "present": claim.location in self.other_devices}
                     yield Record(state, {"location": claim.location, "device": ids})
 
     def _boot_state(self) -> dict[str, Json]:

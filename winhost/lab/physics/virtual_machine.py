@@ -9,7 +9,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, assigned_vm
 
 _PAGE = 0x1000
 _HIGH_BASE = 0xF_E000_0000  # 64 GiB - 512 MiB, where Hyper-V puts the high window
@@ -311,7 +311,7 @@ def virtual_machine(
         if not isinstance(value := state_of(resource).get(name), Mapping | None)
     }
     devices = [] if isinstance(seen["devices"], Mapping) else list(seen["devices"])
-    mine = [location for location, each in assignments.items() if owner(each) == guid and location not in devices]
+    mine = [location for location, each in assignments.items() if assigned_vm(each) == guid and location not in devices]
     power = seen["state"]
     return VirtualMachine(
         guid=guid,

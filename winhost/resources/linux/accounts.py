@@ -7,12 +7,12 @@ from winhost.resources.shared import LinuxType
 from winhost.resources.values import FLAG, Value, or_nothing, text
 
 
-def _sorted_names(value: Json) -> bool:
+def _are_sorted_names(value: Json) -> bool:
     texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     return texts and list(value) == sorted(set(value))
 
 
-def _made_anew(what: str) -> KeepIf:
+def _keep_if_replaced(what: str) -> KeepIf:
     was_not = Condition("there", of="before", one_of=(False,))
     is_theirs = (Condition("there", one_of=(True,)), Condition("ours", one_of=(False,)))
     return KeepIf((was_not, *is_theirs), f"it is not the {what} that winhost made any more")
@@ -28,7 +28,7 @@ def _made_anew(what: str) -> KeepIf:
         absent={"there": False, "system": False, "ours": False, "gid": None, "members": []},
         undo=UndoRule(
             keep_if=(
-                _made_anew("group"),
+                _keep_if_replaced("group"),
                 KeepIf(
                     (Condition("members", gained=True), Condition("there", of="before", one_of=(False,))),
                     "{members} belongs to it now",
@@ -50,7 +50,7 @@ class LinuxGroup(State):
     members: tuple[str, ...]
 
 
-_NAMES = Value("a list of groups, each once and in order", _sorted_names)
+_GROUP_NAMES = Value("a list of groups, each once and in order", _are_sorted_names)
 
 
 @resource(
@@ -64,7 +64,7 @@ _NAMES = Value("a list of groups, each once and in order", _sorted_names)
             "system": FLAG,
             "home": or_nothing(text(r"/[^:\0\n]*", "a folder")),
             "shell": or_nothing(text(r"/[^:\0\n]+", "a program")),
-            "groups": or_nothing(_NAMES),
+            "groups": or_nothing(_GROUP_NAMES),
             "expires": or_nothing(text(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day, as 2026-12-31")),
         },
         after=("LinuxGroup", "AptPackages", "DebianPackage"),
@@ -79,7 +79,7 @@ _NAMES = Value("a list of groups, each once and in order", _sorted_names)
         risks=(ConsentRule("network", unless=(Condition("there", of="before", one_of=(True, False)),)),),
         dependents=(DependentRule("SshKey", on=("user",), unless=("present", (False,))),),
         undo=UndoRule(
-            keep_if=(_made_anew("user"),),
+            keep_if=(_keep_if_replaced("user"),),
             remove_if_created={
                 "there": False,
                 "system": False,

@@ -48,7 +48,7 @@ class LinuxFile(State):
     owner: str | None
 
 
-def _texts(value: Json) -> bool:
+def _are_program_texts(value: Json) -> bool:
     return (
         isinstance(value, Mapping)
         and bool(value)
@@ -63,7 +63,7 @@ def _texts(value: Json) -> bool:
         order=31,
         key=("path",),
         sets={
-            "files": or_nothing(Value("texts by the names of files, as name.py", _texts)),
+            "files": or_nothing(Value("texts by the names of files, as name.py", _are_program_texts)),
             "only_root": or_nothing(FLAG),
         },
         asks=("network",),
@@ -107,7 +107,7 @@ NO_RELEASE: Mapping[str, Json] = {"source": None, "sha256": None, "bytes": None}
 _SLOWEST = 1_000_000  # bytes a second
 
 
-def _seconds(change: Change) -> float:
+def _download_timeout(change: Change) -> float:
     size = change.desired.get("bytes")
     return 300 + (size / _SLOWEST if isinstance(size, int) else 0)
 
@@ -124,7 +124,7 @@ def _seconds(change: Change) -> float:
             "bytes": or_nothing(Value("a size in bytes", lambda value: type(value) is int and value > 0)),
         },
         absent=NO_RELEASE,
-        timeout=_seconds,
+        timeout=_download_timeout,
         undo=UndoRule(remove_if_created={"source": None}),
     )
 )
@@ -139,7 +139,7 @@ class ReleaseFile(State):
     bytes: int | None
 
 
-_STAYS = "winhost never wipes a disk; its file system and what is on it stay"
+_DATA_STAYS = "winhost never wipes a disk; its file system and what is on it stay"
 
 
 @resource(
@@ -160,10 +160,10 @@ _STAYS = "winhost never wipes a disk; its file system and what is on it stay"
         irreversible=(
             KeepIf(
                 (Condition("serial", of="key"), Condition("size", of="key")),
-                f"disk {{serial}} of {{size}} bytes: {_STAYS}",
+                f"disk {{serial}} of {{size}} bytes: {_DATA_STAYS}",
             ),
         ),
-        undo=UndoRule(never=_STAYS),
+        undo=UndoRule(never=_DATA_STAYS),
     )
 )
 class DataDisk(State):

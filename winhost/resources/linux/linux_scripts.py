@@ -12,15 +12,15 @@ AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
 # Of the agent: linux_NAME.py beside it. First what it consists of, each after what that is made of; then what several
 # scripts have in common.
-PARTS = (
+AGENT_PARTS = (
     *("files", "checks", "packages", "unkept", "marks", "calls", "wire", "serve"),
     *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "head"),
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")
 BOOT = "linux_boot.py"
-SERVING = (MODULE, *(f"linux_{name}.py" for name in ("files", "wire", "ready", "http", "units")))
-KEYS = "key_lines.py"  # of the gateway, which reads what this writes
+SERVING_PARTS = (MODULE, *(f"linux_{name}.py" for name in ("files", "wire", "ready", "http", "units")))
+KEYS_PART = "key_lines.py"  # of the gateway, which reads what this writes
 SERVING_LAST = ("linux_keys.py", "linux_serving.py")
 SCRIPT = "script.py"
 _LAST_LINE = "serve()\n"
@@ -32,7 +32,7 @@ def files() -> dict[str, Traversable]:
     scripts = {f"{entry.name}/{SCRIPT}": entry / SCRIPT for entry in root.iterdir()}
     return {
         AGENT: packaged(agent) / MODULE,
-        **{f"{name}.py": packaged(agent) / f"linux_{name}.py" for name in PARTS},
+        **{f"{name}.py": packaged(agent) / f"linux_{name}.py" for name in AGENT_PARTS},
         **{name: scripts[name] for name in sorted(scripts) if scripts[name].is_file()},
     }
 
@@ -59,8 +59,8 @@ def boot_text() -> str:
 @once
 def serving_text() -> str:
     """The text that `winhost serve` sends to look after engines and the gateway. It knows no resource."""
-    first, last = ([packaged(agent) / name for name in names] for names in (SERVING, SERVING_LAST))
-    return f"{one_text([*first, packaged(gateway) / KEYS, *last])}\n{_LAST_LINE}"
+    first, last = ([packaged(agent) / name for name in names] for names in (SERVING_PARTS, SERVING_LAST))
+    return f"{one_text([*first, packaged(gateway) / KEYS_PART, *last])}\n{_LAST_LINE}"
 
 
 def session_text() -> str:

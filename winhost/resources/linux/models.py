@@ -54,7 +54,7 @@ class ModelFiles(State):
     token: str | None
 
 
-NOT_PACKED: Mapping[str, Json] = {"source": None, "files": None, "command": None}
+NO_PACKED_MODEL: Mapping[str, Json] = {"source": None, "files": None, "command": None}
 
 
 @resource(
@@ -69,7 +69,7 @@ NOT_PACKED: Mapping[str, Json] = {"source": None, "files": None, "command": None
             "command": or_nothing(texts(r"(?s).+", "a program and its arguments")),
         },
         after=("ModelFiles", "PythonVenv", "LinuxFolder", "LinuxFile", "ContainerImage", "CdiSpec"),
-        absent=NOT_PACKED,
+        absent=NO_PACKED_MODEL,
         timeout=lambda change: 3600 + download_seconds(change.desired.get("files")),
         undo=UndoRule(remove_if_created={"source": None}),
     )

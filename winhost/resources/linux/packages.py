@@ -40,8 +40,8 @@ class AptSource(State):
 
 
 MODULES = "linux-modules-nvidia-"  # how a set begins that brings NVIDIA's driver
-_ITS_DRIVER = Condition("packages", of="key", starts_with=MODULES)
-_NOTHING = Value("an empty list: what apt would do can only be done", lambda value: value in ([], ()))
+_IS_DRIVER_SET = Condition("packages", of="key", starts_with=MODULES)
+_EMPTY_LIST = Value("an empty list: what apt would do can only be done", lambda value: value in ([], ()))
 
 
 @resource(
@@ -53,10 +53,10 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
         sets={
             "installed": FLAG,
             "held": FLAG,
-            "to_add": _NOTHING,
-            "to_change": _NOTHING,
-            "to_change_foreign": _NOTHING,
-            "to_remove": _NOTHING,
+            "to_add": _EMPTY_LIST,
+            "to_change": _EMPTY_LIST,
+            "to_change_foreign": _EMPTY_LIST,
+            "to_remove": _EMPTY_LIST,
             "restart_due": CLEARED,
         },
         after=("AptSource", "LinuxFile"),
@@ -64,8 +64,8 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
         asks=("packages", "restart"),
         risks=(
             ConsentRule("packages", (Condition("to_change_foreign", of="before"),)),
-            ConsentRule("restart", (_ITS_DRIVER, Condition("installed", of="desired"))),
-            ConsentRule("restart", (_ITS_DRIVER, Condition("restart_due", of="desired"))),
+            ConsentRule("restart", (_IS_DRIVER_SET, Condition("installed", of="desired"))),
+            ConsentRule("restart", (_IS_DRIVER_SET, Condition("restart_due", of="desired"))),
         ),
         dependents=(UNITS, SPEC),
         timeout=lambda change: 1800,

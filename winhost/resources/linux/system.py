@@ -6,7 +6,7 @@ from winhost.resources.base import NOT_REPORTED, State, resource
 from winhost.resources.shared import NETWORK_CONSENT, NOTHING_TO_UNDO, PENDING_WORK_DONE, LinuxType
 from winhost.resources.values import CLEARED, FLAG, ORDERED_NETWORKS, Value, or_nothing, text
 
-_WORDS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
+_TOKENS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
 
 
 @resource(
@@ -15,7 +15,7 @@ _WORDS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
         title="settings of the kernel",
         order=35,
         key=("name",),
-        sets={"live": _WORDS, "at_boot": or_nothing(_WORDS)},
+        sets={"live": _TOKENS, "at_boot": or_nothing(_TOKENS)},
         asks=("network",),
         risks=tuple(
             ConsentRule("network", (Condition("name", of="key", starts_with=each),))

@@ -103,7 +103,7 @@ NO_TASKS: Mapping[str, Json] = {
 REFUSED = "refused"  # a logon: the password that the tasks have is not the account's any more
 STALE = "stale"  # jobs, or a task: what it runs is gone, or of another winhost
 # What rollback cannot restore: the value, what rollback reports, and what the plan warns of.
-_MENDED = {
+_UNRESTORABLE = {
     "logon": (REFUSED, "they log on again", "nobody knows the password that the account had"),
     "jobs": (STALE, "they run jobs again", "the script that was there is not kept"),
 }
@@ -126,13 +126,16 @@ _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letter
         absent=NO_TASKS,
         dependents=(DISTROS_OF_ACCOUNT, CONFIG_OF_ACCOUNT),
         irreversible=tuple(
-            KeepIf((Condition(name, of="before", one_of=(broken,)),), why) for name, (broken, _, why) in _MENDED.items()
+            KeepIf((Condition(name, of="before", one_of=(broken,)),), why)
+            for name, (broken, _, why) in _UNRESTORABLE.items()
         ),
         # What bears our name and stands where only ours stand goes back, whatever it was changed to since. But nobody
         # can give an account a password back that nobody here knew, or a script that is not kept.
         undo=UndoRule(
             unconditional=True,
-            not_restored=tuple(NotRestored(name, broken, reason) for name, (broken, reason, _) in _MENDED.items()),
+            not_restored=tuple(
+                NotRestored(name, broken, reason) for name, (broken, reason, _) in _UNRESTORABLE.items()
+            ),
         ),
     )
 )
@@ -154,11 +157,11 @@ class AccountTasks(State):
 
 
 NO_WATCHER: Mapping[str, Json] = {"task": "absent", "settings": None, "key": None, "digest": None}
-_NOT_KEPT = "the script that was there is not kept"
-_KEY_NOT_KEPT = "the key that was there is not kept"
+_SCRIPT_NOT_STORED = "the script that was there is not kept"
+_KEY_NOT_STORED = "the key that was there is not kept"
 
 
-def _settings(value: Json) -> bool:
+def _are_watcher_settings(value: Json) -> bool:
     """True if the text is as `watcher_settings` writes it."""
     try:
         return isinstance(value, str) and value.isascii() and watcher_settings(**json.loads(value)) == value
@@ -174,7 +177,7 @@ def watcher_settings(
     return json.dumps({**said, "gpu_memory": gpu_memory})
 
 
-_KEPT = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_KEPT),)
+_KEEP_IF_KEY = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_STORED),)
 
 
 @resource(
@@ -185,16 +188,16 @@ _KEPT = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_K
         key=("account",),
         sets={
             "task": one_of("absent", "ready", "disabled"),
-            "settings": or_nothing(Value("the settings of the watcher, as one line of JSON", _settings)),
+            "settings": or_nothing(Value("the settings of the watcher, as one line of JSON", _are_watcher_settings)),
             "key": or_nothing(secret_reference("a yield key of the gateway")),
             "digest": SHA256_OR_NOTHING,
         },
         absent=NO_WATCHER,
         credential="key",
-        irreversible=(*_KEPT, KeepIf((Condition("task", of="before", one_of=(STALE,)),), _NOT_KEPT)),
+        irreversible=(*_KEEP_IF_KEY, KeepIf((Condition("task", of="before", one_of=(STALE,)),), _SCRIPT_NOT_STORED)),
         # It bears our name and stands where only ours stand: it goes back, whatever it was changed to since.
         undo=UndoRule(
-            keep_if=_KEPT,
+            keep_if=_KEEP_IF_KEY,
             unconditional=True,
             not_restored=(NotRestored("task", STALE, "it watches again"),),
         ),

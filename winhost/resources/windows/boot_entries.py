@@ -96,7 +96,7 @@ class FirmwareBoot(State):
 
 
 NO_ENTRY: Mapping[str, Json] = MappingProxyType({"made": False, "partition": None, "path": None, "entry": None})
-_SET = ("made", "partition", "path")
+_SETTABLE = ("made", "partition", "path")
 
 
 @resource(
@@ -116,7 +116,7 @@ _SET = ("made", "partition", "path")
         absent=NO_ENTRY,
         asks=("data",),
         risks=(ConsentRule("data"),),
-        undo=UndoRule(remove_if_created={name: NO_ENTRY[name] for name in _SET}),
+        undo=UndoRule(remove_if_created={name: NO_ENTRY[name] for name in _SETTABLE}),
     )
 )
 class OwnBootEntry(State):
@@ -168,7 +168,7 @@ class RunningSystem(State):
 NO_INSTALLER: Mapping[str, Json] = MappingProxyType(
     {"made": False, **dict.fromkeys(("partition", "image", "files", "user", "address", "host_key", "ticket"))}
 )
-_COPYING = 3600  # seconds that some GB may take from a slow disk, also to be hashed
+_COPY_TIMEOUT = 3600  # seconds that some GB may take from a slow disk, also to be hashed
 
 
 @resource(
@@ -191,7 +191,7 @@ _COPYING = 3600  # seconds that some GB may take from a slow disk, also to be ha
         absent=NO_INSTALLER,
         asks=("data",),
         risks=(ConsentRule("data"),),
-        timeout=lambda change: _COPYING if change.desired.get("made") or change.desired.get("ticket") else 60,
+        timeout=lambda change: _COPY_TIMEOUT if change.desired.get("made") or change.desired.get("ticket") else 60,
         undo=UndoRule(remove_if_created=NO_INSTALLER),
     )
 )

@@ -21,7 +21,7 @@ DYNAMIC = ("5808c8aa-7e8f-42e0-85d2-e1e90434cfb3", "af9b60a0-1431-4f62-bc68-3311
 STORAGE_SPACES = "e75caf8f-f680-4cee-afa3-b001e56efc2d"
 
 SECTOR: Bytes = 512
-RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
+RESIZE_TIMEOUT = 3600  # seconds: what is at the end of a full volume is moved first
 
 
 @resource(
@@ -35,7 +35,7 @@ RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
         after=("BitLocker", "FastStartup", "EfiBackup", "StagedFile"),
         asks=("data",),
         risks=(ConsentRule("data"),),
-        timeout=lambda change: RESIZING,
+        timeout=lambda change: RESIZE_TIMEOUT,
     )
 )
 class Partition(State):
@@ -67,7 +67,7 @@ LINUX_PARTITION, STAGING, OWN_EFI = "linux", "staging", "efi"
 NO_PARTITION: Mapping[str, Json] = MappingProxyType(
     dict.fromkeys(("made", "disk", "offset", "size", "label", "partition"), None) | {"made": False, "ours": False}
 )
-_SET = ("made", "disk", "offset", "size", "label")
+_SETTABLE = ("made", "disk", "offset", "size", "label")
 LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits after a dash")
 
 
@@ -101,7 +101,7 @@ LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits a
                     "it is not where winhost put it, or not as large any more",
                 ),
             ),
-            remove_if_created={name: NO_PARTITION[name] for name in _SET},
+            remove_if_created={name: NO_PARTITION[name] for name in _SETTABLE},
         ),
     )
 )
@@ -125,19 +125,19 @@ class OwnPartition(State):
     partition: str | None
 
 
-def file_beside_the_plan(change: Change) -> Attachment | None:
+def file_next_to_plan(change: Change) -> Attachment | None:
     """./name is a file in the folder of the plan, on the computer that winhost runs on."""
     before, _, name = change.key["source"].partition("./")
     return Attachment(name, change.key["sha256"]) if not before and change.desired.get("present") else None
 
 
-def fetched_by_the_host(change: Change) -> str | None:
+def host_download_address(change: Change) -> str | None:
     """An https address that the host can reach."""
     source = change.key["source"]
     return source if source.startswith("https://") and change.desired.get("present") else None
 
 
-def received_at(key: Key) -> str:
+def partial_file_path(key: Key) -> str:
     """The path of what was received of it, on a host whose %ProgramData% is where Windows puts it."""
     return rf"C:\ProgramData\winhost\files\{key['sha256']}-{key['name']}.part"
 
@@ -154,8 +154,8 @@ def received_at(key: Key) -> str:
             DependentRule("Wsl", at=("package", "{sha256}")),
             DependentRule("WslDistro", at=("image", "{sha256}")),
         ),
-        upload=file_beside_the_plan,
-        download=fetched_by_the_host,
+        upload=file_next_to_plan,
+        download=host_download_address,
         # What is there in part is nobody else's, and never put back.
         undo=UndoRule(instead={"present": (None, False)}, transitional_states={"present": (None,)}),
     )
@@ -180,9 +180,9 @@ class KeyProtector:
     kind: str
 
 
-MOST_RESTARTS = 15
+MAX_RESTARTS = 15
 RESTARTS = or_nothing(
-    Value("a number of restarts, 0 to 15", lambda value: type(value) is int and 0 <= value <= MOST_RESTARTS)
+    Value("a number of restarts, 0 to 15", lambda value: type(value) is int and 0 <= value <= MAX_RESTARTS)
 )
 
 

@@ -59,9 +59,9 @@ class VirtualMachinePlatform(State):
     feature: str
 
 
-NO_DOWNGRADE = "winhost never downgrades WSL"
-_WAS_THERE = Condition("version", of="before", none_of=(None,))
-_ENDS = "{version} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
+NEVER_DOWNGRADED = "winhost never downgrades WSL"
+_WAS_INSTALLED = Condition("version", of="before", none_of=(None,))
+_UPGRADE_EFFECTS = "{version} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
 
 
 @resource(
@@ -77,13 +77,13 @@ _ENDS = "{version} does not come back; whatever runs in a distro, of any account
         asks=("restart",),
         risks=RESTART_CONSENT,
         dependents=(DISTROS,),
-        irreversible=(KeepIf((_WAS_THERE,), f"{NO_DOWNGRADE}: {_ENDS}"),),
+        irreversible=(KeepIf((_WAS_INSTALLED,), f"{NEVER_DOWNGRADED}: {_UPGRADE_EFFECTS}"),),
         # What was not there goes; a version that was there does not come back.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
-                    (_WAS_THERE, Condition("version", differs_from=("before",))),
-                    NO_DOWNGRADE,
+                    (_WAS_INSTALLED, Condition("version", differs_from=("before",))),
+                    NEVER_DOWNGRADED,
                 ),
             )
         ),
@@ -173,8 +173,8 @@ class WslVm(State):
 NO_DISTRO: Mapping[str, Json] = MappingProxyType(
     {"installed": False, "running": False, "image": None, "folder": None, "file_size": None, "others": 0}
 )
-_STOPPED = Condition("running", of="before", one_of=(False,))
-_IMPORTED = Condition("installed", of="before", one_of=(False,))
+_WAS_STOPPED = Condition("running", of="before", one_of=(False,))
+_WAS_ABSENT = Condition("installed", of="before", one_of=(False,))
 
 
 @resource(
@@ -190,7 +190,7 @@ _IMPORTED = Condition("installed", of="before", one_of=(False,))
         asks=("vm-stop", "data"),
         # What runs in it ends with it.
         risks=tuple(
-            ConsentRule("vm-stop", (Condition(name, of="desired", one_of=(False,)),), unless=(_STOPPED,))
+            ConsentRule("vm-stop", (Condition(name, of="desired", one_of=(False,)),), unless=(_WAS_STOPPED,))
             for name in ("installed", "running")
         ),
         # With this consent it goes without being exported first.
@@ -202,9 +202,9 @@ _IMPORTED = Condition("installed", of="before", one_of=(False,))
         ),
         # A distro goes only if it is the one that was imported; then it goes as a whole.
         undo=UndoRule(
-            gone_if=((_IMPORTED, Condition("installed", one_of=(False,))),),
+            gone_if=((_WAS_ABSENT, Condition("installed", one_of=(False,))),),
             keep_if=tuple(
-                KeepIf((_IMPORTED, other), "it is not the distro that winhost made any more")
+                KeepIf((_WAS_ABSENT, other), "it is not the distro that winhost made any more")
                 for other in (Condition("image", one_of=(None,)), Condition("image", differs_from=("after",)))
             ),
             remove_if_created={name: NO_DISTRO[name] for name in ("installed", "image", "running")},
@@ -230,9 +230,9 @@ class WslDistro(State):
     others: int
 
 
-_FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
+_FILE_TEXT = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
 NO_CONF: Mapping[str, Json] = MappingProxyType({"conf": None, "network": None, "resolver": None})
-_WAY_IN = DependentRule("WslAccess", on=("account", "distro"), unless=("active", (False,)))
+_SSH_ACCESS = DependentRule("WslAccess", on=("account", "distro"), unless=("active", (False,)))
 
 
 @resource(
@@ -241,13 +241,13 @@ _WAY_IN = DependentRule("WslAccess", on=("account", "distro"), unless=("active",
         title="settings inside the distro",
         order=340,
         key=("account", "distro"),
-        sets={"conf": _FILE, "network": _FILE, "resolver": _FILE},
+        sets={"conf": _FILE_TEXT, "network": _FILE_TEXT, "resolver": _FILE_TEXT},
         after=("WslDistro",),
         requires="WslDistro",
         absent=NO_CONF,
         asks=("vm-stop",),
         risks=STOPS_DISTROS,
-        dependents=(_WAY_IN,),
+        dependents=(_SSH_ACCESS,),
         within=WITHIN_DISTRO,
     )
 )

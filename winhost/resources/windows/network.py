@@ -70,7 +70,7 @@ NO_NAT: Mapping[str, Json] = MappingProxyType(
 )
 
 
-def _network(value: Json) -> bool:
+def _is_host_network(value: Json) -> bool:
     """An IPv4 network with room for hosts."""
     return is_canonical(ipaddress.IPv4Network)(value) and ipaddress.IPv4Network(value).prefixlen <= 30
 
@@ -81,7 +81,7 @@ def _network(value: Json) -> bool:
         title="networks behind NAT",
         order=115,
         key=("name",),
-        sets={"made": FLAG, "network": or_nothing(Value("an IPv4 network, as 192.168.211.0/24", _network))},
+        sets={"made": FLAG, "network": or_nothing(Value("an IPv4 network, as 192.168.211.0/24", _is_host_network))},
         after=("HyperVRole",),
         requires="HyperVRole",
         absent=NO_NAT,

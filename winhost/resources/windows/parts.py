@@ -25,7 +25,7 @@ _READS = "get-winhost"
 _MARKS = "get-winhostrunmarks"  # never read together with a whole host
 _CHANGES = ("set", "send", "restart")
 _VERBS = frozenset(f"invoke-winhost{verb}" for verb in _CHANGES)
-_ASKED_FOR = re.compile(r"Assert-WinhostPart ('[\w', -]+')")
+_PART_REQUEST = re.compile(r"Assert-WinhostPart ('[\w', -]+')")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class WindowsScripts:
             later = {name: others - ({_COMPILES} - named) for name, others in later.items()}
         listed = {_ENTRY, *(_READS + resource for resource, _ in calls)}
         units = _reachable(parts.at_once, listed & parts.at_once.keys())
-        units |= _reachable(_joined(parts.at_once, later), whole & parts.at_once.keys())
+        units |= _reachable(_merge_references(parts.at_once, later), whole & parts.at_once.keys())
         names = frozenset().union(*(parts.needs[parts.part_of[unit]] for unit in units))
         return tuple(name for name in parts.text if name in names)
 
@@ -96,7 +96,7 @@ def session_text() -> str:
     return WindowsScripts().text(_parts().text)
 
 
-def recognized(text: str) -> tuple[str, ...]:
+def recognize_parts(text: str) -> tuple[str, ...]:
     """The parts that a text consists of; none unless it is, to the last character, what `WindowsScripts.text` makes."""
     names = tuple(line.removeprefix(_HEAD) for line in text.split("\n") if line.startswith(_HEAD))
     return names if text == WindowsScripts().text(names) else ()
@@ -106,14 +106,14 @@ def digests() -> dict[str, str]:
     return {name: sha256(text.encode("ascii")).hexdigest() for name, text in _parts().text.items()}
 
 
-def published() -> str:
+def published_digests() -> str:
     """The text of `parts.sha256`, in the format of sha256sum."""
     return "".join(f"{digest}  {name}\n" for name, digest in digests().items())
 
 
 @once
 def _parts() -> _Parts:
-    units = [unit for file, text in texts().items() for unit in _units(file, text)]
+    units = [unit for file, text in texts().items() for unit in _split_units(file, text)]
     by_name = {unit.name: unit for unit in units}
     at_once = {unit.name: (unit.words & by_name.keys()) - {unit.name} - _VERBS for unit in units}
     later = {unit.name: unit.later & by_name.keys() for unit in units}
@@ -122,7 +122,7 @@ def _parts() -> _Parts:
         "compile": _reachable(at_once, [_COMPILES]),
         "core": _reachable(at_once, [_ENTRY, *(unit.name for unit in units if not unit.defines)]),
         "read": _reachable(at_once, [name for name in gets if name != _MARKS]),
-        "found": _reachable(_joined(at_once, later), [_ENTRY, *gets]),
+        "found": _reachable(_merge_references(at_once, later), [_ENTRY, *gets]),
     }
 
     def part(unit: _Unit) -> str:
@@ -144,7 +144,9 @@ def _parts() -> _Parts:
     )
 
 
-def _joined(some: Mapping[str, frozenset[str]], more: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+def _merge_references(
+    some: Mapping[str, frozenset[str]], more: Mapping[str, frozenset[str]]
+) -> Mapping[str, frozenset[str]]:
     return {name: others | more[name] for name, others in some.items()}
 
 
@@ -158,7 +160,7 @@ def _reachable(refers: Mapping[str, Collection[str]], roots: Iterable[str]) -> s
     return found
 
 
-def _units(file: str, text: str) -> Iterator[_Unit]:
+def _split_units(file: str, text: str) -> Iterator[_Unit]:
     """A statement begins at the start of a line, as nothing within one does except what closes it.
 
     Here-strings and what a variable has are the same on every way to a host, to the byte.
@@ -168,7 +170,7 @@ def _units(file: str, text: str) -> Iterator[_Unit]:
     here = ""  # what ends the here-string that a line is in
     for line in text.split("\n"):
         if code and not here and line and line[0] not in " })'\"":
-            yield _unit(file, sent, code)
+            yield _build_unit(file, sent, code)
             sent, code = [], []
         if here:
             sent.append(line)
@@ -184,12 +186,12 @@ def _units(file: str, text: str) -> Iterator[_Unit]:
             code.append(line)
             here = f"{line[-1]}@" if line.endswith(("@'", '@"')) else ""
     if code:
-        yield _unit(file, sent, code)
+        yield _build_unit(file, sent, code)
 
 
-def _unit(file: str, sent: Sequence[str], code: Sequence[str]) -> _Unit:
+def _build_unit(file: str, sent: Sequence[str], code: Sequence[str]) -> _Unit:
     text = "\n".join(code)
-    asked_for = _ASKED_FOR.findall(text)
+    asked_for = _PART_REQUEST.findall(text)
     later = {name.lower() for names in asked_for for name in re.findall(r"[\w-]+", names)}
     words = {word.replace("$script:", "$").lower() for word in re.findall(r"\$script:\w+|[\w-]+", text)} - later
     function = re.match(r"function ([\w-]+) \{", code[0])
@@ -208,7 +210,7 @@ def main() -> None:
             sys.exit(f"There is no part {name}. The parts are listed in {PUBLISHED}.")
         sys.stdout.write(_parts().text[name])
     if not sys.argv[1:]:
-        sys.stdout.write(published())
+        sys.stdout.write(published_digests())
 
 
 if __name__ == "__main__":

@@ -94,14 +94,14 @@ class OperatingSystem(State):
     def named(self) -> str:
         """The caption with edition, SKU and build, `not known` for each that was not read."""
         details = (
-            _or_not_known(lambda: self.edition_id),
-            _or_not_known(lambda: self.sku),
-            _or_not_known(lambda: self.build),
+            _text_or_not_known(lambda: self.edition_id),
+            _text_or_not_known(lambda: self.sku),
+            _text_or_not_known(lambda: self.build),
         )
-        return "{} (edition {}, SKU {}, build {})".format(_or_not_known(lambda: self.caption), *details)
+        return "{} (edition {}, SKU {}, build {})".format(_text_or_not_known(lambda: self.caption), *details)
 
 
-def _or_not_known(read: Callable[[], object]) -> str:
+def _text_or_not_known(read: Callable[[], object]) -> str:
     try:
         return str(read())
     except MissingFact:

@@ -101,10 +101,10 @@ NO_VM: Mapping[str, Json] = MappingProxyType(
         "secure_boot": None,
     }
 )
-_SET_OF_VM = ("made", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
+_VM_SETTABLE = ("made", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
 
 
-def _up_to(most: int, expected: str) -> Value:
+def _positive_up_to(most: int, expected: str) -> Value:
     return or_nothing(Value(expected, lambda value: type(value) is int and 0 < value <= most))
 
 
@@ -116,10 +116,10 @@ def _up_to(most: int, expected: str) -> Value:
         key=("name",),
         sets={
             "made": FLAG,
-            "cpus": _up_to(2048, "a number of processors"),
+            "cpus": _positive_up_to(2048, "a number of processors"),
             "memory": or_nothing(sizes(2 * MiB)),
             "switch": or_nothing(text(GUID, "the GUID of a switch")),
-            "vlan": _up_to(4094, "a VLAN, 1 to 4094"),
+            "vlan": _positive_up_to(4094, "a VLAN, 1 to 4094"),
             "mac": or_nothing(text("[0-9A-F]{12}", "a MAC address as Hyper-V writes it, 02AB00112233")),
             "secure_boot": or_nothing(FLAG),
         },
@@ -140,7 +140,7 @@ def _up_to(most: int, expected: str) -> Value:
                     "its notes no longer have the mark that winhost put there",
                 ),
             ),
-            remove_if_created={name: NO_VM[name] for name in _SET_OF_VM},
+            remove_if_created={name: NO_VM[name] for name in _VM_SETTABLE},
         ),
     )
 )
@@ -180,7 +180,7 @@ NO_SEED: Mapping[str, Json] = MappingProxyType(
         "neighbours": [],
     }
 )
-_SET_OF_SEED = ("stage", "user", "address", "template", "host_keys")
+_SEED_SETTABLE = ("stage", "user", "address", "template", "host_keys")
 
 
 @resource(
@@ -201,7 +201,7 @@ _SET_OF_SEED = ("stage", "user", "address", "template", "host_keys")
         absent=NO_SEED,
         undo=UndoRule(
             gone_if=((Condition("stage", one_of=(NONE,)),),),
-            remove_if_created={name: NO_SEED[name] for name in _SET_OF_SEED},
+            remove_if_created={name: NO_SEED[name] for name in _SEED_SETTABLE},
             never="a guest reads its seed on its first start only, and has a key of its own since",
         ),
     )
@@ -229,7 +229,7 @@ class VmSeed(State):
 NO_DISK: Mapping[str, Json] = MappingProxyType(
     {"made": False, "image": None, "size": None, "file_size": None, "path": None, "vm": None}
 )
-_MADE = Condition("made", of="before", one_of=(False,))
+_WAS_NOT_MADE = Condition("made", of="before", one_of=(False,))
 
 
 @resource(
@@ -249,7 +249,7 @@ _MADE = Condition("made", of="before", one_of=(False,))
         undo=UndoRule(
             keep_if=(
                 KeepIf(
-                    (_MADE, Condition("made", one_of=(True,)), Condition("image", differs_from=("after",))),
+                    (_WAS_NOT_MADE, Condition("made", one_of=(True,)), Condition("image", differs_from=("after",))),
                     "it is not the disk that winhost made any more",
                 ),
             ),
@@ -277,7 +277,7 @@ class VmDisk(State):
 OFF = "off"
 RUNNING = "running"
 VM_OFF = NeedRule("VmPower", "vm", {"state": OFF}, key="vm")  # Set-VM refuses otherwise
-_RUNNING = Condition("state", of="before", one_of=(RUNNING,))
+_WAS_RUNNING = Condition("state", of="before", one_of=(RUNNING,))
 
 
 @resource(
@@ -291,8 +291,8 @@ _RUNNING = Condition("state", of="before", one_of=(RUNNING,))
         requires="HyperVRole",
         asks=("vm-stop", "vm-turn-off"),
         undo=UndoRule(ends_with_required=True),
-        risks=(ConsentRule("vm-stop", (_RUNNING,)),),
-        may_need=(ConsentRule("vm-turn-off", (_RUNNING,)),),
+        risks=(ConsentRule("vm-stop", (_WAS_RUNNING,)),),
+        may_need=(ConsentRule("vm-turn-off", (_WAS_RUNNING,)),),
     )
 )
 class VmPower(State):
@@ -390,12 +390,12 @@ class VmMemory(State):
     maximum: Bytes
 
 
-def assigned(vm: str) -> str:
+def assignment_to(vm: str) -> str:
     """The top of the ladder: given to the VM with this GUID."""
     return ASSIGNED + vm
 
 
-def owner(assignment: str) -> str | None:
+def assigned_vm(assignment: str) -> str | None:
     """The GUID of the VM that has it, if one does."""
     return assignment.removeprefix(ASSIGNED) if assignment.startswith(ASSIGNED) else None
 

@@ -43,7 +43,7 @@ def agent_text() -> str:
     return "\n".join(texts().values())
 
 
-def inside_script() -> str:
+def distro_script() -> str:
     """The constant text that the agent gives to `sh -s VERB` inside a distro."""
     _, _, rest = agent_text().partition("function Read-WinhostDistroScript {")
     return rest.partition("@'\n")[2].partition("\n'@")[0]
@@ -51,15 +51,15 @@ def inside_script() -> str:
 
 def job_script() -> str:
     """The script that the task for an account's jobs runs, as `AccountTasks` writes it."""
-    return _block("WinhostJobScript")
+    return _script_block("WinhostJobScript")
 
 
 def watcher_script() -> str:
     """The script that runs in a person's session and asks for the GPUs, as `YieldWatcher` writes it."""
-    return _block("WinhostWatcherScript")
+    return _script_block("WinhostWatcherScript")
 
 
-def _block(name: str) -> str:
+def _script_block(name: str) -> str:
     _, _, rest = agent_text().partition(f"$script:{name} = {{")
     return rest.partition("\n}")[0] + "\n"
 

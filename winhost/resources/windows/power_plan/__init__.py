@@ -3,9 +3,11 @@
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import Value
 
-NEVER = 0
-_LONGEST = (1 << 32) - 1
-SECONDS = Value("a number of seconds, or 0 for never", lambda value: type(value) is int and NEVER <= value <= _LONGEST)
+NEVER_SLEEP = 0
+_MAX_SECONDS = (1 << 32) - 1
+SECONDS = Value(
+    "a number of seconds, or 0 for never", lambda value: type(value) is int and NEVER_SLEEP <= value <= _MAX_SECONDS
+)
 
 
 @resource(
