@@ -38,7 +38,7 @@ class NvLink(StrEnum):
 
 
 class OpenModules(StrEnum):
-    """Whether a GPU requires, allows or does not support NVIDIA's open kernel modules on Linux."""
+    """A GPU's support of NVIDIA's open kernel modules on Linux: required, optional or none."""
 
     NEEDED = "needed"
     POSSIBLE = "possible"
@@ -96,7 +96,7 @@ class GpuModel:
 
     @property
     def consumer(self) -> bool:
-        """Whether it is sold for desktop computers or notebooks."""
+        """True if it is sold for desktop computers or notebooks."""
         return bool(self.line and self.line.startswith(CONSUMER_LINES))
 
     @cached_property
@@ -123,7 +123,7 @@ class GpuModel:
 
     @property
     def cuda(self) -> bool:
-        """Whether it runs CUDA, which serving needs."""
+        """True if it runs CUDA, which serving needs."""
         return self.vendor == "NVIDIA"
 
 
