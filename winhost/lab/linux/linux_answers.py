@@ -51,8 +51,8 @@ class StandIns:
         return {
             "NOW": self._linux.shown_gpus(),
             "asked_ready": self._asked_ready,
-            "brought_wheel": self._brought_wheel,
-            "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
+            "open_wheel": self._brought_wheel,
+            "node_problem": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
             "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
             "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,

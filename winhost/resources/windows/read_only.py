@@ -252,7 +252,7 @@ class SecureBoot(State):
 
 @resource(ResourceType("HyperVHost", title="the settings of Hyper-V", order=100, requires="HyperVRole"))
 class HyperVHost(State):
-    """What Hyper-V reports about the host. iov_support indicates IOMMU and ACS; it does not decide about DDA."""
+    """Properties that Hyper-V reports about the host. iov_support is a sign of IOMMU and ACS, no verdict on DDA."""
 
     iov_support: bool
     iov_reasons: tuple[str, ...]
