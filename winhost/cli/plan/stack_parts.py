@@ -27,8 +27,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.linux import python_of
-from winhost.paths.wsl2 import networks
+from winhost.paths.linux import target_python
+from winhost.paths.wsl2 import host_networks
 from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line
@@ -225,7 +225,7 @@ class StackParts:
         return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 
     def _wheels(self, lock: str, lock_name: str, facts: HostFacts) -> PythonWheels:
-        python = python_of(facts, self.options.python)
+        python = target_python(facts, self.options.python)
         if python is None:
             host_name = visible(facts.host)
             raise UsageError(
@@ -256,7 +256,7 @@ class StackParts:
         allowed_networks = self.options.allow
         if not allowed_networks and facts is not None and not facts.is_linux:
             with suppress(MissingFact):
-                allowed_networks = networks(facts)
+                allowed_networks = host_networks(facts)
         if not allowed_networks:
             raise click.UsageError(
                 "which networks may reach the endpoint is not known: name them, as --allow 10.20.0.0/16"
