@@ -18,7 +18,7 @@ from winhost.cluster.render_request import (
 from winhost.core.answers import Json
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
-from winhost.serving.gateway_entries import by_workload, check_key_names, gateway_program, published_model
+from winhost.serving.gateway_entries import check_key_names, gateway_program, published_model, workload_limits
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
 _DRAIN_S = 90
@@ -47,7 +47,7 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
     listen: dict[str, Json] = {
         "listen": {"address": "0.0.0.0", "port": GATEWAY_PORT},  # noqa: S104
         "models": models,
-        **by_workload(request.workload),
+        **workload_limits(request.workload),
     }
     if request.tls_secret is not None:
         return {**listen, "tls": {"certificate": "certificate", "key": "key"}}

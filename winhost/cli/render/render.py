@@ -25,7 +25,7 @@ from winhost.resources.windows.windows_scripts import watcher_script
 from winhost.serving.compose_project import ComposeRequest, compose_project
 from winhost.serving.deployed import endpoint
 from winhost.serving.monitoring import MonitoringRequest, monitoring_files
-from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
+from winhost.serving.proxy_config import INSTALL_NOTES, ProxyRequest, proxy_config
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def proxy(asked: ProxyOptions, force: bool, output: Output) -> int:
         to_gateway = (asked.gateway_ca, asked.gateway_name, asked.plain_http, allowed)
         request = ProxyRequest(served, asked.gateway, asked.listen, asked.certificate, asked.key, *to_gateway)
         text = proxy_config(asked.program, request)
-    notes = () if output.path is None else (PLACES[asked.program],)
+    notes = () if output.path is None else (INSTALL_NOTES[asked.program],)
     return _show_rendered(Rendered(asked.program, _written(output.path, text, force), notes, text), output)
 
 

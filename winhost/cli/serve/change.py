@@ -18,7 +18,7 @@ from winhost.model.durations import render_duration
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.served import UnitState, YieldState
 from winhost.serving.deployed import DeployedEngine
-from winhost.serving.engine_start import LINES_OF_A_START, StartProgress, start_failure
+from winhost.serving.engine_start import MAX_START_LINES, StartProgress, start_failure
 from winhost.serving.serving_status import standing
 
 # As it is now; `already` where it was so before.
@@ -138,17 +138,17 @@ class _Starting:
             unit, health = self._look(engine)
             start, restarts = start or unit.invocation, unit.restarts if restarts is None else restarts
             if start:
-                lines = LINES_OF_A_START
+                lines = MAX_START_LINES
                 page = self.served.session.log([engine.unit], lines=lines, cursor=cursor, invocation=start)
                 cursor = page.cursor
                 before = progress.phase
                 if progress.read([each.text for each in page.lines]):
-                    self.served.watch(ProgressEvent(host, "done", f"{model}: {before.says}"))
-                    self.served.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
+                    self.served.watch(ProgressEvent(host, "done", f"{model}: {before.title}"))
+                    self.served.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.title}"))
                 self.served.watch.now(host, f"{model} {progress.bar}")
             found = standing(unit, health)
             if found == "serving" and unit.invocation == start:
-                self.served.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.says}"))
+                self.served.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.title}"))
                 return unit
             if found in ("failed", "failing", "stopped", "broken") or unit.restarts > restarts:
                 raise self._failed(engine, unit, start)
@@ -156,7 +156,7 @@ class _Starting:
                 raise WinhostError(
                     "NotServingInTime",
                     what=f"{host}: {model} does not serve after {render_duration(int(self.within))}; "
-                    f"it is at: {progress.phase.says}",
+                    f"it is at: {progress.phase.title}",
                     meaning="It goes on starting there.",
                     hint=f"Wait longer: winhost serve up {host} --within 2h. "
                     f"Its log: winhost serve logs {host} --model {model}",
@@ -166,7 +166,7 @@ class _Starting:
 
     def _failed(self, engine: DeployedEngine, unit: UnitState, start: str) -> WinhostError:
         """Stop the engine, which systemd would start again and again, and return why it failed."""
-        lines = self.served.session.start_log(engine.unit, start, LINES_OF_A_START)
+        lines = self.served.session.start_log(engine.unit, start, MAX_START_LINES)
         self.served.session.stop(engine.unit)
         return start_failure(self.served.host, engine.model, unit, lines)
 

@@ -22,7 +22,7 @@ from winhost.model.masking import masked
 from winhost.model.served import BootTest, TimedAnswer, UnitLine
 from winhost.model.units import about
 from winhost.serving.deployed import DeployedEngine
-from winhost.serving.engine_start import LINES_OF_A_START, start_failure
+from winhost.serving.engine_start import MAX_START_LINES, start_failure
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServingStatus
 from winhost.symptoms.scan import plain
 
@@ -334,7 +334,7 @@ def _asked(served: WatchedTarget, key: str, request: _Request) -> TestedRequest:
         given = key if request.keyed else None
         answer = served.session.test(served.gateway, request.path, dict(request.body), given, watched)
     if engine and answer.failed:
-        lines = served.session.start_log(engine.unit, answer.failed[-1], LINES_OF_A_START)
+        lines = served.session.start_log(engine.unit, answer.failed[-1], MAX_START_LINES)
         again = " again and again" if len(answer.failed) > 1 else ""
         what = f"its engine failed{again}, and a request waited for it"
         raise start_failure(served.host, engine.model, served.unit(engine.unit), lines, what)

@@ -36,7 +36,16 @@ from winhost.model.workloadfile import load_workload
 from winhost.paths.new_vm import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
-from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
+from winhost.serving.fitting import (
+    CONTEXTS,
+    TENSOR,
+    Candidate,
+    ServingVariant,
+    fitting,
+    plan_of,
+    serving_variants,
+    workload_of,
+)
 from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
@@ -157,7 +166,7 @@ def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | N
             made = draft(repository, token, tell)
             write_whole(file, [made.text])
             (drafted,) = load_workload(file).models
-            smaller = _that_fits(next(ways(facts, path), None), drafted)
+            smaller = _that_fits(next(serving_variants(facts, path), None), drafted)
             if smaller is not None:
                 made = draft(repository, token, tell, smaller)
     except WinhostError as error:
@@ -169,15 +178,15 @@ def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | N
     return Choice(made.model, made.text, about, look=made.look)
 
 
-def _that_fits(way: Way | None, model: Model) -> Planned | None:
+def _that_fits(variant: ServingVariant | None, model: Model) -> Planned | None:
     """Find a shorter context, fewer sequences or more GPUs if the draft does not fit. Returns None if it does, or if
     nothing would: then the plan says why.
     """
-    if way is None or model.context is None or budget(workload_of(model), way.memory).fits:
+    if variant is None or model.context is None or budget(workload_of(model), variant.memory).fits:
         return None
-    sizes = [size for size in TENSOR if size <= len(way.memory.gpus)]
+    sizes = [size for size in TENSOR if size <= len(variant.memory.gpus)]
     contexts = [each for each in CONTEXTS if each <= model.context] or [model.context]
-    found = plan_of(model, sizes, contexts, lambda tried: budget(workload_of(tried), way.memory))
+    found = plan_of(model, sizes, contexts, lambda tried: budget(workload_of(tried), variant.memory))
     if found is None:
         return None
     planned, _ = found
