@@ -119,7 +119,7 @@ def kubernetes(
         check_images,
         cluster_request,
     )
-    from winhost.cluster.rendering import folder, rendered, stream  # likewise
+    from winhost.cluster.rendering import folder, render, stream  # likewise
 
     faults = Faults()
     facts = faults.of(lambda: facts_of(machine))
@@ -131,7 +131,7 @@ def kubernetes(
     faults.refuse()
     assert facts is not None
     with usage_errors():
-        made = rendered(facts, cluster_request(parts, facts, machine.path))
+        made = render(facts, cluster_request(parts, facts, machine.path))
     if output.path is not None:
         _write_folder(output.path, folder(made), force)
     written = None if output.path is None else str(output.path)
