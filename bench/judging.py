@@ -33,7 +33,7 @@ def judging(folder: Path) -> Iterator[Case]:
 
     def work() -> float:
         _, hosts = parse()
-        mmio.forget()
+        mmio.clear_caches()
         began = process_time()
         for host in hosts:
             assess(host)
@@ -88,7 +88,7 @@ def _held_against_reading(
     def work() -> None:
         for facts in read:
             # A command judges once: layouts that an earlier turn remembered would flatter us.
-            mmio.forget()
+            mmio.clear_caches()
             host = HostFacts(facts)
             judged(host)
             with suppress(WinhostError):  # refused, as most clients are

@@ -16,16 +16,17 @@ from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
-from winhost.compat.stated import Stated, after
-from winhost.compat.target import Target, listed
+from winhost.compat.stated import Stated, versions_after
+from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
-from winhost.hardware.bars import BarSource, MmioRefused, bars_of
-from winhost.hardware.mmio import windows
+from winhost.hardware.bars import BarSource, MmioRefused, gpu_bars
+from winhost.hardware.host_gpus import catalogue_entry
+from winhost.hardware.mmio import mmio_windows
 from winhost.hardware.processors import address_width
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
-from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end
+from winhost.lab.physics.virtual_machine import GuestBars, allocate_bars, window_end
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of
 from winhost.model.reason import Finding, Verdict
@@ -87,7 +88,7 @@ def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
     offered = {remedy_id(reason) for _, reason in said(facts, stated)} & JUDGED.keys()
     for key in sorted(filter(None, offered)):
         mend = JUDGED[key]
-        now = blocking(HostFacts(remedy.as_if(facts.document, [mend])), after(stated, [mend]))
+        now = blocking(HostFacts(remedy.apply_remedies(facts.document, [mend])), versions_after(stated, [mend]))
         for (variant, code), reason in now.items():
             if (variant, code) not in before and variant in {
                 each for each, of in said(facts, stated) if remedy_id(of) == key
@@ -143,14 +144,14 @@ def test_a_simulated_guest_fits_its_gpus_into_the_windows_that_we_choose(name: s
     facts = host(name)
     try:
         gpus = facts.gpus
-        chosen = windows(facts, Selection(tuple(gpus)))
+        chosen = mmio_windows(facts, Selection(tuple(gpus)))
         width = address_width(facts)
     except (MissingFact, MmioRefused):
         return
-    known = [bars_of(gpu) for gpu in gpus]
+    known = [gpu_bars(gpu) for gpu in gpus]
     seen = [GuestBars(each.bars64, each.bars32) for each in known]
     for order in list(permutations(seen))[:720]:
-        assert all(fitting(order, chosen.low.size, chosen.high.size))
+        assert all(allocate_bars(order, chosen.low.size, chosen.high.size))
     if width is not None:
         assert window_end(chosen.high.size) <= 2**width
 
@@ -164,7 +165,7 @@ def test_what_a_host_shows_of_a_gpu_agrees_with_the_catalogue(name: str) -> None
     except MissingFact:
         return
     for gpu in gpus:
-        model, seen = listed(gpu), bars_of(gpu)
+        model, seen = catalogue_entry(gpu), gpu_bars(gpu)
         if model and model.bars and seen.source is BarSource.SURVEYED:
             assert seen.aperture <= max(model.bars.wide), gpu
 

@@ -65,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    kept = getattr(sys.modules.get("winhost.resources.host"), "asking", None)  # what answers about a host rest on
+    kept = getattr(
+        sys.modules.get("winhost.resources.host"), "property_reader", None
+    )  # what answers about a host rest on
     session.config.stash[JUDGED] = kept.cache_info().misses if kept else 0
 
 

@@ -23,7 +23,7 @@ from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
 from winhost.model.fleet import load_fleet
 from winhost.resources.registry import RULES, WINDOWS
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 from winhost.resources.windows.parts import WindowsScripts
 
 ACCOUNT = "winhost-try"
@@ -111,7 +111,7 @@ def changes(agent: Agent) -> Iterator[tuple[str, Key, dict[str, Json], bytes]]:
 def main(fleet_file: str) -> int:
     failed = 0
     for host in load_fleet(Path(fleet_file)).hosts:
-        with closing(WindowsConnector(host, WindowsScripts(), misfit).open()) as agent:
+        with closing(WindowsConnector(host, WindowsScripts(), check_records).open()) as agent:
             trial = Trial(agent)
             trial.read()
             with ExitStack() as undo:

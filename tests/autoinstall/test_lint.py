@@ -17,7 +17,7 @@ from tests.findings.linted import in_autoinstall
 from tests.rows import each_row
 from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, bare, of_manifest, parsed_autoinstall, schema
 from winhost.autoinstall.lint import lint_autoinstall
-from winhost.findings.condition import fault_of
+from winhost.findings.condition import find_mistake
 
 ROOT = Path(__file__).parents[2]
 CASES = read_cases(ROOT / "tests/data/autoinstall/lint.yaml")
@@ -40,7 +40,7 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
 def test_a_row_asks_for_keys_that_the_installer_has() -> None:
     for row in filter(lambda row: row.find, ROWS.values()):
         assert all(map(is_key, ({row.find["key"], *row.when} - {"installer"}))), row.code
-        assert fault_of({**row.when, "value": row.find.get("value")}, lambda _: True) is None, row.code
+        assert find_mistake({**row.when, "value": row.find.get("value")}, lambda _: True) is None, row.code
 
 
 def is_key(dotted: str) -> bool:

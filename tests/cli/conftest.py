@@ -96,5 +96,5 @@ def linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("ALICE", KEY)
     with Lab([Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"], tmp_path, scale=0.001) as lab:
-        (found,) = lab.own_linuxes.values()
+        (found,) = lab.linux_hosts.values()
         yield found.linux

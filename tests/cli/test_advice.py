@@ -19,7 +19,7 @@ from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.rows import each_row
 from tests.serving.one_plan import MODEL
 from tests.serving.stacks import FILES, IMAGE
-from winhost.cli.plan.options import AskedPlan
+from winhost.cli.plan.options import RequestBuilder
 from winhost.cli.plan.stack_parts import StackParts
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import make_plan
@@ -203,4 +203,4 @@ def knows_vms(facts: HostFacts) -> bool:
 
 
 def asked(path: str, vm: str | None, *, unverified: bool) -> PathRequest:
-    return AskedPlan(path, vm, allow_unverified=unverified).request(path)
+    return RequestBuilder(path, vm, allow_unverified=unverified).request(path)

@@ -16,7 +16,7 @@ from winhost.cli.envelope import answer, answering
 from winhost.cli.formats import FILES, KINDS, schema_of
 from winhost.cli.lab.lab import ListedLabHost
 from winhost.cli.options import Form, asked_form
-from winhost.knowledge.catalogue import unknown_code
+from winhost.knowledge.catalogue import unknown_code_error
 from winhost.lab.running_lab import Lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
@@ -103,7 +103,7 @@ def test_every_command_answers_in_the_one_published_envelope(line: Line, every: 
 
 def one_and_an_error() -> Iterator[ListedLabHost]:
     yield ListedLabHost("one", "fine")
-    raise unknown_code("no.such")
+    raise unknown_code_error("no.such")
 
 
 def test_a_document_that_was_begun_is_ended_whatever_comes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,7 @@ def test_what_speaks_against_a_workloads_wishes_is_shown_with_its_way(line: Line
         *("assess", "--facts", line.facts("win11-pro-1gpu")),
         *("--workload", EXAMPLES / "one-7b-on-24gb.yaml", "--path", "wslc"),
     )
-    head = said.out.index("What prevents what the workload asks for:")
+    head = said.out.index("Conflicts with the workload:")
     assert "[wslc.loopback]\n      observed: exposure lan" in said.out[head:]
 
 

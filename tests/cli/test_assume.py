@@ -87,8 +87,8 @@ def test_apply_reads_the_host_and_takes_nothing_that_was_stated(line: Line, lab:
         *("--assume", "os=server2025-datacenter", "-o", "plan.json"),
     )
     assert made.code == 0, made.err
-    found = lab.hosts["desk-01"].machine.settled_state()
+    found = lab.hosts["desk-01"].machine.comparable_state()
     said = line("apply", "plan.json", "--yes", "--accept", "restart,vm-stop,headless,force-dismount")
     assert said.code == 3
     assert "dda.client-sku" in said.err
-    assert lab.hosts["desk-01"].machine.settled_state() == found
+    assert lab.hosts["desk-01"].machine.comparable_state() == found

@@ -11,7 +11,7 @@ from tests.cli.conftest import Line
 from tests.errors import raises
 from winhost.compat.assess import judge
 from winhost.connect.patience import Patience
-from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, came_up, entry_of
+from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, find_entry, wait_for_other_system
 from winhost.lab.hostfile import find
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.running_lab import Lab
@@ -46,12 +46,12 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     ("system", "found"), [(WINDOWS, WINDOWS_ENTRY), (LINUX, UBUNTU_ENTRY), (INSTALLER, INSTALLER_ENTRY)]
 )
 def test_a_system_is_known_by_what_starts_it(system: str, found: BootEntry) -> None:
-    assert entry_of("here", system, EVERY) == found
+    assert find_entry("here", system, EVERY) == found
 
 
 def test_two_of_one_system_are_not_guessed_between() -> None:
     with raises("NotSwitched"):
-        entry_of("here", LINUX, (*EVERY, entry("0007", "ubuntu", "\\EFI\\ubuntu\\grubx64.efi")))
+        find_entry("here", LINUX, (*EVERY, entry("0007", "ubuntu", "\\EFI\\ubuntu\\grubx64.efi")))
 
 
 def test_a_whole_reading_leaves_out_what_takes_a_compiler_and_nobody_misses_it(line: Line, lab: Lab) -> None:
@@ -73,7 +73,7 @@ def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> 
     assert said.result["entry"]["entry"] == "0003"
     assert (said.result["windows_first"], said.result["restarted"]) == (True, True)
     machine = lab.hosts["desk-05"].machine
-    machine.settle()
+    machine.wait_until_ready()
     assert machine.part(FirmwarePart).boot["order"] == ["0000", "0003"]
     assert machine.part(FirmwarePart).boot["next"] is None, "the start has used it up"
 
@@ -117,6 +117,6 @@ def test_a_host_without_such_an_entry_is_left_as_it_is(line: Line, lab: Lab) -> 
 
 def test_who_came_up_is_seen() -> None:
     quick = Patience(deadline=0.2, first=0.01, longest=0.02)
-    assert came_up(lambda: None, lambda: True, quick) is True
-    assert came_up(lambda: "another", lambda: False, quick) is False
-    assert came_up(lambda: None, lambda: False, quick) is None
+    assert wait_for_other_system(lambda: None, lambda: True, quick) is True
+    assert wait_for_other_system(lambda: "another", lambda: False, quick) is False
+    assert wait_for_other_system(lambda: None, lambda: False, quick) is None

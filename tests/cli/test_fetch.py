@@ -47,7 +47,7 @@ class Site:
 
     @property
     def linux(self) -> Any:
-        (found,) = self.lab.own_linuxes.values()
+        (found,) = self.lab.linux_hosts.values()
         return found.linux
 
     @property
@@ -143,7 +143,7 @@ def test_the_plan_in_the_folder_needs_no_network(site: Site, monkeypatch: pytest
     assert site.line("rollback", run["run"], "--yes").code == 0
     said = site.line("apply", "offline/plan.json", "--yes")
     assert said.code == 0, said.err + said.out
-    unit = site.linux.file("/etc/systemd/system/winhost-engine-one.service")
+    unit = site.linux.read_file("/etc/systemd/system/winhost-engine-one.service")
     assert unit["text"] == f"docker run {site.registry.host}/org/engine:sha256-{site.image[-64:-48]}\n"
     assert site.line("verify", "offline/plan.json").code == 0
     assert site.line("bundle", "offline/plan.json", "-o", "bundle").code == 0

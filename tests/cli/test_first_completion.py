@@ -12,7 +12,7 @@ import pytest
 
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.up import first_completion
-from winhost.cli.up.first_completion import completions
+from winhost.cli.up.first_completion import completion_checks
 from winhost.connect.tunnel import SshWay
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
@@ -32,7 +32,7 @@ class Session:
         self.asked: list[bytes] = []
         self.places: list[tuple[str, int]] = []
 
-    def cuttable(self) -> AbstractContextManager[None]:
+    def interruptible(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def way(self) -> SshWay | None:
@@ -67,13 +67,13 @@ def asked(
     session: Session, monkeypatch: pytest.MonkeyPatch, text: str = TEXT, stop: Callable[[], bool] = lambda: False
 ) -> tuple[Any, list[ProgressEvent]]:
     monkeypatch.setenv("ALICE", KEY)
-    monkeypatch.setattr(first_completion, "_PAUSE", 0)
+    monkeypatch.setattr(first_completion, "_PAUSE_S", 0)
     file = DesiredResource("LinuxFile", {"path": PATH}, {"text": text}, "What is served", "")
     plan = SimpleNamespace(request=SimpleNamespace(asks_with="env:ALICE"))
     record: Any = SimpleNamespace(host="llm-01", plan=plan, stages=[SimpleNamespace(desired=(file,))])
     events: list[ProgressEvent] = []
     made: Any = session
-    return completions(events.append, stop)(record, made), events
+    return completion_checks(events.append, stop)(record, made), events
 
 
 @pytest.mark.parametrize(

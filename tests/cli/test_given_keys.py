@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from tests.cli.conftest import Line, Said
-from winhost.cli.change.apply import requested
+from winhost.cli.change.apply import amend_request
 from winhost.cli.plan.options import FleetKeys, default_request, given_keys
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import UsageError
@@ -120,7 +120,7 @@ def test_resume_compares_what_it_is_given(line: Line, path: str, settings: tuple
     new_key("one")
     fleet(desk_01=f"file:{Path('one').absolute()}")
     Path("other.pub").write_text(OTHER, encoding="utf-8")
-    request = requested(default_request(path), None, (), settings)
+    request = amend_request(default_request(path), None, (), settings)
     assert given_keys(request) == {OTHER: option}
     with pytest.raises(UsageError) as caught:
         FleetKeys(None).check("desk-01", given_keys(request))

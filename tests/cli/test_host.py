@@ -180,9 +180,9 @@ def test_who_is_no_administrator_and_a_restricted_powershell_are_not_ready(desk:
         "language_mode": "ConstrainedLanguage",
         "powershell": "5.1",
     }
-    administrator, powershell = host_check.rights(session, local=False)
+    administrator, powershell = host_check.session_rights(session, is_local=False)
     assert (administrator.works, "'DESK\\o''neil'" in (administrator.do or "")) == (False, True)
-    administrator, _ = host_check.rights({"administrator": {"unknown": {}}}, local=False)
+    administrator, _ = host_check.session_rights({"administrator": {"unknown": {}}}, is_local=False)
     assert administrator.works is None
     assert (powershell.works, "needs FullLanguage" in powershell.found) == (False, True)
 
@@ -247,7 +247,7 @@ def test_without_a_keyring_the_file_refers_to_a_variable(
 ) -> None:
     assert desk.transport.password
     typed = TypedSecret("typed", "password", Secret(desk.transport.password.resolve().reveal()))
-    monkeypatch.setattr(host_add, "_typed", lambda question, new: typed)
+    monkeypatch.setattr(host_add, "_prompt_for_password", lambda question, new: typed)
     monkeypatch.setitem(sys.modules, "keyring", None)
     new = NewHost(f"LAB\\admin@{desk.address}", "mine-2", port=desk.transport.port)
     added = add_host(new, Path("mine.yaml"))
@@ -274,7 +274,7 @@ def test_a_keyring_that_refuses_is_told_without_the_password(
     keyring.set_password = refuse  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
     monkeypatch.setattr("click.confirm", lambda *_, **__: True)
-    assert host_add._kept(TypedSecret("typed", "password", Secret("Canary")), "mine") == "env:MINE_PASSWORD"
+    assert host_add._store_password(TypedSecret("typed", "password", Secret("Canary")), "mine") == "env:MINE_PASSWORD"
     told = capsys.readouterr().err
     assert ("The password is not kept: the keyring refused (ValueError)." in told, "Canary" in told) == (True, False)
 

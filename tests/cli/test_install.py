@@ -248,9 +248,9 @@ def test_each_of_several_disks_is_consented_to(
         assert ("that is not the disk" not in line(*media).err) is consents, typed
     Path("consent.txt").write_text(f"{lines[1]}\n")
     said = line(*media, "--consent-file", "consent.txt")
-    assert (said.code, f"does not quote the disk {disk['guid']}" in " ".join(said.err.split())) == (3, True), said.err
+    assert (said.code, f"does not name the disk {disk['guid']}" in " ".join(said.err.split())) == (3, True), said.err
     Path("consent.txt").write_text("\n".join(lines))
-    assert "does not quote" not in line(*media, "--consent-file", "consent.txt").err
+    assert "does not name" not in line(*media, "--consent-file", "consent.txt").err
     assert (
         line("install", "plan", f"{HOST}.json", *MACHINE, *("--disk", BLANK) * 2, "--raid", "1", "-o", "y.json").code
         == 2
@@ -377,7 +377,7 @@ def test_settings_stay_here_and_the_system_is_known_by_its_key(
 
     monkeypatch.setattr(install, "shown_host_key", show)
     monkeypatch.setattr(install, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(install.Waiting.until_it_shows, "__defaults__", (22, 0.01))
+    monkeypatch.setattr(install.InstallationWait.wait_for_host_key, "__defaults__", (22, 0.01))
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
     words = ("--serve", "127.0.0.1", "--report", "127.0.0.1", "--reach", "192.0.2.7")
     made = line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso", *words, "--json")

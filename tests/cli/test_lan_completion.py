@@ -14,7 +14,7 @@ import pytest
 from tests.cli.test_first_completion import GOOD, KEY, Session
 from tests.gateway.test_gateway_start import certificate
 from tests.serving.test_deployed import DEPLOYED
-from winhost.cli.up.first_completion import PLACE, completions
+from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
 from winhost.connect.tunnel import SshWay
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
@@ -76,9 +76,9 @@ def ended(
     session: Any = Session(*[(200, GOOD)] * len(DEPLOYED.engines))
     session.way = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
     events: list[ProgressEvent] = []
-    checks = completions(events.append, lambda: False, reached)(record, session)
+    checks = completion_checks(events.append, lambda: False, reached)(record, session)
     *others, place = checks
-    assert place.property == PLACE
+    assert place.property == ENDPOINT_ADDRESS
     return tuple(others[len(DEPLOYED.engines) :]), events
 
 
@@ -120,7 +120,9 @@ def test_an_endpoint_that_nobody_reaches_is_no_success() -> None:
 
 def test_no_key_goes_to_a_certificate_that_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate(tmp_path)
-    monkeypatch.setattr("winhost.cli.up.first_completion._asked", lambda *_: SimpleNamespace(status=200, text=""))
+    monkeypatch.setattr(
+        "winhost.cli.up.first_completion._ask_through_ssh", lambda *_: SimpleNamespace(status=200, text="")
+    )
     with serving(tmp_path) as endpoint:
         checks, events = ended(endpoint.port, firewall(endpoint.port, HERE), tls=True)
         assert (checks, endpoint.asked) == ((), [])

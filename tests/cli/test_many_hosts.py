@@ -15,7 +15,7 @@ from winhost.cli.options import HostsAndFacts
 from winhost.cli.snapshots import read_each
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Requirements
-from winhost.engine.many import each, stream
+from winhost.engine.many import run_all, run_streaming
 
 UNSEEN = Watch(lambda text: None)
 
@@ -61,7 +61,7 @@ def test_nothing_is_kept_of_a_host_that_was_judged(line: Line) -> None:
 
 def test_a_slow_host_lets_only_so_many_others_go_ahead() -> None:
     begun: list[int] = []
-    results = stream(range(100), lambda work: begun.append(work) or work, at_once=2, ahead=5)
+    results = run_streaming(range(100), lambda work: begun.append(work) or work, at_once=2, ahead=5)
     assert next(results).value == 0
     assert len(begun) <= 7
     results.close()  # type: ignore[attr-defined]
@@ -88,6 +88,6 @@ def test_a_signal_is_heard_while_hosts_are_waited_for_even_if_it_ends_no_wait() 
 
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.set())
     try:
-        assert [done.value for done in each([0, 1], interrupted)] == [True, True]
+        assert [done.value for done in run_all([0, 1], interrupted)] == [True, True]
     finally:
         signal.signal(signal.SIGINT, before)

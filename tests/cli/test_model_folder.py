@@ -13,7 +13,7 @@ from tests.cli.test_workload_init import CONFIG, EMBEDDED
 from tests.hub.stand_in_hub import StandInHub, safetensors, serving
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, workload
 from tests.serving.stacks import IMAGE
-from winhost.cli.up.choice import choose
+from winhost.cli.up.choice import choose_model
 from winhost.hub.repositories import ModelFolder, folder_files, seen_from_linux
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
@@ -73,7 +73,7 @@ def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
     small = {name: value for name, value in MODEL.items() if name != "revision"} | {"id": str(folder)}
     serves = ("--workload", workload(line.folder, chat=small), "--api-key", "alice=env:ALICE")
     with Lab([find(LINUX)], tmp_path, scale=0.001) as lab:
-        (host,) = lab.own_linuxes
+        (host,) = lab.linux_hosts
         said = line("plan", host, *serves, "--engine-image", IMAGE.pinned, "-o", "plan.json")
         assert said.code == 0, said.err
         assert f"the Linux that serves needs the files of chat at {folder}" in said.out
@@ -130,6 +130,14 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(line: Line, folder: Path, f
     assert len(said.err.strip().splitlines()) in (2, 3)
 
 
+def test_up_refuses_a_folder_without_a_model_before_it_reads_a_host(line: Line) -> None:
+    (line.folder / "empty").mkdir()
+    said = line("up", "./empty")
+    assert said.code == 1
+    assert f"{line.folder / 'empty'}: has no config.json" in said.err
+    assert "Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME" in said.err
+
+
 def test_words_that_are_paths_and_words_that_are_models() -> None:
     paths = ("./x", "../x", "/srv/x", "~/x", "~", ".", "..", "C:\\x", "d:/x", ".\\x", "\\\\server\\x")
     assert all(map(is_folder, paths))
@@ -143,7 +151,7 @@ def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, mon
     with serving(StandInHub()) as hub:
         for model, says in (("model.gguf", "is written ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
             with pytest.raises(WinhostError) as refused:
-                choose(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", asks=False)
+                choose_model(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", can_ask=False)
             assert says in f"{refused.value} {refused.value.hint}", model
 
 

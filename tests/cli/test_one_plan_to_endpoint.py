@@ -37,7 +37,7 @@ def mirrored(folder: Path) -> tuple[str, ...]:
 
 def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path]:
     """The host, and the file of its plan."""
-    host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.own_linuxes)), "dual-boot": "desk-01"}[path]
+    host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.linux_hosts)), "dual-boot": "desk-01"}[path]
     plan = line.folder / "plan.json"
     image = line.folder / "noble.vhdx"
     image.write_bytes(b"as good as a VHDX to a simulated host")
@@ -73,9 +73,10 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
     if path in ("wsl2", "dda"):
         changed_windows(line, lab, host)
     assert line("serve", "test", host, "--api-key", "env:ALICE").code == 0
+    assert line("serve", "status", host, "--json").result["gpus"]
     assert line("verify", plan).code == 0
     found = line("detect", host).out
-    assert ("Its Linux runs now. What is shown of Windows" in found) == (path == "dual-boot")
+    assert ("Its Linux runs now. The facts of its Windows" in found) == (path == "dual-boot")
 
 
 def changed_windows(line: Line, lab: Lab, host: str) -> None:

@@ -115,10 +115,10 @@ def test_an_edited_plan_does_nothing_that_its_reader_does_not_see(
     plan = json.loads(Path("plan.json").read_text(encoding="utf-8"))
     change(plan)
     Path("edited.json").write_text(json.dumps(plan), encoding="utf-8")
-    found = lab.hosts["gpu-03"].machine.settled_state()
+    found = lab.hosts["gpu-03"].machine.comparable_state()
     said = line("apply", "edited.json", *CONSENTS)
     assert (said.code, says in said.err) == (code, True), said.err
-    assert lab.hosts["gpu-03"].machine.settled_state() == found
+    assert lab.hosts["gpu-03"].machine.comparable_state() == found
 
 
 @pytest.mark.costly

@@ -44,7 +44,7 @@ def test_a_plan_is_one_screen_with_every_approval(line: Line) -> None:
 
 def test_what_is_planned_later_is_named_once_and_not_by_names_that_are_not_known_yet(line: Line) -> None:
     assert line("plan", line.facts("server2025-3gpu"), "--vm", "llm-01", "-o", "plan.json").code == 0
-    later = Checked.of(read_document(Path("plan.json"), Plan), ()).later
+    later = Checked.from_plan(read_document(Path("plan.json"), Plan), ()).later
     assert "MMIO windows" in later
     assert not [title for title in later if "…" in title]
     assert len({*later}) == len(later) > 4

@@ -16,9 +16,9 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.change import running
 from winhost.cli.options import RunOptions
-from winhost.cli.serve.hosts import lines_of_served, served_by
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
-from winhost.cli.up.first_completion import PLACE, completions
+from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import Json
 from winhost.core.checks import Check
@@ -49,11 +49,11 @@ def said(
     """The lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
     record = recorded(listen, *resources)
     session: Any = SimpleNamespace(way=lambda: way)
-    checks = completions(lambda event: None, lambda: False, address)(record, session)
-    assert [each.property for each in checks] == [PLACE]
-    served = served_by(record, None, checks)
+    checks = completion_checks(lambda event: None, lambda: False, address)(record, session)
+    assert [each.property for each in checks] == [ENDPOINT_ADDRESS]
+    served = find_serving_run(record, None, checks)
     assert served
-    return list(lines_of_served(served, shell))
+    return list(describe_endpoint(served, shell))
 
 
 def test_on_the_lan_the_address_is_that_of_the_linux() -> None:
@@ -89,12 +89,12 @@ def test_apply_and_up_end_with_the_same_lines_which_keep_the_fleet_file(
     record: Any = recorded("127.0.0.1:8443")
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
-    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
     monkeypatch.setattr(running, "known_fleet", lambda file: None)
     ends = []
     with click.Context(click.Command("apply")) as context:
         context.params["fleet_file"] = Path("my fleet.yaml")
-        running.show_ends([("box", Outcome("box.1", "box", "applied", 1))], RunOptions())
+        running.show_outcomes([("box", Outcome("box.1", "box", "applied", 1))], RunOptions())
         ends.append(capsys.readouterr().out.partition("Served:")[2])
         running.show_served("box.1", None)
         ends.append(capsys.readouterr().out.partition("Served:")[2])
@@ -109,17 +109,17 @@ def test_a_fleet_file_that_is_being_edited_hides_no_end(
     record: Any = recorded("127.0.0.1:8443")
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
-    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
     (tmp_path / "fleet.yaml").write_text("hosts: {")
     options = RunOptions(fleet_file=tmp_path / "fleet.yaml")
     ends = [(host, Outcome(f"{host}.1", host, "applied", 1)) for host in ("box", "other")]
-    assert running.show_ends(ends, options) == 0
+    assert running.show_outcomes(ends, options) == 0
     assert capsys.readouterr().out.count("Served:") == 2
 
 
 def test_only_a_run_that_holds_ends_with_them(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = Check("Engine", "EngineUnit", "active", desired=True, found=False, holds=False)
-    running.show_ends([("box", Outcome("box.1", "box", "differs", 1, (wrong,)))], RunOptions())
+    running.show_outcomes([("box", Outcome("box.1", "box", "differs", 1, (wrong,)))], RunOptions())
     assert "Served:" not in capsys.readouterr().out
 
 

@@ -47,7 +47,7 @@ class Desk:
     calls: list[list[str]]
 
     def state(self) -> str:
-        return json.dumps(self.lab.hosts[self.name].machine.settled_state(), sort_keys=True, default=str)
+        return json.dumps(self.lab.hosts[self.name].machine.comparable_state(), sort_keys=True, default=str)
 
 
 @contextmanager

@@ -27,14 +27,14 @@ from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat import rule
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
-from winhost.compat.remedy import as_if
-from winhost.compat.stated import after, as_stated, with_wsl
+from winhost.compat.remedy import apply_remedies
+from winhost.compat.stated import versions_after, with_stated_versions, with_stated_wsl
 from winhost.compat.target import Target
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.hardware import mmio
 from winhost.knowledge import catalogue
 from winhost.model.facts import Answer, Facts
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, Finding, KnownRemedy, PathVerdict, Severity, Verdict
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -232,14 +232,14 @@ def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list
 STATED = {"vllm": Version("0.33.0"), "cuda": Version("13.0"), "driver": Version("580.95")}
 
 
-@given(some_host, st.sampled_from(({}, STATED)), st.permutations(ALL_VARIANTS))
+@given(some_host, st.sampled_from(({}, STATED)), st.permutations(WINDOWS_VARIANTS))
 def test_what_is_answered_once_is_what_each_way_alone_answers(
     host: str, stated: Mapping[str, Version], variants: list[str]
 ) -> None:
     facts = HostFacts(HOSTS[host])
     shared = Target(facts, variants[0], stated)
     for variant in variants:
-        assert offers(shared.on(variant)) == offers(Target(facts, variant, stated))
+        assert offers(shared.for_variant(variant)) == offers(Target(facts, variant, stated))
 
 
 REMEDIES = [remedy for remedy in catalogue.remedies().values() if remedy.can_be_judged]
@@ -254,10 +254,10 @@ def all_that_is_said(judged: Assessment) -> list[Any]:
 def test_changed_facts_are_judged_as_if_they_had_just_been_read(
     host: str, remedy: KnownRemedy, stated: Mapping[str, Version]
 ) -> None:
-    known, then = as_stated(HostFacts(HOSTS[host]), stated), after(stated, [remedy])
+    known, then = with_stated_versions(HostFacts(HOSTS[host]), stated), versions_after(stated, [remedy])
     all_that_is_said(assess(known))
-    mended = with_wsl(as_if(known.document, [remedy]), then)
-    assert all_that_is_said(assess(known.changed(mended, then))) == all_that_is_said(assess(HostFacts(mended, then)))
+    mended = with_stated_wsl(apply_remedies(known.document, [remedy]), then)
+    assert all_that_is_said(assess(known.updated(mended, then))) == all_that_is_said(assess(HostFacts(mended, then)))
 
 
 def test_a_rule_is_asked_once_of_facts_and_again_only_if_what_it_read_has_changed(
@@ -282,10 +282,10 @@ def test_a_rule_is_asked_once_of_facts_and_again_only_if_what_it_read_has_change
     assess(facts)
     assert set(asked.values()) == {1}
     first, state = [*asked], RESOURCE_TYPES["FastStartup"].state
-    reading = {judge for judge, *about in first if not about and state in facts.reads(judge)}
+    reading = {judge for judge, *about in first if not about and state in facts.inputs_of(judge)}
     asked.clear()
     awake = {**document.resources, "FastStartup": (Record({"fast_startup": False, "hibernation": False}),)}
-    assess(facts.changed(replace(document, resources=awake)))
+    assess(facts.updated(replace(document, resources=awake)))
     assert {judge for judge, *_ in asked} == reading
     assert 0 < len(reading) < 5
     rule._groups.cache_clear()  # type: ignore[attr-defined]
@@ -310,7 +310,7 @@ def test_judging_reads_neither_clock_nor_disk_nor_network(monkeypatch: pytest.Mo
         assess(HostFacts(HOSTS[name]))
     for read in (catalogue.entries, catalogue.evidence, catalogue.remedies, catalogue.topics):
         read()
-    mmio.forget()
+    mmio.clear_caches()
     judged.cache_clear()
     assert all(HOSTS.values()), "each is made before"
     with monkeypatch.context() as patched:

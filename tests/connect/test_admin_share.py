@@ -19,7 +19,7 @@ from tests.processes import PATIENCE_S
 from winhost.connect.file_copy import NotWritten, sent_by_smb
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.uploads import Sources, beside
+from winhost.engine.uploads import Sources, find_in_folder
 from winhost.model.fleet import Host, Transport
 from winhost.model.secrets import SecretRef
 
@@ -141,7 +141,7 @@ def test_a_host_that_finds_nothing_there_gets_it_over_the_wire(
         QUICK,
         served.events.append,
         within=0,
-        sources=Sources(beside(tmp_path), share=lambda: to_share),
+        sources=Sources(find_in_folder(tmp_path), share=lambda: to_share),
     )
     assert hands.set(STEP, frozenset()).after["present"] is True
     hands.close()

@@ -15,7 +15,7 @@ from winhost.connect import checked_answers
 from winhost.connect.agent import NOT_TEXT, Agent
 from winhost.connect.wire_errors import BAD_ANSWER, RemoteError
 from winhost.core.answers import Unknown
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 CASES = read_cases(Path(__file__).parent.parent / "data" / "connect" / "answers.yaml")
 KEYS = {"call", "says", "answer", "fails", "tells"}
@@ -45,7 +45,7 @@ class Saying:
 
 def told(text: str, call: str = "get") -> tuple[str, str]:
     """The code and the message that come of it."""
-    agent = Agent(Saying(text), 60, misfit)
+    agent = Agent(Saying(text), 60, check_records)
     try:
         read = CALLS[call](agent)
     except RemoteError as error:
@@ -71,7 +71,7 @@ def test_an_answer_that_is_none_is_said_by_host_and_place(name: str) -> None:
     assert case["tells"] in message
     if case.get("fails"):
         with pytest.raises(RemoteError):
-            Agent(Saying(text), 60, misfit).read(["Boot"])
+            Agent(Saying(text), 60, check_records).read(["Boot"])
 
 
 @pytest.mark.parametrize("depth", [30, 2_000, 90_000])

@@ -145,7 +145,7 @@ def test_an_error_in_the_hosts_language_comes_through_as_data(serve: Serve) -> N
 
 def test_an_error_after_the_change_says_what_is_so_now(served: Served, agent: Agent) -> None:
     error = cmdlet_error("access-denied", "Set-VM", "en-US", {"host": "", "cmdlet": ""})
-    served.host.answers.faults.add(InjectedFault("VmActions", "set", error, changed=True))
+    served.host.answers.faults.add(InjectedFault("VmActions", "set", error, after_change=True))
     with pytest.raises(RemoteError) as caught:
         set_start(agent)
     assert (caught.value.before or {})["start"] == "start"

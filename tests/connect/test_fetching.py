@@ -16,7 +16,8 @@ from winhost.connect.one_time import offered
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.uploads import Sources, beside
+from winhost.engine.uploads import Sources, find_in_folder
+from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.windows_software import Curl
 
 CONTENT = os.urandom(1000) * 3 + b"its end"
@@ -33,14 +34,18 @@ def folder(tmp_path: Path) -> Path:
 def fetching(served: Served, folder: Path) -> HostSession:
     offer = partial(offered, toward="127.0.0.1")
     return HostSession(
-        served.connector(), QUICK, served.events.append, within=0, sources=Sources(beside(folder), offer=lambda: offer)
+        served.connector(),
+        QUICK,
+        served.events.append,
+        within=0,
+        sources=Sources(find_in_folder(folder), offer=lambda: offer),
     )
 
 
 def curl(served: Served, **physics: Any) -> None:
     machine = served.host.machine
     machine.programs.pop("curl.exe", None)
-    machine.lab = machine.lab.model_copy(update={"found": {"curl": physics}})
+    machine.lab = LabSection.model_validate(machine.lab.model_dump() | {"found": {"curl": physics}})
     Curl(machine)
 
 

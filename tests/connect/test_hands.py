@@ -180,7 +180,7 @@ def test_a_step_uses_only_consents_that_it_may_need(served: Served) -> None:
 def test_a_host_that_has_no_room_for_a_session_yet_is_waited_for(served: Served) -> None:
     served.endpoint.faults.plan(exceed_quota, Action.CREATE, times=3)
     hands = served.hands()
-    hands.reach()
+    hands.wait_until_reachable()
     assert hands.state("Boot", {}) is not None
     hands.close()
     assert len(served.host.sessions) == 1

@@ -100,7 +100,7 @@ def test_a_restart_that_was_never_heard_is_asked_for_again(served: Served) -> No
     served.endpoint.faults.plan(drop, Action.COMMAND, times=3)
     assert hands.restart(old) == served.boot_id() != old
     hands.close()
-    served.host.machine.settle()
+    served.host.machine.wait_until_ready()
     assert served.host.machine.boot == 2
 
 

@@ -155,18 +155,18 @@ def test_no_command_leaves_a_trace_of_the_password(
     world: World, logged: Everything, capfd: pytest.CaptureFixture[str]
 ) -> None:
     world.write_fleet()
-    found = world.machine.settled_state()
+    found = world.machine.comparable_state()
     with ProcessList() as processes:
         assert run(["detect", HOST, "-o", "facts"]) == 0
         assert run(["detect", HOST, "--json"]) == 0
         assert run(["plan", HOST, "--vm", "llm-01", "-o", "plan.json"]) == 0
         assert run(["apply", "plan.json", "--yes", "--accept", CONSENTS]) == 0
-        assert world.machine.settled_state() != found
+        assert world.machine.comparable_state() != found
         (name,) = Store().runs()
         assert run(["verify", "plan.json"]) == 0
         assert run(["runs", name]) == 0
         assert run(["rollback", name, "--yes", "--accept", CONSENTS]) == 0
-    assert world.machine.settled_state() == found
+    assert world.machine.comparable_state() == found
     told = capfd.readouterr()
     assert HOST in told.out
     assert shown_in(told.out + told.err) == set()

@@ -17,7 +17,7 @@ from winhost.connect.file_copy import NotWritten, sent_by_sftp
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.uploads import Share, Sources, beside
+from winhost.engine.uploads import Share, Sources, find_in_folder
 from winhost.model.errors import WinhostError
 from winhost.model.fleet import Host, Transport
 from winhost.model.secrets import SecretRef
@@ -133,7 +133,7 @@ def onto(served: Served, sshd: Sshd, root: Path) -> Share:
 
 
 def session(served: Served, folder: Path, share: Share) -> HostSession:
-    found = beside(folder)
+    found = find_in_folder(folder)
     sources = Sources(found, share=lambda: share)
     return HostSession(served.connector(), QUICK, served.events.append, within=0, sources=sources)
 

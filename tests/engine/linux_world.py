@@ -9,7 +9,7 @@ from winhost.connect.agent import Agent
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
@@ -17,7 +17,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 EXAMPLES = Path(__file__).parents[2] / "examples/linux"
 CONSENTS = ("restart", "packages", "containers")
@@ -26,13 +26,13 @@ CONSENTS = ("restart", "packages", "containers")
 class LinuxWorld(World):
     """settings: of the next plans."""
 
-    own: OwnLinux
+    own: LinuxHost
     settings: Mapping[str, Any]
     resources: Sequence[Any] | None = None
 
     def open(self) -> Agent:
         wire = super().open().wire
-        return Agent(wire, 60, misfit, "linux")
+        return Agent(wire, 60, check_records, "linux")
 
     def plan(self, vm: str | None = None, **request: Any) -> Plan:
         book = read_playbook(shipped("playbooks") / "linux.yaml").model_dump(by_alias=True, mode="json")
@@ -44,7 +44,7 @@ class LinuxWorld(World):
 
     def state(self) -> dict[str, Any]:
         """What is to be as it was, once everything was given back."""
-        self.machine.settle()
+        self.machine.wait_until_ready()
         read = self.open().read([each for each in LINUX if each != "LinuxBoot"])
         return {name: answer if isinstance(answer, tuple) else str(answer) for name, answer in read.items()}
 
@@ -54,7 +54,7 @@ def linux_world(folder: Path, example: str = "ubuntu-2xh100", **settings: Any) -
 
 
 def world_of(facts: Facts, section: LabSection, folder: Path, **settings: Any) -> LinuxWorld:
-    own = OwnLinux(facts, section, LabClock(0))
+    own = LinuxHost(facts, section, LabClock(0))
     here = LinuxWorld(own.machine, Store(folder), facts.host)
     here.own, here.settings, here.answers = own, settings, own.answers  # type: ignore[assignment]
     return here

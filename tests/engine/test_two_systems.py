@@ -134,7 +134,7 @@ def reach(
 
     def make(**changed: Any) -> TwoSystems:
         given: dict[str, Any] = {"windows": Silent(), "target": HOST, "memory": memory, **changed}
-        return TwoSystems(program="agent", boot="boot", open_linux=opened, tell=firmware, **given)
+        return TwoSystems(program="agent", boot="boot", open_linux=opened, query_boot=firmware, **given)
 
     return make
 

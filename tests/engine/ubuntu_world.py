@@ -25,7 +25,7 @@ from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, TwoSystems
 from winhost.lab.hostfile import expand, find
 from winhost.lab.linux.linux_answers import Sshd
-from winhost.lab.linux.linuxes import LinuxBeside
+from winhost.lab.linux.linuxes import DualBootLinux
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
@@ -40,7 +40,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import PathRequest, parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dual-boot.yaml").model_dump(by_alias=True, mode="json")
 IMAGE = b"as good as an image of Ubuntu Server to a simulated host"
@@ -86,8 +86,8 @@ class UbuntuWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.linux = LinuxBeside(self.machine)
-        self.machine.linux.installer = partial(play_installer, self.machine)
+        self.linux = DualBootLinux(self.machine)
+        self.machine.dual_boot.installer = partial(play_installer, self.machine)
         self.memory = RememberedWindows(self.store, self.host)
 
     @property
@@ -105,10 +105,10 @@ class UbuntuWorld(World):
         return TwoSystems(windows, self.target, self.memory, "agent", "boot", self._enter, self._told)
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
-        return Agent(SshdWire(target, self.linux.listening(), program), 60, misfit, "linux")
+        return Agent(SshdWire(target, self.linux.find_sshd(), program), 60, check_records, "linux")
 
     def _told(self, target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
-        wire = SshdWire(target, self.linux.listening(), program)
+        wire = SshdWire(target, self.linux.find_sshd(), program)
         return one_answer(self.host, wire.invoke(json.dumps(request), 60), LinuxFirmware, "boot")
 
     @property
@@ -117,7 +117,7 @@ class UbuntuWorld(World):
         return RunContext(**{**vars(whole), "machine": self.target})
 
     def facts(self, named: Any = ()) -> Facts:
-        self.machine.settle()
+        self.machine.wait_until_ready()
         return read_facts(self.connector.open(), named)
 
     def request(self, **changed: Any) -> PathRequest:
@@ -133,13 +133,18 @@ class UbuntuWorld(World):
         found: dict[str, Any] = plain(super().state())
         for each in found.get("UbuntuInstaller", ()):
             each["state"] |= dict.fromkeys(_OF_THE_MOMENT)
-        files = sorted(path for path in self.machine.files.below("C:") if "winhost" in path)
-        return {**found, "files": files, "records": sorted(self.machine.software.record), "linux": self.runs_linux}
+        files = sorted(path for path in self.machine.files.list_below("C:") if "winhost" in path)
+        return {
+            **found,
+            "files": files,
+            "records": sorted(self.machine.software.registry_values),
+            "linux": self.runs_linux,
+        }
 
     @property
     def runs_linux(self) -> bool:
-        self.machine.settle()
-        return self.machine.linux.runs
+        self.machine.wait_until_ready()
+        return self.machine.dual_boot.runs
 
 
 def ubuntu_world(

@@ -25,7 +25,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.fleet import Host, LinuxHost, Transport
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 CONSENTS = "restart,network,vm-stop,headless"
 FLEET = "schema: winhost.fleet/1\nhosts:\n  {host}:\n    address: 192.0.2.5\n"
@@ -50,13 +50,13 @@ class UpWorld(Wsl2World):
         return super().connector
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
-        listening = self.linux.listening()
+        listening = self.linux.find_sshd()
         if listening is None:
             raise not_there(target.name, "Connection refused")
         assert target.key
         if not any(each.startswith(public_line(target.name, target.key, None)) for each in listening.authorized):
             raise key_refused(target.name, "user root")
-        return Agent(LinuxWire(self, target.name, listening), 60, misfit, "linux")
+        return Agent(LinuxWire(self, target.name, listening), 60, check_records, "linux")
 
     def typed(self, *words: str) -> int:
         """The exit code of a command."""
@@ -119,7 +119,9 @@ def up_world(folder: Path, host: str = "win11-pro-1gpu") -> Iterator[UpWorld]:
     private = keys._new_private_key()
 
     def context(*words: Any) -> Any:
-        return replace(contexts(*words), around=_AT[-1].around, patience=QUICK, final=lambda record, session: ())
+        return replace(
+            contexts(*words), journal_hook=_AT[-1].around, patience=QUICK, final_checks=lambda record, session: ()
+        )
 
     with pytest.MonkeyPatch.context() as patch, hub_of_all() as hub:
         patch.setenv("WINHOST_STATE", str(folder / "state"))

@@ -70,7 +70,7 @@ def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
     async def desktop(begins: float, ends: float) -> None:
         await asyncio.sleep(begins)
         while now() < opened + ends:
-            yielding(found).ask("desk", LEASE_S)
+            yielding(found).request_gpus("desk", LEASE_S)
             await asyncio.sleep(SAYS_EVERY_S)
         yielding(found).resume("desk")
 
@@ -116,4 +116,4 @@ def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
 
 def nobody_on(found: Turning) -> bool:
     members: dict[str, Any] = found.turns._members()
-    return not any(member.on_the_gpu or member.state is TurnState.AWAKE for member in members.values())
+    return not any(member.is_on_gpu or member.state is TurnState.AWAKE for member in members.values())

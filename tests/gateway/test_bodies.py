@@ -23,7 +23,7 @@ from tests.gateway.test_gateway_start import with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import body_process
-from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, ForEngine, check_shape
+from winhost.gateway.body_process import SMALL_BYTES, BodyProcess, EngineBody, check_shape
 from winhost.gateway.gateway_settings import GatewaySettings, Limits, parse_settings
 from winhost.gateway.request_rules import ErrorAnswer
 
@@ -230,17 +230,17 @@ def reading(work: Callable[[BodyProcess], Coroutine[Any, Any, None]], **limits: 
     asyncio.run(whole())
 
 
-async def read(process: BodyProcess, text: bytes) -> ForEngine:
+async def read(process: BodyProcess, text: bytes) -> EngineBody:
     until = asyncio.get_running_loop().time() + PATIENCE_S
     parts = [text[at : at + 100_000] for at in range(0, len(text), 100_000)]
-    return await process.read(parts, "/v1/completions", key="alice", until=until)
+    return await process.read(parts, "/v1/completions", key="alice", deadline=until)
 
 
 @pytest.mark.costly
 def test_a_large_body_is_read_in_another_process_while_everybody_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = 0
 
-    def not_here(*_: Any) -> ForEngine:
+    def not_here(*_: Any) -> EngineBody:
         raise AssertionError("it is read by the process that has everybody's streams")
 
     async def count() -> None:
@@ -250,15 +250,15 @@ def test_a_large_body_is_read_in_another_process_while_everybody_goes_on(monkeyp
             await asyncio.sleep(0)
 
     async def work(process: BodyProcess) -> None:
-        counting = asyncio.ensure_future(count())
+        effective_keys = asyncio.ensure_future(count())
         found = await read(process, of_length(8 * MEBI, stream=True))
-        counting.cancel()
+        effective_keys.cancel()
         asked = {**json.loads(of_length(8 * MEBI, stream=True)), "model": "tiny"}
         assert json.loads(b"".join(found.parts)) == asked | {"stream_options": {"include_usage": True}}
         assert max(map(len, found.parts)) <= 131_072  # no step of the loop has more in hand
         assert turns > 8 * MEBI // 131_072
 
-    monkeypatch.setattr(body_process, "written_for_engine", not_here)
+    monkeypatch.setattr(body_process, "prepare_for_engine", not_here)
     reading(work)
 
 
@@ -266,9 +266,9 @@ def test_of_a_crowd_of_bodies_few_are_read_in_each_round_of_the_loop(monkeypatch
     rounds = 0
     when: list[int] = []
 
-    def noted(*_: Any) -> ForEngine:
+    def noted(*_: Any) -> EngineBody:
         when.append(rounds)
-        return ForEngine(MODEL, [])
+        return EngineBody(MODEL, [])
 
     async def count() -> None:
         nonlocal rounds
@@ -277,14 +277,14 @@ def test_of_a_crowd_of_bodies_few_are_read_in_each_round_of_the_loop(monkeypatch
             await asyncio.sleep(0)
 
     async def work(process: BodyProcess) -> None:
-        counting = asyncio.ensure_future(count())
+        effective_keys = asyncio.ensure_future(count())
         for size, in_a_round in ((SMALL_BYTES, 1), (SMALL_BYTES // 3, 3)):
             when.clear()
             await asyncio.gather(*(read(process, of_length(size)) for _ in range(100)))
             assert (len(when), max(Counter(when).values())) == (100, in_a_round)
-        counting.cancel()
+        effective_keys.cancel()
 
-    monkeypatch.setattr(body_process, "written_for_engine", noted)
+    monkeypatch.setattr(body_process, "prepare_for_engine", noted)
     reading(work)
 
 

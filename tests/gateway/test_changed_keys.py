@@ -22,8 +22,17 @@ from tests.gateway.test_gateway import metric, waited_for
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.api_keys import ApiKeys, KeyFiles
-from winhost.gateway.key_limits import Counted, KeyLimits, OverLimit, parse_per_key
-from winhost.gateway.key_lines import KEY_LIMITS, KeyLine, WrongKeys, counting, hidden, keys_text, parse_keys, time_text
+from winhost.gateway.key_limits import CountedRequest, KeyLimits, OverLimit, parse_key_limits
+from winhost.gateway.key_lines import (
+    KEY_LIMITS,
+    KeyLine,
+    WrongKeys,
+    effective_keys,
+    keys_text,
+    parse_keys,
+    shadowed_keys,
+    time_text,
+)
 
 CAROL = "wh-Canary7of8the9key0of1carol"  # the same in all processes of pytest
 CAROL_HASH = sha256(CAROL.encode()).hexdigest()
@@ -56,14 +65,14 @@ def test_what_is_written_is_read_again(lines: list[KeyLine]) -> None:
 def test_what_was_revoked_never_counts_again_and_each_name_counts_once(
     planned: list[KeyLine], changes: list[KeyLine]
 ) -> None:
-    found = counting(planned, changes)
+    found = effective_keys(planned, changes)
     names = [each.name for each in found]
     assert sorted(set(names)) == sorted(names)
     assert {each.name for each in planned} <= set(names), "no key of a plan is lost"
     revoked = {each.sha256 for each in (*planned, *changes) if each.revoked is not None}
     assert not [each for each in found if each.sha256 in revoked and each.revoked is None]
     added = {each.name for each in changes if not each.planned}
-    assert added <= {*names, *(each.name for each in hidden(planned, changes))}
+    assert added <= {*names, *(each.name for each in shadowed_keys(planned, changes))}
     hashes = {each.name: each.sha256 for each in planned}
     assert all(each.sha256 == hashes[each.name] for each in found if each.name in hashes)
 
@@ -92,18 +101,21 @@ def test_a_file_that_is_gone_lets_nobody_in_again(tmp_path: Path) -> None:
     planned, changes = tmp_path / "keys", tmp_path / "changes"
     planned.write_text(KEY_LINE)
     files = KeyFiles(planned, changes)
-    assert files.first().names == ["alice"]
+    assert files.load().names == ["alice"]
     changes.write_text(f"alice sha256:{ALICE_HASH} revoked=2026-11-28T00:00:00Z planned\n")
-    found = files.changed()
+    found = files.reload_if_changed()
     assert found is not None
     assert found.hashes == frozenset()
     changes.unlink()
-    assert (files.changed(), files.problem) == (None, "the file of changed keys is gone; put it back, or an empty one")
+    assert (files.reload_if_changed(), files.problem) == (
+        None,
+        "the file of changed keys is missing; restore it, or create an empty one",
+    )
     changes.write_bytes(b"\xff")
-    assert (files.changed(), files.problem) == (None, "it is no text in UTF-8")
+    assert (files.reload_if_changed(), files.problem) == (None, "it is no text in UTF-8")
     changes.write_text("")
-    assert files.changed() is not None
-    assert (files.changed(), files.problem) == (None, "")
+    assert files.reload_if_changed() is not None
+    assert (files.reload_if_changed(), files.problem) == (None, "")
 
 
 # ---- limits, with random clients
@@ -115,7 +127,7 @@ def test_no_client_has_more_than_its_key_may_while_limits_change(seed: int) -> N
     adds what the higher limit has more.
     """
     random, now = Random(seed), [0.0]
-    found = KeyLimits(parse_per_key({"requests_per_minute": 60}), lambda: now[0])
+    found = KeyLimits(parse_key_limits({"requests_per_minute": 60}), lambda: now[0])
     own: dict[str, dict[str, int | None]] = {}
     opened: Counter[str] = Counter()
     begun: dict[str, list[float]] = {name: [] for name in "abc"}
@@ -134,7 +146,7 @@ def test_no_client_has_more_than_its_key_may_while_limits_change(seed: int) -> N
             done, request = open_requests.pop(random.randrange(len(open_requests)))
             request.__exit__(None, None, None)
             opened[done] -= 1
-        request, limit = Counted(found, key), found.of(key)
+        request, limit = CountedRequest(found, key), found.limit_of(key)
         try:
             request.__enter__()
         except OverLimit:
@@ -150,18 +162,18 @@ def test_no_client_has_more_than_its_key_may_while_limits_change(seed: int) -> N
 
 def test_who_waits_for_a_limit_is_told_the_time_after_which_it_goes_on() -> None:
     now = [0.0]
-    found = KeyLimits(parse_per_key({"requests_per_minute": 6}), lambda: now[0])
+    found = KeyLimits(parse_key_limits({"requests_per_minute": 6}), lambda: now[0])
     for per_minute in (6, 600, 2):
         found.change({"a": {"requests_per_minute": per_minute}})
         waits = 0.0
         while not waits:
             try:
-                with Counted(found, "a"):
+                with CountedRequest(found, "a"):
                     pass
             except OverLimit as over:
-                waits = over.after
+                waits = over.retry_after
         now[0] += waits
-        with Counted(found, "a"):
+        with CountedRequest(found, "a"):
             pass
 
 
@@ -301,7 +313,7 @@ def test_a_gateway_whose_file_of_changes_went_while_it_was_down_does_not_start(s
     """Who was revoked would be let in again."""
     (short / "use.json").write_text(json.dumps({"format": 1, "read": {"changes": "a" * 64}, "used": {}}))
     settings = settings_for(short, key_changes=str(short / "changes"))
-    with pytest.raises(AssertionError, match="changed keys is gone; put it back"), gateway(short, settings, python):
+    with pytest.raises(AssertionError, match="changed keys is missing; restore it"), gateway(short, settings, python):
         pass
     (short / "gateway").rename(short / "before")
     (short / "changes").write_text("")

@@ -17,7 +17,7 @@ from tests.rows import each_row
 from winhost.gateway import engine_connection
 from winhost.gateway.connections import ClientConnection, Clients, Request
 from winhost.gateway.engine_control import EngineFault
-from winhost.gateway.engine_side import Answer, Engines
+from winhost.gateway.engines import Answer, Engines
 from winhost.gateway.gateway_settings import Limits, PublishedModel
 from winhost.gateway.settings_values import SocketOrPort
 from winhost.gateway.strict_http import Framing
@@ -125,9 +125,9 @@ class Asking:
     async def ask(self, body: bytes = b"{}", whole: bool = True) -> bytes:
         """What it answers, or the fault; not whole: only its first part is read."""
         try:
-            async with Answer(self.engines, self.model, "/v1/completions", [body], "id", hold=0) as connection:
+            async with Answer(self.engines, self.model, "/v1/completions", [body], "id", wait_s=0) as connection:
                 found = b""
-                while part := await connection.part():
+                while part := await connection.next_part():
                     found += part
                     if not whole:
                         break
@@ -218,8 +218,8 @@ def test_an_answer_that_comes_at_once_is_one_write(short: Path) -> None:
             for framed, written in ((False, b"head one"), (True, b"head 3\r\none\r\n0\r\n\r\n")):
                 client = Client()
                 async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
-                    await connection.begins()
-                    await connection.pass_on(client, b"head ", framed, None)
+                    await connection.wait_for_body()
+                    await connection.relay(client, b"head ", framed, None)
                 assert client.written == [written]
 
         run(all_of_it, place)
@@ -242,7 +242,7 @@ def test_a_client_that_was_slow_to_the_end_leaves_a_connection_that_is_read(shor
 
         async def all_of_it(asking: Asking) -> None:
             async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
-                assert await connection.part() == b"one"
+                assert await connection.next_part() == b"one"
                 connection.pause()
             assert await asyncio.wait_for(asking.ask(), PATIENCE_S) == b"one"
 
@@ -318,11 +318,11 @@ def test_an_engine_that_moves_keeps_no_connection(short: Path) -> None:
         async def all_of_it(asking: Asking) -> None:
             control = asking.engines.control(asking.model)
             await asking.ask()
-            control.hang_up()
+            control.retire_connections()
             await until(lambda: engine.ended == {0})
             async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
-                control.hang_up()  # one that is busy then is closed after its answer
-                assert await connection.part() == b"one"
+                control.retire_connections()  # one that is busy then is closed after its answer
+                assert await connection.next_part() == b"one"
             await until(lambda: engine.ended == {0, 1})
 
         run(all_of_it, place)
@@ -361,7 +361,7 @@ def test_requests_beyond_the_backlog_of_an_engine_wait_for_it(short: Path) -> No
 def test_a_connection_without_a_request_is_closed_before_its_engine_would(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_connection, "KEPT_S", 0.05)
+    monkeypatch.setattr(engine_connection, "IDLE_S", 0.05)
     engine = Scripted(answering(WHOLE))
     with listens(engine, short, socket.AF_UNIX) as place:
 

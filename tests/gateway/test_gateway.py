@@ -26,7 +26,7 @@ from tests.gateway.running import (
     rest_of,
     settings_for,
 )
-from tests.gateway.test_published import TARGETS
+from tests.gateway.test_routes import TARGETS
 from tests.gateway.test_strict_http import CASES, sent
 from tests.processes import PATIENCE_S
 from tests.rows import each_row

@@ -23,8 +23,9 @@ from tests.gateway.running import KEY, MODEL, SOURCE, gateway, rest_of, settings
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import program
-from winhost.gateway.api_keys import ApiKeys, WrongKeys, new_key
+from winhost.gateway.api_keys import ApiKeys, new_key
 from winhost.gateway.gateway_settings import Limits, parse_settings
+from winhost.gateway.key_lines import WrongKeys
 from winhost.gateway.settings_values import WrongSettings
 
 DATA = Path(__file__).parents[1] / "data/gateway"
@@ -67,7 +68,7 @@ def test_beyond_this_machine_it_takes_tls_or_somebodys_word(change: dict[str, An
 def test_a_key_is_known_by_its_hash() -> None:
     (alice, line), (bob, other) = new_key("alice"), new_key("bob")
     keys = ApiKeys(f"# comment\n\n{line}\n{other}\n")
-    assert [keys.name_of(f"Bearer {key}") for key in (alice, bob, new_key("x")[0])] == ["alice", "bob", None]
+    assert [keys.find_name(f"Bearer {key}") for key in (alice, bob, new_key("x")[0])] == ["alice", "bob", None]
     assert alice not in line
 
 
@@ -123,7 +124,7 @@ def test_why_it_does_not_start_is_said_in_a_line(short: Path, said: Callable[...
 def test_a_new_key_is_one_that_lets_in(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["new-key", "carol"]) == 0
     key, line = capsys.readouterr().out.split("\n")[:2]
-    assert ApiKeys(line).name_of(f"Bearer {key}") == "carol"
+    assert ApiKeys(line).find_name(f"Bearer {key}") == "carol"
 
 
 def test_the_unit_has_room_for_what_the_settings_allow() -> None:

@@ -19,7 +19,7 @@ from winhost.gateway.api_keys import new_key
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.gpu_calls import GpuLibrary
 from winhost.gateway.gpu_metrics import GpuMetrics, gpu_lines
-from winhost.gateway.keeper import CannotDo, KeeperService
+from winhost.gateway.keeper import KeeperError, KeeperService
 from winhost.gateway.keeper_client import KeeperFault
 
 NOT_SUPPORTED, LOST, TIMEOUT = 3, 15, 10
@@ -106,7 +106,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     found = Driver()
-    monkeypatch.setattr(gpu_calls, "_library", lambda names: found)
+    monkeypatch.setattr(gpu_calls, "_load_library", lambda names: found)
     return found
 
 
@@ -168,10 +168,10 @@ def test_a_driver_that_hangs_is_asked_once(driver: Driver) -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         hangs = loop.create_future()
-        service._in_a_thread = lambda work: hangs  # type: ignore[method-assign,assignment,return-value]
+        service._run_in_thread = lambda work: hangs  # type: ignore[method-assign,assignment,return-value]
         first = asyncio.ensure_future(service.answer({"do": "gpus"}))
         await asyncio.sleep(0)
-        with pytest.raises(CannotDo, match="has not answered"):
+        with pytest.raises(KeeperError, match="has not answered"):
             await service.answer({"do": "gpus"})
         hangs.set_result([])
         assert await first == {"gpus": []}
@@ -192,7 +192,7 @@ import sys
 sys.path.insert(0, {root!r})
 import tests.gateway.test_gpu_metrics as it
 from winhost.gateway import gpu_calls, keeper
-gpu_calls._library = lambda names: it.Driver()
+gpu_calls._load_library = lambda names: it.Driver()
 sys.exit(keeper.main([{settings!r}]))
 """
 

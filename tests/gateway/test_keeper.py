@@ -17,8 +17,8 @@ import pytest
 
 from tests.gateway.running import installed_in
 from tests.processes import PATIENCE_S
-from winhost.gateway.gpu_calls import GpuLibrary, NoDriver
-from winhost.gateway.keeper_client import KeeperClient, KeeperFault, NotThereYet
+from winhost.gateway.gpu_calls import DriverError, GpuLibrary
+from winhost.gateway.keeper_client import KeeperClient, KeeperFault, KeeperNotReady
 from winhost.gateway.turn_settings import TurnLimits
 
 UNIT = "winhost-engine-tiny.service"
@@ -132,9 +132,9 @@ def test_what_fails_is_told(kept: Path) -> None:
     with pytest.raises(KeeperFault, match="Job failed"):
         asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).stop(UNIT))
     (kept / "systemctl.nothing").touch()
-    with pytest.raises(NotThereYet, match="Unit not found"):
+    with pytest.raises(KeeperNotReady, match="Unit not found"):
         asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).start(UNIT))
-    with pytest.raises(NotThereYet, match="FileNotFoundError"):
+    with pytest.raises(KeeperNotReady, match="FileNotFoundError"):
         asyncio.run(KeeperClient("/nowhere/keeper.sock", TurnLimits()).stop(UNIT))
 
 
@@ -152,7 +152,7 @@ def test_nothing_else_is_done(kept: Path) -> None:
 def test_without_a_driver_it_says_so(kept: Path) -> None:
     try:
         free = GpuLibrary().free_mib()
-    except NoDriver:
+    except DriverError:
         assert "driver" in asked(kept, {"do": "memory"})["error"]
     else:
         assert set(asked(kept, {"do": "memory"})["free_mib"]) == {str(gpu) for gpu in free}

@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.running import MODEL, OTHER_KEY, Gateway, gateway, settings_for
 from tests.gateway.test_gateway import metric, waited_for
 from tests.rows import each_row
-from winhost.gateway.key_limits import Counted, KeyLimits, OverLimit, TokenCount, parse_per_key
+from winhost.gateway.key_limits import CountedRequest, KeyLimits, OverLimit, TokenCount, parse_key_limits
 
 BOB = {"Authorization": f"Bearer {OTHER_KEY}"}
 
@@ -23,28 +23,28 @@ class Clock:
 
 
 def limits(clock: Clock, **per_key: Any) -> KeyLimits:
-    return KeyLimits(parse_per_key(per_key), clock)
+    return KeyLimits(parse_key_limits(per_key), clock)
 
 
 def used(found: KeyLimits, key: str = "alice", tokens: int = 0) -> float:
     """By one request; seconds that it has to wait instead."""
     try:
-        with Counted(found, key) as count:
+        with CountedRequest(found, key) as count:
             count._reported[b"total"] = tokens
         return 0
     except OverLimit as over:
-        return over.after
+        return over.retry_after
 
 
 def test_without_limits_there_are_none() -> None:
     found = limits(Clock())
     with ExitStack() as opened:
-        assert len([opened.enter_context(Counted(found, "alice")) for _ in range(10_000)]) == 10_000
+        assert len([opened.enter_context(CountedRequest(found, "alice")) for _ in range(10_000)]) == 10_000
 
 
 def test_a_key_has_so_many_requests_at_a_time() -> None:
     found = limits(Clock(), concurrent=2, keys={"bob": {"concurrent": 1}})
-    with Counted(found, "alice"), Counted(found, "alice"), Counted(found, "bob"):
+    with CountedRequest(found, "alice"), CountedRequest(found, "alice"), CountedRequest(found, "bob"):
         assert (used(found), used(found, "bob"), used(found, "carol")) == (1, 1, 0)
     assert (used(found), used(found, "bob")) == (0, 0)
 

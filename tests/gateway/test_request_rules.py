@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.gateway.published import COMPLETIONS
 from winhost.gateway.request_rules import (
     BOUNDS,
     COUNTS,
@@ -20,6 +19,7 @@ from winhost.gateway.request_rules import (
     check,
     parse_rules,
 )
+from winhost.gateway.routes import COMPLETIONS
 from winhost.gateway.settings_values import WrongSettings
 from winhost.model.workload import BODY_BOUNDS
 

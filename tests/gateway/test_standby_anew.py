@@ -122,7 +122,7 @@ def test_what_waits_for_longer_than_hold_ends_by_then(short: Path) -> None:
         assert 20 <= seconds < 21
         (status, body, whole), seconds = await stream
         assert (status, whole) == (200, False)
-        assert "Nothing goes on with it: no engine of it is up" in error_of(body)["message"]
+        assert "No engine can continue it: no engine of it is up" in error_of(body)["message"]
         assert 20 <= seconds < 21
         await asyncio.sleep(COLD_S)  # it is started all the same
         assert (await found.ask(CHAT, chat("12/2")))[2]
@@ -169,8 +169,10 @@ def played(asked: list[Asked], breaks: list[Fault], image: bool, hold: int) -> l
                 await breaking
                 await asyncio.sleep(2 * COLD_S)
                 held = found.door._pairs[MODEL]
-                assert held.room._left == 67_108_864
-                assert not any(side.open or side._requests or side._watch for side in held.sides)
+                assert held.memory._free_bytes == 67_108_864
+                assert not any(
+                    engine.open_connections or engine._requests or engine._watcher for engine in held.engines
+                )
                 assert found.door._turns.running == found.door._turns.waiting == 0
                 assert (await found.ask(CHAT, chat("3/1")))[2]  # it is up again, whatever happened
                 return [each for each in seen if each]

@@ -157,8 +157,10 @@ def played(asked: list[Asked], breaks: list[Fault]) -> list[Seen]:
                 await breaking
                 await asyncio.sleep(1)  # the gateway notices that the last client went away
                 held = pair.door._pairs[MODEL]
-                assert held.room._left == 67_108_864
-                assert not any(side.open or side._requests or side._watch for side in held.sides)
+                assert held.memory._free_bytes == 67_108_864
+                assert not any(
+                    engine.open_connections or engine._requests or engine._watcher for engine in held.engines
+                )
                 return [each for each in found if each]
 
     return in_virtual_time(play())

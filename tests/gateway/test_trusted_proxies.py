@@ -18,7 +18,7 @@ from tests.gateway.test_gateway import waited_for
 from tests.gateway.test_gateway_start import certificate, with_tls
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
+from winhost.gateway.connections import ClientConnection, Clients, PendingConnection, Request
 from winhost.gateway.strict_http import Framing, Refused
 from winhost.gateway.trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -39,7 +39,7 @@ def read(data: bytes) -> tuple[str | None, bytes]:
     """For whom it is, None where it is no header; and what was not read. All is there, and taken as asked for."""
     header = ProxyHeader()
     try:
-        while missing := header.missing():
+        while missing := header.missing_bytes():
             if not data:
                 return "unfinished", b""
             header.feed(data[:missing])
@@ -128,18 +128,18 @@ NOT_FORWARDED = [b"", b",", b"unknown", b"192.0.2.7, x", b"192.0.2.7:443", b"[20
 
 @each_row("value,client", FORWARDED.values(), ids=FORWARDED)
 def test_of_forwarded_addresses_the_last_that_is_no_proxy_counts(value: bytes | None, client: str) -> None:
-    assert TrustedProxies((ip_network("10.0.0.0/24"),)).client_of(value) == client
+    assert TrustedProxies((ip_network("10.0.0.0/24"),)).find_client(value) == client
 
 
 @each_row("value", NOT_FORWARDED)
 def test_a_proxy_that_forwards_no_address_is_refused(value: bytes) -> None:
     with pytest.raises(Refused, match="forwarded-for"):
-        TrustedProxies((ip_network("10.0.0.0/24"),)).client_of(value)
+        TrustedProxies((ip_network("10.0.0.0/24"),)).find_client(value)
 
 
 def test_forwarded_addresses_in_several_headers_are_read_in_their_order() -> None:
     framing, found = Framing(1_000), []
-    framing.forwarded = found.append
+    framing.on_forwarded = found.append
     assert [*framing.feed(GET + b"X-Forwarded-For: 203.0.113.9\r\nx-forwarded-for: 192.0.2.7\r\n\r\n")]
     assert found == [b"203.0.113.9,192.0.2.7"]
 
@@ -162,12 +162,12 @@ async def listening(
         return ClientConnection(answer_with_address, Framing(1_000), clients)
 
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Accepted(client, clients, tls, proxies), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: PendingConnection(client, clients, tls, proxies), "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[:2]
     finally:
         server.close()
-        while clients.now:
+        while clients.count:
             await asyncio.sleep(0.01)
 
 
@@ -188,7 +188,9 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sen
 
 
 def clients(**more: float) -> Clients:
-    return Clients(**{"most": 16, "per_address": 2, "first": PATIENCE_S, "patience": PATIENCE_S, **more})  # type: ignore[arg-type]
+    return Clients(
+        **{"max_connections": 16, "per_address": 2, "head_timeout": PATIENCE_S, "read_timeout": PATIENCE_S, **more}
+    )  # type: ignore[arg-type]
 
 
 def forwarded(address: str) -> bytes:
@@ -228,13 +230,13 @@ def test_half_a_header_has_the_time_of_a_head_and_is_counted(sent: bytes) -> Non
         async with listening(TrustedProxies(HERE, True), found) as place:
             reader, writer = await asyncio.open_connection(*place)
             writer.write(sent)
-            while not found.now:
+            while not found.count:
                 await asyncio.sleep(0.01)
             rest = await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
             return rest
 
-    found = clients(first=0.2)
+    found = clients(head_timeout=0.2)
     assert asyncio.run(told()) == b""
 
 
@@ -243,7 +245,7 @@ def test_a_proxy_that_goes_away_within_its_header_leaves_nothing() -> None:
         async with listening(TrustedProxies(HERE, True), found) as place:
             _, writer = await asyncio.open_connection(*place)
             writer.write(b"PROXY ")
-            while not found.now:
+            while not found.count:
                 await asyncio.sleep(0.01)
             writer.close()
 
@@ -283,13 +285,13 @@ def test_a_connection_that_a_proxy_keeps_is_of_the_client_that_uses_it() -> None
 def test_a_key_of_one_client_of_a_proxy_is_not_anothers() -> None:
     found = clients(per_address=1)
     one, two, three = (ClientConnection(answer_with_address, Framing(1), found) for _ in range(3))
-    assert found.enter(one, "")
-    assert found.move(one, "192.0.2.7")
-    found.has_key(one)
-    assert found.move(one, "192.0.2.8")
-    assert not found.enter(two, "192.0.2.8")
-    assert found.enter(two, "192.0.2.7")
-    assert found.enter(three, "192.0.2.7")
+    assert found.admit(one, "")
+    assert found.move_to(one, "192.0.2.7")
+    found.note_key(one)
+    assert found.move_to(one, "192.0.2.8")
+    assert not found.admit(two, "192.0.2.8")
+    assert found.admit(two, "192.0.2.7")
+    assert found.admit(three, "192.0.2.7")
 
 
 @pytest.mark.parametrize("header", [b"", v2("192.0.2.7")])

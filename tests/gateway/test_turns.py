@@ -14,7 +14,7 @@ from tests.rows import each_row
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.turn_state import TurnState
-from winhost.gateway.turns import Busy, Seated, Turn, Turns
+from winhost.gateway.turns import Busy, SeatedRequest, Turn, Turns
 
 Story = Callable[[Turning], Awaitable[None]]
 
@@ -75,15 +75,17 @@ def test_a_request_to_a_sleeper_is_held_and_answered() -> None:
 
 @each_row("between", ["sleep", "stop"])
 def test_connections_to_an_engine_are_hung_up_before_it_leaves_the_gpu(between: str) -> None:
-    hung_up: list[tuple[str, bool]] = []
+    retirements: list[tuple[str, bool]] = []
 
     async def story(found: Turning) -> None:
         leaving = next(name for name in "ab" if found.member(name).state is TurnState.AWAKE)
         engine = found.engines[leaving]
-        found.member(leaving).control.hang_up = lambda: hung_up.append((leaving, engine.up and not engine.level))
+        found.member(leaving).control.retire_connections = lambda: retirements.append(
+            (leaving, engine.up and not engine.level)
+        )
         other = "ab".replace(leaving, "")
         assert await found.ask(other, "x") == f"{other}: x"
-        assert hung_up == [(leaving, True)]
+        assert retirements == [(leaving, True)]
 
     told(story, turning(engines(), model={} if between == "sleep" else {"between": "stop"}))
 
@@ -149,10 +151,10 @@ def test_what_waits_too_long_is_told_when_to_come_again() -> None:
 def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
     async def story(found: Turning) -> None:
         assert await found.ask("b", "x") == "b: x"
-        with pytest.raises(Busy) as busy, Seated(found.turns, "alice") as seat:
+        with pytest.raises(Busy) as busy, SeatedRequest(found.turns, "alice") as seat:
             async with Turn(found.turns, seat, "a", now() + 10):
                 pass
-        assert 47 < busy.value.after <= 60, "its last start took 47 s"
+        assert 47 < busy.value.retry_after <= 60, "its last start took 47 s"
 
     told(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
 
@@ -183,8 +185,8 @@ def test_a_stream_that_has_begun_keeps_its_seat_while_its_engine_starts_anew() -
 
         async def holds(key: str, begun: bool) -> str:
             try:
-                with Seated(turns, key) as seat:
-                    seat.begun = begun
+                with SeatedRequest(turns, key) as seat:
+                    seat.answer_started = begun
                     await asyncio.sleep(10)
             except Busy:
                 return "busy"
@@ -203,8 +205,8 @@ def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
 
         async def ask() -> None:
             try:
-                with Seated(turns, "alice") as seat:
-                    async with Turn(turns, seat, "a", turns.until()):
+                with SeatedRequest(turns, "alice") as seat:
+                    async with Turn(turns, seat, "a", turns.deadline()):
                         await asyncio.sleep(1)
                         told.append("answered")
             except Busy:
@@ -427,9 +429,9 @@ def test_a_resident_stays_beside_those_that_take_turns_and_starts_anew_while_the
         assert await busy == "b: x"
         await asyncio.sleep(900)
         assert (found.member("a").state, found.member("b").state) == (TurnState.AWAKE, TurnState.ASLEEP)
-        assert found.turns.ready("a")
+        assert found.turns.is_ready("a")
         found.member("a").state = TurnState.DOWN  # which is no rest of its own
-        assert not found.turns.ready("a")
+        assert not found.turns.is_ready("a")
 
     told(story, turning(engines("abc", awake=30_000, total=70_000), resident="a", hold=300, idle=600))
 
@@ -451,7 +453,7 @@ def test_an_engine_whose_image_cannot_be_written_stays_suspended() -> None:
 def test_what_suspending_freed_has_to_be_free_again() -> None:
     async def story(found: Turning) -> None:
         b = found.member("b")
-        assert b.needs_mib() == {0: 70_000 - 4}
+        assert b.required_mib() == {0: 70_000 - 4}
         found.gpu.used["a game"] = 12_000  # beside what a leaves, enough for the sleeper and not for what was suspended
         assert await found.ask("b", "x") == "busy"
         del found.gpu.used["a game"]
@@ -586,7 +588,7 @@ def test_a_keeper_that_comes_after_the_gateway_costs_no_more_than_a_second(betwe
         units.there_at = now() + 4
         found.turns.start()
         await asyncio.sleep(3)
-        assert not found.turns.ready("a")
+        assert not found.turns.is_ready("a")
         await asyncio.sleep(2.5)
         assert units.asked[:1] in ([("start", f"winhost-engine-{name}.service")] for name in "ab")
         await asyncio.sleep(600)

@@ -131,7 +131,7 @@ def live(world: World) -> None:
         assert took <= HOLD_S + max(SILENCE_S, DRAIN_S) + 40
     assert (found.turns.running, found.turns.waiting) == (0, 0)
     if world.idle is not None:
-        assert not any(member.on_the_gpu for member in found.turns._members().values())
+        assert not any(member.is_on_gpu for member in found.turns._members().values())
 
 
 def check(world: World, right: str, asked: Asked, outcome: str) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.gateway.running import KEY, KEY_LINE, METRICS_KEY, METRICS_LINE
 from winhost.gateway.api_keys import ApiKeys
-from winhost.gateway.connections import Accepted, ClientConnection, Clients
-from winhost.gateway.engine_side import Engines
+from winhost.gateway.connections import ClientConnection, Clients, PendingConnection
+from winhost.gateway.engines import Engines
 from winhost.gateway.front_door import FrontDoor
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.gpu_metrics import GpuMetrics
@@ -249,7 +249,7 @@ class OneUnit:
         self.did.append("resume")
 
     async def image(self, unit: str) -> Image:
-        return Image(there=self._image, used=self._restored)
+        return Image(exists=self._image, used=self._restored)
 
     async def take_image(self, unit: str) -> None:
         self.did.append("take")
@@ -353,9 +353,9 @@ async def _door(
     keys = ApiKeys(f"{KEY_LINE}\n{METRICS_LINE}\n")
     door = FrontDoor(settings, keys, engines, clients, turns, KeyUse(), GpuMetrics(None))
 
-    def accepted() -> Accepted:
+    def accepted() -> PendingConnection:
         made = lambda: ClientConnection(door.answer, Framing(settings.limits.body_bytes), clients)  # noqa: E731
-        return Accepted(made, clients, None, TrustedProxies((), False))
+        return PendingConnection(made, clients, None, TrustedProxies((), False))
 
     server = await asyncio.get_running_loop().create_unix_server(accepted, folder / "door.sock")
     turns.start()

@@ -13,7 +13,7 @@ import yaml
 from tests.cases import FASTEST
 from tests.rows import each_row
 from winhost.hardware import gpus
-from winhost.hardware.gpus import GpuModel, NvLink, OpenModules, P2p, known, named
+from winhost.hardware.gpus import GpuModel, NvLink, OpenModules, P2p, find_model, find_model_by_name
 from winhost.model.reason import Kind
 from winhost.model.units import GiB, MiB
 
@@ -42,7 +42,7 @@ SMALL_BARS = {"GP104", "GK110", "TU104"}  # before Ampere no BAR grows, and thes
 
 
 def the(ids: str, form: str | None = None) -> GpuModel:
-    found = known(f"VEN_{ids[:4].upper()}&DEV_{ids[5:].upper()}&SUBSYS_{(form or '0000').upper()}10DE")
+    found = find_model(f"VEN_{ids[:4].upper()}&DEV_{ids[5:].upper()}&SUBSYS_{(form or '0000').upper()}10DE")
     assert found is not None
     return found
 
@@ -199,12 +199,12 @@ def test_microsofts_list_for_server_2025_is_whole() -> None:
     "device", ["", "10de:ffff", "VEN_10DE&DEV_FFFF", "VEN_1A03&DEV_2000", "NVIDIA L40S", "10de", "26b9"]
 )
 def test_a_gpu_that_is_not_there_is_not_known(device: str) -> None:
-    assert known(device) is None
+    assert find_model(device) is None
 
 
 @pytest.mark.parametrize("device", ["VEN_10DE&DEV_26B9&SUBSYS_185110DE", "ven_10de&dev_26b9", "10de:26b9", "10DE:26B9"])
 def test_a_gpu_is_found_by_every_way_to_write_its_ids(device: str) -> None:
-    found = known(device)
+    found = find_model(device)
     assert found is not None
     assert (found.name, found.memory, found.vendor) == ("NVIDIA L40S", 48 * GiB, "NVIDIA")
 
@@ -261,13 +261,13 @@ NAMES = {
 
 @each_row(("name", "chip"), NAMES.items(), ids=NAMES)
 def test_a_gpu_is_known_by_the_name_that_tools_give_it(name: str, chip: str | None) -> None:
-    found = named(name)
+    found = find_model_by_name(name)
     assert (found.chip if found else None) == chip
     assert found is None or (found.device, found.memory, found.bars) == ("", None, None)
 
 
 def test_gpus_of_one_name_share_what_is_known_of_them_by_it() -> None:
-    assert {known("10de:2788").chip, known("10de:2803").chip} == {"AD104", "AD106"}  # type: ignore[union-attr]
-    by_name = named("NVIDIA GeForce RTX 4060 Ti")
+    assert {find_model("10de:2788").chip, find_model("10de:2803").chip} == {"AD104", "AD106"}  # type: ignore[union-attr]
+    by_name = find_model_by_name("NVIDIA GeForce RTX 4060 Ti")
     assert by_name is not None
     assert by_name.compute_capability == (8, 9)

@@ -50,7 +50,9 @@ class GpuCase:
         if self.bars64_mib:
             return a_gpu([n * MiB for n in self.bars64_mib], [n * MiB for n in self.bars32_mib], self.name)
         vram = None if self.vram_mib is None else self.vram_mib * MiB
-        return bars.of_gpu(self.name, ranges=[Stretch(**each) for each in self.ranges], device=self.device, vram=vram)
+        return bars.find_bars(
+            self.name, ranges=[Stretch(**each) for each in self.ranges], device=self.device, vram=vram
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Outcome:
             "placed": {each.gpu.name: each.start for each in window.pieces},
             "source": window.gpus[0].source.value,
         }
-        self.texts |= {"why": window.why, "over_cap": window.over_cap or ""}
+        self.texts |= {"why": window.why, "over_cap": window.cap_warning or ""}
         self.said["doubts"] = window.doubts
 
     def low(self, window: LowWindow) -> None:
@@ -179,7 +181,7 @@ def test_windows_are_as_the_case_says(case: Case) -> None:
 
 def test_every_refusal_of_the_catalogue_has_a_case() -> None:
     refused = {case.values[0].say.get("refused") for case in cases()} - {None}
-    assert refused == {code for code in catalogue.own_entries() if code.startswith("mmio.")}
+    assert refused == {code for code in catalogue.reason_entries() if code.startswith("mmio.")}
 
 
 def same_doubts(parts: Sequence[str], doubts: Sequence[str]) -> bool:
@@ -198,7 +200,7 @@ TABLE = {ids: gpu["bars"] for ids, gpu in GPUS.items() if "bars" in gpu}
 def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
     entry = TABLE[ids]
     vendor, device = ids.split(":")
-    found = bars.of_gpu("GPU", device=f"VEN_{vendor.upper()}&DEV_{device.upper()}&SUBSYS_00000000")
+    found = bars.find_bars("GPU", device=f"VEN_{vendor.upper()}&DEV_{device.upper()}&SUBSYS_00000000")
     assert set(entry) == {"bars64_mib", "bars32_mib", "kind", "source"}
     assert entry["kind"] in {"source", "issue", "measured", "inferred"}
     assert [n * MiB for n in entry["bars64_mib"]] == list(found.bars64)

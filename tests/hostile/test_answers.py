@@ -22,7 +22,7 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
 from winhost.connect.wire_errors import RemoteError, WireError
 from winhost.core.answers import Json, MissingFact
-from winhost.engine.detect import missing, read_facts
+from winhost.engine.detect import read_facts, unread_facts
 from winhost.engine.planning import make_plan
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
@@ -37,7 +37,7 @@ from winhost.model.shipped import shipped
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX, WINDOWS
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 from winhost.resources.windows.parts import WindowsScripts
 
 HOSTS = ("server2025-role-installed", "win11-wsl-served", "server2025-3gpu", "win11-pro-1gpu", "server2025-german")
@@ -92,7 +92,7 @@ class SayingWay:
     host: str = "gpu-01"
 
     def open(self) -> Agent:
-        return Agent(Saying(self.text), 60, misfit)
+        return Agent(Saying(self.text), 60, check_records)
 
 
 @dataclass
@@ -132,14 +132,14 @@ def everything(mutator: Mutator) -> bool:
     """A host is asked for all that it is, and all is done with that what a command would do, where it answers."""
     name = mutator.random.choice(HOSTS)
     text = mutator.text(mutator.document(answers_of(name)))
-    facts = attempt(lambda: read_facts(Agent(Saying(text), 60, misfit)))
+    facts = attempt(lambda: read_facts(Agent(Saying(text), 60, check_records)))
     if facts is not None:
         used(facts, mutator)
     return facts is not None
 
 
 def used(facts: Facts, mutator: Mutator) -> None:
-    list(missing(facts))
+    list(unread_facts(facts))
     write_document(facts)
     show_facts(facts)
     typed = HostFacts(facts)
@@ -155,7 +155,7 @@ def one(mutator: Mutator) -> None:
     """One call, of any kind, that is answered with anything."""
     answer = mutator.document(mutator.random.choice([*ONES.values()]))
     text = mutator.text({"answers": [answer]})
-    attempt(lambda: mutator.random.choice(CALLS)(Agent(Saying(text), 60, misfit)))
+    attempt(lambda: mutator.random.choice(CALLS)(Agent(Saying(text), 60, check_records)))
 
 
 def shell(mutator: Mutator) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
 from winhost.findings.finding import Rows
-from winhost.findings.show import cited
-from winhost.hardware.gpus import GpuModel, catalogued
+from winhost.findings.show import format_source
+from winhost.hardware.gpus import GpuModel, all_models
 from winhost.hardware.processors import generations
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import revisions, table, windows_builds
@@ -50,7 +50,7 @@ def _row(cells: Iterable[object]) -> str:
 
 
 def _said(evidence: str) -> str:
-    return cited(catalogue.evidence()[evidence])
+    return format_source(catalogue.evidence()[evidence])
 
 
 def _windows() -> str:
@@ -123,7 +123,7 @@ def _processors() -> str:
 
 def _gpus() -> str:
     found: defaultdict[str, list[GpuModel]] = defaultdict(list)
-    for gpu in catalogued():
+    for gpu in all_models():
         found[gpu.architecture or "other"].append(gpu)
     return "## GPUs\n" + "\n".join(f"### {name}\n{_gpu_table(gpus)}" for name, gpus in found.items())
 

@@ -134,5 +134,5 @@ def test_workers_begin_with_different_files_and_agree_on_the_order(tmp_path: Pat
 
 def test_no_host_is_judged_while_tests_are_collected(pytestconfig: pytest.Config) -> None:
     """Each worker collects all files: it would be done by all of them, whatever they run."""
-    assert host.asking.cache_info
+    assert host.property_reader.cache_info
     assert pytestconfig.stash[JUDGED] == 0

@@ -70,7 +70,7 @@ def test_every_file_has_its_size_and_its_hash(api: Api) -> None:
     found = model_files("org/model", COMMIT, hub=api.url)
     assert found == {"source": f"{api.url}/org/model", "revision": COMMIT, "files": LINES, "token": None}
     assert [path.partition("?")[0] for path, _ in api.asked] == [f"/api/models/org/model/tree/{COMMIT}"] * 2
-    assert RESOURCE_TYPES["ModelFiles"].wrong_value({**found, "files": list(found["files"])}) is None
+    assert RESOURCE_TYPES["ModelFiles"].check_values({**found, "files": list(found["files"])}) is None
 
 
 def test_the_token_goes_to_the_hub_and_its_reference_to_the_plan(

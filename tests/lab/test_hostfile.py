@@ -10,7 +10,7 @@ from winhost.core.answers import Record, Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find, host_files
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.shipped import shipped
-from winhost.resources.host import HostFacts, typed
+from winhost.resources.host import HostFacts, typed_instance
 from winhost.resources.registry import WINDOWS_STATES
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm
@@ -37,7 +37,7 @@ def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -
     for state in WINDOWS_STATES:
         answer = facts.resources[state.resource_type.name]
         for record in answer if isinstance(answer, tuple) else ():
-            typed(state, record)
+            typed_instance(state, record)
     assert Machine(facts, lab).facts() == facts
 
 
@@ -129,6 +129,8 @@ def _records(answer: object) -> tuple[Record, ...]:
         ("change:\n  PciDevice:\n    - {match: {acs: 3}}\n", "mine.yaml:7:", "match, set"),
         ("lab: {administator: false}\n", "mine.yaml:5:7: lab.administator", "did you mean 'administrator'"),
         ("lab: {address_width: wide}\n", "mine.yaml:5:7: lab.address_width", "whole number"),
+        ("lab: {found: {disk: {left: []}}}\n", "mine.yaml:5:15: lab.found.disk", "did you mean 'disks'"),
+        ("lab: {found: {disks: {lefd: []}}}\n", "mine.yaml:5:23: lab.found.disks.lefd", "did you mean 'left'"),
         ("resources:\n  Wsl: {present: false, version: null}\n", "mine.yaml:", "either resources"),
     ],
 )

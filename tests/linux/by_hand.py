@@ -43,12 +43,12 @@ class LabAgent:
 
     def content(self, path: str) -> bytes:
         assert path == linux_bundle.HOST_KEY
-        listening = self.here.linux.listening()
+        listening = self.here.linux.find_sshd()
         assert listening is not None
         return f"{public_line(listening.seed)} root@distro\n".encode()
 
     def answers(self, request: dict[str, Any], _wire: object) -> Any:
-        listening = self.here.linux.listening()
+        listening = self.here.linux.find_sshd()
         assert listening is not None
         told = json.loads(listening.invoke(json.dumps(request)))["answers"]
         calls = request["calls"]
@@ -129,7 +129,7 @@ class OnOwnLinux:
 
     def restart(self) -> None:
         self.here.machine.restart_computer()
-        self.here.machine.settle()
+        self.here.machine.wait_until_ready()
 
 
 def run_py(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.agent import linux_boot
-from winhost.lab.physics.firmware import load_option, numbers
+from winhost.lab.physics.firmware import encode_load_option, encode_order
 from winhost.resources.linux.linux_scripts import boot_text
 
 ESP = "5f1b7c02-0001-4a6b-8c9d-0e1f2a3b4c5d"
@@ -31,9 +31,9 @@ def root(tmp_path: Path) -> Path:
 def with_entries(root: Path, *entries: Mapping[str, Any]) -> Path:
     folder = root / "sys/firmware/efi/efivars"
     folder.mkdir(parents=True)
-    order = numbers(entry["entry"] for entry in entries)
-    variables = {"BootOrder": order, "BootCurrent": numbers(["0003"])}
-    variables |= {f"Boot{entry['entry']}": load_option(entry) for entry in entries}
+    order = encode_order(entry["entry"] for entry in entries)
+    variables = {"BootOrder": order, "BootCurrent": encode_order(["0003"])}
+    variables |= {f"Boot{entry['entry']}": encode_load_option(entry) for entry in entries}
     for name, value in variables.items():
         (folder / f"{name}-{linux_boot.GLOBAL}").write_bytes(ATTRIBUTES + value)
     (root / "proc/sys/kernel/random").mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_this_linux_is_started_once_more_by_the_entry_that_started_it(root: Path
     assert (told["next"], told["order"]) == ("0003", ["0000", "0003"])
 
 
-@pytest.mark.parametrize("current", [numbers(["0009"]), b""])
+@pytest.mark.parametrize("current", [encode_order(["0009"]), b""])
 def test_a_linux_that_no_entry_started_is_not_started_again(root: Path, current: bytes) -> None:
     (root / f"sys/firmware/efi/efivars/BootCurrent-{linux_boot.GLOBAL}").write_bytes(ATTRIBUTES + current)
     with pytest.raises(linux_boot.CannotSwitch, match="not in the boot order"):
@@ -124,7 +124,7 @@ def test_what_the_timer_runs_starts_windows(root: Path, systemctl: Path) -> None
 
 def test_variables_that_nobody_could_mean_are_read_without_a_fault(root: Path) -> None:
     folder = root / "sys/firmware/efi/efivars"
-    for content in (b"", b"\1", b"\1\0\0\0\xff\xff", ATTRIBUTES + load_option(UBUNTU)[:40], os.urandom(300)):
+    for content in (b"", b"\1", b"\1\0\0\0\xff\xff", ATTRIBUTES + encode_load_option(UBUNTU)[:40], os.urandom(300)):
         (folder / f"Boot0003-{linux_boot.GLOBAL}").write_bytes(ATTRIBUTES + content)
         assert [each["entry"] for each in linux_boot.answered({}, root)["entries"]] == ["0000", "0003"]
 

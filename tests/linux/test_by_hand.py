@@ -188,7 +188,7 @@ def test_only_root_changes_anything(hand: InLinux, made: Path, monkeypatch: pyte
 
 def test_drift_is_refused_with_each_difference(hand: InLinux, made: Path) -> None:
     path = "/etc/systemd/system/winhost-cdi.path"
-    hand.here.inside.linux.write(path, {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"})
+    hand.here.inside.linux.write_file(path, {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"})
     before = hand.linux_state()
     result = hand.run(made, "apply")
     assert (result.code, result.document["error"]["kind"]) == (4, "Drifted")
@@ -212,21 +212,21 @@ def test_a_file_of_ones_own_is_asked_for_by_name(hand: InLinux, tmp_path: Path) 
     hand.here.book = {**hand.here.book, "resources": [*hand.here.book["resources"], own]}
     made = unpack_linux(hand.here.plan(), tmp_path / "linux")
     assert outcome(hand.run(made, "apply")) == "applied"
-    assert hand.here.inside.linux.file(path)["text"] == "#\n"
+    assert hand.here.inside.linux.read_file(path)["text"] == "#\n"
     assert outcome(hand.run(made, "apply")) == "nothing to do"
     assert outcome(hand.run(made, "rollback")) == "rolled back"
-    assert hand.here.inside.linux.file(path)["text"] is None
+    assert hand.here.inside.linux.read_file(path)["text"] is None
 
 
 def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path) -> None:
     hand.run(made, "apply")
     path = "/etc/systemd/system/winhost-cdi.path"
     theirs = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
-    hand.here.inside.linux.write(path, theirs)
+    hand.here.inside.linux.write_file(path, theirs)
     done = hand.run(made, "rollback")
     (kept,) = done.document["kept"]
     assert kept.endswith("kept: text changed since by somebody else")
-    assert hand.here.inside.linux.file(path) == theirs
+    assert hand.here.inside.linux.read_file(path) == theirs
 
 
 def read(hand: InLinux, resource: str) -> Any:
@@ -423,7 +423,7 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
     change(later.desired, later.before, {})  # as its rollback does
     linux = hand.here.inside.linux
     lines = "".join(f"{each}\n" for each in linux.marks if each != mark)
-    linux.write("/var/lib/winhost/marks.txt", {"text": lines, "link": None, "mode": "0600", "owner": "root:root"})
+    linux.write_file("/var/lib/winhost/marks.txt", {"text": lines, "link": None, "mode": "0600", "owner": "root:root"})
     assert outcome(hand.run(made, "rollback")) == "rolled back"
     assert hand.linux_state() == found
     assert hand.here.inside.linux.marks == []
@@ -436,7 +436,7 @@ def test_what_somebody_changed_between_the_look_and_the_step_stays_theirs(hand: 
 
     def change(when: str, entry: Any) -> None:
         if (when, entry["event"]) == ("after", "begin") and entry["step"]["key"] == {"path": path}:
-            hand.here.inside.linux.write(path, theirs)
+            hand.here.inside.linux.write_file(path, theirs)
 
     with at_each_line(change):
         done = hand.run(made, "apply")
@@ -445,4 +445,4 @@ def test_what_somebody_changed_between_the_look_and_the_step_stays_theirs(hand: 
     assert [each.partition(": ")[2] for each in done.document["kept"]] == [
         "kept: text, mode, owner changed since by somebody else"
     ]
-    assert hand.here.inside.linux.file(path) == theirs
+    assert hand.here.inside.linux.read_file(path) == theirs

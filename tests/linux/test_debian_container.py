@@ -21,7 +21,7 @@ from tests.serving.situations import linux
 from tests.serving.stacks import request
 from winhost.connect.agent import Agent
 from winhost.core.steps import DesiredResource
-from winhost.engine.offline_copies import from_copies
+from winhost.engine.offline_copies import use_copies
 from winhost.gateway.api_keys import new_key
 from winhost.model.plan import Offline, OfflineImage
 from winhost.resources.registry import RULES
@@ -105,7 +105,7 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     wanted.sort(key=lambda each: (RULES[each["resource"]].order, list(each["key"].values())))
     for each in wanted:
         plain = DesiredResource(each["resource"], each["key"], each["desired"], each["title"], "")
-        desired = dict(from_copies(plain, offline).desired)
+        desired = dict(use_copies(plain, offline).desired)
         after = asked.set(each["resource"], each["key"], desired, {}, {"accept": ["network"]}).after
         assert {name: after[name] for name in desired} == desired, each["title"]
     yield debian

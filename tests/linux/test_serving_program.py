@@ -116,7 +116,7 @@ def test_metrics_are_summed_by_model() -> None:
 
 def test_a_state_is_part_of_what_a_metric_is_called() -> None:
     metrics = TurnMetrics()
-    metrics.moved("x", 1.25)
+    metrics.record_move("x", 1.25)
     text = "\n".join(metrics.lines({"x": "falling-asleep"}, {"model_requests_waiting": {"x": 3}}))
     found = {each["name"]: each["value"] for each in linux_http.samples(text, linux_serving.GATEWAY_METRICS)}
     assert found.pop("move_at") > 1.7e9

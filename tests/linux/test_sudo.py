@@ -16,7 +16,7 @@ from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.connect.wire_errors import AuthenticationFailed
-from winhost.engine.detect import missing, read_facts
+from winhost.engine.detect import read_facts, unread_facts
 from winhost.engine.host_session import HostSession
 from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
@@ -24,7 +24,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.linux.read_only import LinuxSystem, ListeningPort
 from winhost.resources.registry import is_linux
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -78,7 +78,7 @@ def connector(debian: Debian, sudoers: str, password: SecretRef | None, **change
         key=SecretRef("file", str(debian.key)),
         **{"sudo": True, "sudo_password": password, **changes},
     )
-    return SshConnector(target, session_text(), misfit)
+    return SshConnector(target, session_text(), check_records)
 
 
 FILE = {"path": "/etc/systemd/network/winhost.d/winhost.conf"}
@@ -148,7 +148,7 @@ def test_a_machine_of_its_own_tells_all_that_it_has(debian: Debian) -> None:
     agent.close()
     assert is_linux(facts)
     assert facts.origin == "recorded"
-    unread = {name: why for name, why in missing(facts) if not name.startswith("LinuxGpuDriver.")}
+    unread = {name: why for name, why in unread_facts(facts) if not name.startswith("LinuxGpuDriver.")}
     assert set(unread) <= {"LinuxDisk"}  # a container shows none of its machine's
     host = HostFacts(facts)
     ports = {(each.key["port"], *each.state.processes) for each in host.all(ListeningPort)}

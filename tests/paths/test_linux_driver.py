@@ -9,7 +9,7 @@ import pytest
 
 from tests.errors import raises
 from winhost.core.answers import Record
-from winhost.hardware.gpus import OpenModules, known
+from winhost.hardware.gpus import OpenModules, find_model
 from winhost.model.facts import Facts
 from winhost.paths.linux import choose_driver, has_fabric_manager, refuse_mixed, wanted_driver
 from winhost.resources.factsfile import read_facts
@@ -23,7 +23,7 @@ H100 = "10de:2330"
 
 
 def test_the_catalogue_says_what_each_takes() -> None:
-    found = [gpu.open_modules if (gpu := known(device)) else None for device in (L40S, V100, BLACKWELL)]
+    found = [gpu.open_modules if (gpu := find_model(device)) else None for device in (L40S, V100, BLACKWELL)]
     assert found == [OpenModules.POSSIBLE, OpenModules.IMPOSSIBLE, OpenModules.NEEDED]
 
 

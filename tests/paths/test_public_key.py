@@ -33,7 +33,7 @@ def line(kind: str) -> str:
 @each_row("kind", MAKERS)
 def test_a_whole_key_is_taken_and_the_resource_takes_it(kind: str, name: str) -> None:
     assert public_key(line(kind) + name) == line(kind) + name
-    assert WINDOWS["WslAccess"].wrong_value({"authorized": [line(kind) + name]}) is None
+    assert WINDOWS["WslAccess"].check_values({"authorized": [line(kind) + name]}) is None
 
 
 @each_row("cut", [1, 4, 8, 40])

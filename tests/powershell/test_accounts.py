@@ -72,7 +72,9 @@ def run_job(engine: Scripts, arguments: Sequence[str], file: str = "", seconds: 
     job = f"@{{ kind = 'wsl'; arguments = @({in_text(arguments)}); input = '{file}' }}"
     call = f"Invoke-WinhostJob 'winhost' {job} {seconds}"
     tried = f'try {{ {call} }} catch {{ @{{ stopped = "$($_.FullyQualifiedErrorId)"; at = $_.TargetObject }} }}'
-    (answer,) = engine.run(f"$script:WinhostOnce = @{{}}; ConvertTo-WinhostAscii (ConvertTo-Json $({tried}) -Compress)")
+    (answer,) = engine.run(
+        f"$script:WinhostCache = @{{}}; ConvertTo-WinhostAscii (ConvertTo-Json $({tried}) -Compress)"
+    )
     found: dict[str, Any] = json.loads(answer)
     return found
 
@@ -91,7 +93,7 @@ def test_a_job_is_run_as_the_account_and_answered(
     found = run_job(engine, HOSTILE, "C:\\ProgramData\\winhost\\in")
     assert found == {"code": 7, "output": "\u00e4\u2019\r\n\U0001f4a9", "errors": "not\u2028good"}
     assert asked == [("winhost", list(HOSTILE), b"\x00\xff\r\n")]
-    (script,) = host.files.below("C:\\ProgramData\\winhost\\jobs")
+    (script,) = host.files.list_below("C:\\ProgramData\\winhost\\jobs")
     assert script.endswith("\\winhost\\job.ps1")
 
 
@@ -117,11 +119,11 @@ def test_a_job_says_what_to_mend_where_its_account_cannot_log_on(
     assert account is not None
     vars(account).update(changed)
     assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": mends}
-    assert not [path for path in host.files.below("C:\\ProgramData\\winhost\\jobs") if path.endswith(".json")]
+    assert not [path for path in host.files.list_below("C:\\ProgramData\\winhost\\jobs") if path.endswith(".json")]
 
 
 def test_a_task_that_never_answers_is_given_up(engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accounts, "_do_jobs", lambda self, account: None)
+    monkeypatch.setattr(Accounts, "_run_jobs", lambda self, account: None)
     assert run_job(engine, ["--version"], seconds=1)["stopped"] == "Winhost.JobTimedOut"
 
 
@@ -129,14 +131,14 @@ def test_a_job_that_came_just_too_late_is_begun_again(
     engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    really = Accounts._do_jobs
+    really = Accounts._run_jobs
 
     def do(self: Accounts, account: str) -> None:
         seen.append(account)
         if len(seen) > 1:
             really(self, account)
 
-    monkeypatch.setattr(Accounts, "_do_jobs", do)
+    monkeypatch.setattr(Accounts, "_run_jobs", do)
     monkeypatch.setattr(Distros, "wsl", lambda self, account, arguments, content: (0, "done", ""))
     assert run_job(engine, ["--version"])["output"] == "done"
     assert len(seen) == 2

@@ -98,7 +98,7 @@ def test_what_is_no_base64_is_nothing(engine: Scripts, text: str) -> None:
 def test_scripts_take_a_file_that_lies_beside_them(engine: Scripts, tmp_path: Path) -> None:
     (tmp_path / "beside").mkdir()
     (tmp_path / "beside" / "wsl.msi").write_bytes(CONTENT)
-    engine.run(f"$script:WinhostBeside = '{tmp_path / 'beside'}'")
+    engine.run(f"$script:WinhostPlanFolder = '{tmp_path / 'beside'}'")
     try:
         receive(engine, "./wsl.msi", sha256(CONTENT).hexdigest(), tmp_path / "target")
         assert (tmp_path / "target").read_bytes() == CONTENT
@@ -106,14 +106,14 @@ def test_scripts_take_a_file_that_lies_beside_them(engine: Scripts, tmp_path: Pa
             receive(engine, "./other.msi", sha256(CONTENT).hexdigest(), tmp_path / "target")
         assert caught.value.error_id == "Winhost.NotFetched"
     finally:
-        engine.run("$script:WinhostBeside = $null")
+        engine.run("$script:WinhostPlanFolder = $null")
 
 
 def test_scripts_say_how_far_a_file_is(engine: Scripts, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(bytes(4 << 20))
     engine.run("""
-        $script:WinhostTells = $true
+        $script:WinhostShowsProgress = $true
         $script:Clock = 100
         function Read-WinhostClock { $script:Clock += 3; $script:Clock }
     """)
@@ -122,12 +122,12 @@ def test_scripts_say_how_far_a_file_is(engine: Scripts, tmp_path: Path) -> None:
         digest = sha256(source.read_bytes()).hexdigest()
         assert said == ["  2 of 4 MB, 0.3 MB/s, 6 s left", "  4 of 4 MB, 0.3 MB/s, 0 s left", digest]
         assert target.read_bytes() == source.read_bytes()
-        assert engine.run("ConvertTo-WinhostPace 2000000000 16400000000 100") == [
+        assert engine.run("ConvertTo-WinhostProgress 2000000000 16400000000 100") == [
             "2,000 of 16,400 MB, 20.0 MB/s, 12 min left"
         ]
-        assert engine.run("ConvertTo-WinhostPace 2000000000 -1 100") == ["2,000 MB, 20.0 MB/s"]
+        assert engine.run("ConvertTo-WinhostProgress 2000000000 -1 100") == ["2,000 MB, 20.0 MB/s"]
     finally:
-        engine.run("$script:WinhostTells = $false; Remove-Item function:Read-WinhostClock")
+        engine.run("$script:WinhostShowsProgress = $false; Remove-Item function:Read-WinhostClock")
 
 
 def test_over_the_wire_it_is_taken_of_what_was_sent(engine: Scripts, tmp_path: Path) -> None:
@@ -278,7 +278,9 @@ def test_where_windows_took_the_old_file_away_the_new_one_is_not_removed_too(mad
     """ReplaceFile may fail after that: its documentation names ERROR_UNABLE_TO_MOVE_REPLACEMENT."""
     record = tmp_path / "record"
     record.write_text("old")
-    made.run("function Move-WinhostOver { [System.IO.File]::Delete($args[1]); throw [System.IO.IOException]::new() }")
+    made.run(
+        "function Move-WinhostReplacement { [System.IO.File]::Delete($args[1]); throw [System.IO.IOException]::new() }"
+    )
     with pytest.raises(PipelineError):
         made.run(f"Write-WinhostFile '{record}' @(99)")
     (left,) = tmp_path.iterdir()
@@ -362,16 +364,16 @@ def test_an_answer_is_read_from_the_file_that_was_made_whatever_becomes_of_its_n
 ) -> None:
     path, secret = tmp_path / "answer-1.json", tmp_path / "secret"
     secret.write_bytes(b'{"code": 1}\n')
-    engine.run(f"$script:LabAnswer = Open-WinhostAnswer '{path}'")
+    engine.run(f"$script:LabAnswer = Open-WinhostAnswerFile '{path}'")
     assert path.read_bytes() == b""
     with path.open("ab") as answer:
         answer.write(b'{"code"')
-    assert engine.run("$null -eq (Read-WinhostAnswer $script:LabAnswer)") == ["True"]
+    assert engine.run("$null -eq (Read-WinhostAnswerFile $script:LabAnswer)") == ["True"]
     with path.open("ab") as answer:
         answer.write(b": 7}\n")
     path.rename(tmp_path / "away")
     path.symlink_to(secret)
-    assert engine.run("Read-WinhostAnswer $script:LabAnswer") == ['{"code": 7}\n']
+    assert engine.run("Read-WinhostAnswerFile $script:LabAnswer") == ['{"code": 7}\n']
     engine.run("$script:LabAnswer.Dispose()")
     assert secret.read_bytes() == b'{"code": 1}\n'
     assert not path.is_symlink()
@@ -404,7 +406,7 @@ def test_files_are_counted_but_not_by_way_of_links(engine: Scripts, tmp_path: Pa
 
 def test_what_is_being_replaced_is_looked_for_again(engine: Scripts, tmp_path: Path) -> None:
     path = tmp_path / "switches.json"
-    engine.run(f"function Wait-WinhostGap {{ [System.IO.File]::WriteAllText('{path}', 'ab') }}")
+    engine.run(f"function Wait-WinhostReplacement {{ [System.IO.File]::WriteAllText('{path}', 'ab') }}")
     assert engine.run(f"Read-WinhostFile '{path}'") == ["97 98"]
     engine.run(agent_text())
 
@@ -453,7 +455,7 @@ def test_a_rule_that_is_open_to_all_is_seen_as_that(engine: Scripts, rules: list
     made = "\n".join(f"[pscustomobject]@{{ RemoteAddresses = @({each}) }}" for each in rules)
     engine.run(f"function Find-WinhostVmRules {{ {made} }}")
     try:
-        assert engine.run("Find-WinhostVmAllowed") == told
+        assert engine.run("Find-WinhostVmAllowedNetworks") == told
     finally:
         engine.run(agent_text())
 

@@ -19,7 +19,7 @@ def engine() -> Iterator[Scripts]:
 def test_a_way_in_without_a_host_key_is_read(engine: Scripts) -> None:
     """sshd's settings are written before its package is there: where that cannot be had, there is no key yet."""
     script = """& {
-        function Read-WinhostInside { 'listen 192.0.2.7', 'port 2222', 'end .' }
+        function Read-WinhostDistroState { 'listen 192.0.2.7', 'port 2222', 'end .' }
         $found = Read-WinhostAccess @{ running = $true; key = $null; record = $null }
         "$($found.listen) $($found.port) $($null -eq $found.host_key) $($found.active)"
     }"""
@@ -31,7 +31,7 @@ def test_the_address_of_the_hosts_own_port_is_taken(engine: Scripts) -> None:
     script = """& {
         function Find-WinhostVms { }
         function Get-VMNetworkAdapter { [PSCustomObject]@{ VMId = $null; MacAddress = '00155D000001' } }
-        Assert-WinhostFree 'llm' $null '00155D000001'
+        Assert-WinhostUniqueVm 'llm' $null '00155D000001'
     }"""
     with pytest.raises(PipelineError) as caught:
         engine.run(script)

@@ -39,8 +39,8 @@ RUNS = {
         "foreach ($each in 'file', 'full', 'none') { Test-WinhostFolder \"HERE/$each\" }",
         ["False", "True", "False"],
     ),
-    "Open-WinhostAnswer": (
-        "$a = Open-WinhostAnswer 'HERE/a'; $a.CanWrite; $a.Dispose(); [System.IO.File]::Exists('HERE/a')",
+    "Open-WinhostAnswerFile": (
+        "$a = Open-WinhostAnswerFile 'HERE/a'; $a.CanWrite; $a.Dispose(); [System.IO.File]::Exists('HERE/a')",
         ["True", "False"],
     ),
     "Write-WinhostFile": (
@@ -61,8 +61,8 @@ RUNS = {
         "Test-WinhostFolder 'HERE/full'",
         ["False", "True", "True", "True", "True"],
     ),
-    "Test-WinhostEmpty": (
-        "foreach ($each in 'file', 'full', 'empty', 'none') { Test-WinhostEmpty \"HERE/$each\" }",
+    "Test-WinhostEmptyPath": (
+        "foreach ($each in 'file', 'full', 'empty', 'none') { Test-WinhostEmptyPath \"HERE/$each\" }",
         ["False", "False", "True", "True"],
     ),
     "Test-WinhostFile": (
@@ -87,9 +87,9 @@ RUNS = {
     "Move-WinhostFile": ("Move-WinhostFile 'HERE/file' 'HERE/moved'; Read-WinhostBytes 'HERE/moved'", ["97 98"]),
     "Read-WinhostLength": ("Read-WinhostLength 'HERE/file'; Read-WinhostLength 'HERE/none'", ["2", "0"]),
     "Add-WinhostPiece": ("Add-WinhostPiece 'HERE/file' $false @(99); Read-WinhostBytes 'HERE/file'", ["97 98 99"]),
-    "Read-WinhostProgramData": ("(Read-WinhostProgramData).Length -gt 0", ["True"]),
+    "Read-WinhostProgramDataFolder": ("(Read-WinhostProgramDataFolder).Length -gt 0", ["True"]),
     "Read-WinhostSystemFolder": ("(Read-WinhostSystemFolder).GetType().Name", ["String"]),
-    "Read-WinhostTemporary": ("(Read-WinhostTemporary).EndsWith('\\Temp')", ["True"]),
+    "Read-WinhostTemporaryFolder": ("(Read-WinhostTemporaryFolder).EndsWith('\\Temp')", ["True"]),
     "Read-WinhostClock": (
         "$one = Read-WinhostClock; $two = Read-WinhostClock; $two -ge $one; $one -gt 0",
         ["True", "True"],
@@ -102,12 +102,12 @@ RUNS = {
 }
 # What it reaches for is of Windows alone, and of nothing that a test machine has.
 NEVER = {
-    "Open-WinhostMachine": "the registry",
+    "Open-WinhostLocalMachine": "the registry",
     "Open-WinhostScheduler": "`Schedule.Service`",
     "Add-WinhostFolder": "folder permissions",
     "Write-WinhostFolderRights": "folder permissions",
     "Write-WinhostFileRights": "file permissions",
-    "Read-WinhostAttributes": "attributes of NTFS and ReFS",
+    "Find-WinhostBlockingAttributes": "attributes of NTFS and ReFS",
     "Read-WinhostOwner": "the owner of a folder",
     "Read-WinhostOwnSid": "who is logged on",
     "Test-WinhostAdministrator": "who is logged on",

@@ -189,7 +189,7 @@ def test_a_file_that_may_not_be_seen_is_not_taken_for_one_that_is_gone(
 ) -> None:
     """Hyper-V administrators see VMs, and not into the folders of their files."""
     denied = "throw [System.UnauthorizedAccessException]::new('Access is denied.')"
-    noted = {"Test-WinhostNoted": "$true", "Find-WinhostMadeRecords": RECORD}
+    noted = {"Test-WinhostRecords": "$true", "Find-WinhostRecords": RECORD}
     with instead(engine, {**noted, "Test-WinhostFile": denied}):
         (state,) = read(engine, "server2025-role-installed", resource)
     assert "unknown" in state[name]

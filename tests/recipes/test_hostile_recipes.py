@@ -60,7 +60,7 @@ def test_every_place_is_where_the_character_stands(shell: ShellKind, text: str) 
             dashes = word.value[:2] == "--" and text[word.start : word.start + 1] not in ("-", "")
             letters = [text[place] for place in word.at[2 if dashes else 0 :]]
             assert letters == list(word.value[2 if dashes else 0 :])
-    assert all(0 <= slip.at <= len(text) for slip in slips)
+    assert all(0 <= slip.position <= len(text) for slip in slips)
 
 
 @pytest.mark.parametrize("style", [None, "'", '"', "|", ">"])

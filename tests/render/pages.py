@@ -6,14 +6,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from winhost.compat.evaluation import Requirements, evaluate
-from winhost.compat.needs import wanted
+from winhost.compat.needs import merge_needs
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
-from winhost.render.report import ReadHost, report
+from winhost.render.report import ReadHost, render_report
 
 WORKLOADS = Path(__file__).parents[2] / "examples" / "workloads"
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -27,13 +27,13 @@ def read(host: str) -> Facts:
 
 
 def request(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Requirements:
-    return Requirements(wanted(must, workload), workload=workload)
+    return Requirements(merge_needs(must, workload), workload=workload)
 
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
     meaning = request(meant, must)
-    return "".join(report((ReadHost(each, evaluate(each, meaning)) for each in facts), meaning.needs))
+    return "".join(render_report((ReadHost(each, evaluate(each, meaning)) for each in facts), meaning.needs))
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ from tests.processes import PATIENCE_S
 from tests.render.pages import page_of, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.model.shipped import example_hosts
-from winhost.render.report import ReadHost, report
+from winhost.render.report import ReadHost, render_report
 
 pytestmark = pytest.mark.real
 
@@ -167,7 +167,7 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
         ReadHost(read(host), evaluate(read(host), request()))
         for host in ("server2025-8gpu", "win11-pro-1gpu", "only-display")
     ]
-    brief.write_text("".join(report(hosts, request().needs, brief=True)), encoding="utf-8")
+    brief.write_text("".join(render_report(hosts, request().needs, brief=True)), encoding="utf-8")
     pages = printed(browser, brief)
     begun = [number for number, page in enumerate(pages) if "What decides" in page and "All options" in page]
     assert len(begun) == 3

@@ -65,7 +65,7 @@ def test_files_go_back_one_by_one_and_what_others_changed_stays() -> None:
     after = {"conf": "ours", "network": "ours", "resolver": None}
     assert undone("WslConf", NO_CONF, after) == {"conf": None, "network": None}
     kept = undone("WslConf", NO_CONF, after, {**after, "network": "theirs"})
-    assert (isinstance(kept, Keep), kept.rest) == (True, {"conf": None})
+    assert (isinstance(kept, Keep), kept.still_restored) == (True, {"conf": None})
 
 
 def test_a_way_in_goes_whole_or_not_at_all() -> None:
@@ -77,7 +77,7 @@ def test_a_way_in_goes_whole_or_not_at_all() -> None:
         "active": False,
     }
     kept = undone("WslAccess", NO_ACCESS, OPEN, {**OPEN, "authorized": [KEY, KEY]})
-    assert (isinstance(kept, Keep), dict(kept.rest)) == (True, {})
+    assert (isinstance(kept, Keep), dict(kept.still_restored)) == (True, {})
 
 
 # ---- what is asked for
@@ -142,12 +142,12 @@ UNFIT: dict[str, list[dict[str, Any]]] = {
     ("resource", "desired"), [(resource, desired) for resource, wants in FITS.items() for desired in wants]
 )
 def test_what_fits_may_be_wanted(resource: str, desired: dict[str, Any]) -> None:
-    assert WINDOWS[resource].wrong_value(desired) is None
+    assert WINDOWS[resource].check_values(desired) is None
 
 
 @each_row(("resource", "desired"), [(resource, desired) for resource, wants in UNFIT.items() for desired in wants])
 def test_what_does_not_fit_is_refused_before_a_host_is_asked(resource: str, desired: dict[str, Any]) -> None:
-    assert WINDOWS[resource].wrong_value(desired) is not None
+    assert WINDOWS[resource].check_values(desired) is not None
 
 
 @pytest.mark.parametrize("resource", FITS)

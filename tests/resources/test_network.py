@@ -80,7 +80,7 @@ def test_whatever_touches_the_network_asks_first(resource: Any) -> None:
     ],
 )
 def test_what_may_be_wanted(resource: Any, desired: dict[str, Any], fits: bool) -> None:
-    assert (resource.wrong_value(desired) is None) is fits
+    assert (resource.check_values(desired) is None) is fits
 
 
 def functions() -> Iterator[tuple[str, Script]]:

@@ -109,7 +109,7 @@ def called_by_function() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
         name = function.split()[1]
         asked_for[name] = {
             each
-            for line in re.findall(r"Assert-WinhostSent (.*)", function)
+            for line in re.findall(r"Assert-WinhostPart (.*)", function)
             for each in re.findall(r"'([\w-]+)'", line)
         }
         inner = set(re.findall(r"(?m)^ +function ([\w-]+) \{", function))
@@ -143,7 +143,7 @@ VERBS = {"Invoke-WinhostSet", "Invoke-WinhostSend", "Invoke-WinhostRestart"}
 def test_only_names_of_functions_are_asked_for() -> None:
     asked_for = {
         name
-        for line in re.findall(r"Assert-WinhostSent (?!\{)(.*)", windows_scripts.agent_text())
+        for line in re.findall(r"Assert-WinhostPart (?!\{)(.*)", windows_scripts.agent_text())
         for name in re.findall(r"'([\w-]+)'", line)
     }
     assert asked_for

@@ -262,8 +262,8 @@ def is_careful(script: Script) -> Iterator[str]:
 
 # Of what is caught and not told there: why it need not be. By the function that catches it.
 QUIET = {
-    "Read-WinhostAgain": "the fault before it is told, and `after` is null",
-    "Read-WinhostEntry": "what is not there has no attributes",
+    "Read-WinhostStateOrNull": "the fault before it is told, and `after` is null",
+    "Read-WinhostAttributes": "what is not there has no attributes",
     "Remove-WinhostEmptyFolder": "its caller has what is in it taken away, and says where that comes to nothing",
     "Find-WinhostJobProgram": "only where there is no registry at all, which is no Windows",
     "Send-WinhostJobInput": "the code of the program that did not read on says why",
@@ -277,7 +277,7 @@ QUIET = {
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }
 TELLS = re.compile(
-    r"\bthrow\b|(Stop|Deny)-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure|Unread)|\.Message|= \$_\s"
+    r"\bthrow\b|(Stop|Deny)-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure|Missing)|\.Message|= \$_\s"
 )
 
 
@@ -306,18 +306,18 @@ MAY_TAKE_DENIED_FOR_ABSENT = {
     "Register-WinhostTask": "the copy is checked against its sums",
     "New-WinhostVerdict": "it only says where more can be asked",
     "Write-WinhostJobBytes": "a move never writes over a file",
-    "Test-WinhostJobWaits": "the job is not begun, and whoever waits for it is told",
+    "Test-WinhostJobPending": "the job is not begun, and whoever waits for it is told",
 }
 
 
 def knows_denied_from_absent(script: Script) -> Iterator[str]:
     for node in script.nodes("member_name"):
         if said(node) == "Exists" and _function_around(node) not in MAY_TAKE_DENIED_FOR_ABSENT:
-            yield f"{said(node)}: takes what may not be seen for absent; ask Read-WinhostEntry"
+            yield f"{said(node)}: takes what may not be seen for absent; ask Read-WinhostAttributes"
 
 
 # An error in a cleanup takes the place of the one that it cleans up after. The first two make a warning of it.
-KEEPS_THE_FIRST = {"Invoke-WinhostAside", "Invoke-WinhostCleanup", "Close-WinhostRun"}
+KEEPS_THE_FIRST = {"Invoke-WinhostBestEffort", "Invoke-WinhostCleanup", "Close-WinhostRun"}
 CANNOT_FAIL = {"Dispose", "ReleaseMutex", "ZeroFreeBSTR"}  # of what this very function opened
 CANNOT_FAIL |= {"CurrentCulture"}  # that of before
 CLEANS_UP = re.compile(r"(Remove|Dismount|Unregister|Clear|Initialize|Restore|Stop)-(?!Winhost(Script)?$)")

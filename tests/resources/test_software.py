@@ -4,7 +4,7 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
-from winhost.core.conditions import consents_of, lasting
+from winhost.core.conditions import consents_of, irreversible_reason
 from winhost.core.dependents import dependents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
@@ -103,12 +103,12 @@ def test_wsl_that_was_not_there_is_uninstalled() -> None:
 def test_wsl_that_updated_itself_since_is_kept() -> None:
     kept = find_undo(RULES[WSL.name], wsl(None, None), wsl("2.7.14.0", MSI), wsl("2.8.1.0", None))
     assert isinstance(kept, Keep)
-    assert kept.rest == {}
+    assert kept.still_restored == {}
 
 
 def test_an_upgrade_does_not_come_back_and_says_so_before() -> None:
     found, ours = wsl("2.6.1.0", None), wsl("2.7.14.0", MSI)
-    said = lasting(WSL.irreversible, Change({}, found, ours))
+    said = irreversible_reason(WSL.irreversible, Change({}, found, ours))
     assert said is not None
     assert "2.6.1.0" in said
     assert find_undo(RULES[WSL.name], found, ours, ours) == Keep("winhost never downgrades WSL")
@@ -120,17 +120,17 @@ def test_an_upgrade_that_failed_has_nothing_to_keep() -> None:
 
 
 def test_the_first_wsl_can_be_taken_back() -> None:
-    assert lasting(WSL.irreversible, Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
+    assert irreversible_reason(WSL.irreversible, Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
 
 
 @pytest.mark.parametrize("version", ["latest", "2.7", "2.7.14.0 ", "2.7.14.0.1", "2.7.14.0\n", "-2.7.1", 2.7, None])
 def test_a_version_is_numbers_and_dots(version: Json) -> None:
-    assert WSL.wrong_value({"version": version})
+    assert WSL.check_values({"version": version})
 
 
 @pytest.mark.parametrize("package", [MSI.upper(), MSI[1:], f"{MSI}\n", "C:\\wsl.msi", None])
 def test_a_package_is_a_sum(package: Json) -> None:
-    assert WSL.wrong_value({"package": package})
+    assert WSL.check_values({"package": package})
 
 
 def test_what_runs_on_wsl_waits_for_the_feature_and_the_file() -> None:
@@ -155,7 +155,7 @@ def test_a_gpu_goes_back_to_the_model_that_it_had(found: str) -> None:
 
 @pytest.mark.parametrize("model", ["TCC", "mcdm", "", None, 2])
 def test_tcc_is_never_wanted(model: Json) -> None:
-    assert MODEL.wrong_value({"pending": model})
+    assert MODEL.check_values({"pending": model})
 
 
 def test_a_model_without_a_picture_may_need_a_consent() -> None:

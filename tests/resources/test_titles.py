@@ -3,11 +3,11 @@
 import json
 
 from winhost.bundle.bundle_files import linux_sources
-from winhost.resources.registry import LINUX, RESOURCE_TYPES, titled
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, title_of
 
 
 def test_every_resource_has_a_title_of_its_own() -> None:
-    titles = [titled(name) for name in RESOURCE_TYPES]
+    titles = [title_of(name) for name in RESOURCE_TYPES]
     assert len(set(titles)) == len(titles)
     assert not set(titles) & {"", *RESOURCE_TYPES} - {"BitLocker"}
 

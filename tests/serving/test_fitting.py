@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.compat.needs import fit_as_it_is, needs_of
+from winhost.compat.needs import fit_without_advice, needs_of
 from winhost.hub.catalogue import Entry, catalogue_of, shipped_document
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
@@ -72,7 +72,7 @@ def test_the_choice_on_every_example_host(hosts: list[str]) -> None:
 def test_nothing_is_offered_that_the_judge_refuses(host: str) -> None:
     variants = {each.path: each for each in assess(HostFacts(facts_of(host))).every_variant}
     for each in offered(host):
-        judged = fit_as_it_is(variants[each.variant], needs_of(each.workload), each.workload)
+        judged = fit_without_advice(variants[each.variant], needs_of(each.workload), each.workload)
         assert judged.verdict is each.verdict is not Verdict.UNSUPPORTED
         assert judged.budget is not None
         assert judged.budget.fits is not False if each.sure else judged.budget.may_fit is not False

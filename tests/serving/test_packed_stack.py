@@ -46,21 +46,21 @@ def test_it_is_packed_after_it_came_and_before_its_engine_starts_and_taken_back(
     here, _ = made(tmp_path, asked)
     disk = here.own.linux.disk
     assert here.apply(here.plan()).holds
-    assert disk.names(PACKED) == ["model.safetensors"]
-    assert disk.names("/srv/winhost/models/chat"), "the original stays"
+    assert disk.list_names(PACKED) == ["model.safetensors"]
+    assert disk.list_names("/srv/winhost/models/chat"), "the original stays"
     assert [*here.plan().steps] == []
     first = here.run
     disk.remove(f"{PACKED}/model.safetensors")
     assert [step.resource for step in here.plan().steps] == ["PackedModel"]
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=False)
+    here.own.linux.part(ServedEngines).update_unit("winhost-engine-chat.service", active=False)
     order = ["PackedModel", "EngineUnit", "ServingReady"]
     assert [step.resource for step in here.plan().steps] == order
     assert here.apply(here.plan()).holds
     assert here.rollback().outcome == "rolled back"
-    assert disk.names(PACKED) == [], "as it was before that run"
+    assert disk.list_names(PACKED) == [], "as it was before that run"
     assert rollback(first, here.consents, here.context).outcome == "rolled back"
-    assert disk.names(PACKED) == []
-    assert disk.names(loader_folder()) == []
+    assert disk.list_names(PACKED) == []
+    assert disk.list_names(loader_folder()) == []
     assert not [path for path, _ in disk.walk("/srv") if "packed" in path]
 
 

@@ -15,7 +15,7 @@ from tests.serving.one_plan import lines_at_the_end
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
 from winhost.core.answers import Record
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
@@ -64,8 +64,8 @@ def test_entries_are_ones_that_a_playbook_can_have() -> None:
     for each in list[Any](found.entries):
         type_ = RESOURCE_TYPES[each["resource"]]
         assert tuple(each["key"]) == type_.key
-        assert type_.misfit(each["key"], each["desired"]) is None
-        assert type_.wrong_value(each["desired"]) is None
+        assert type_.check_names(each["key"], each["desired"]) is None
+        assert type_.check_values(each["desired"]) is None
 
 
 def test_an_engine_in_compose_has_no_port_no_network_and_no_rights() -> None:
@@ -206,8 +206,8 @@ def test_the_gateway_knows_the_proxies_of_the_workload() -> None:
 def test_the_gateway_starts_those_that_take_turns() -> None:
     found = made(by_turns("chat", "coder", "third"))
     settings = parse_settings(json.dumps(gateway_settings(found)))
-    assert [*settings.taking_turns] == ["chat", "coder", "third"]
-    turns = settings.taking_turns["coder"]
+    assert [*settings.turn_models] == ["chat", "coder", "third"]
+    turns = settings.turn_models["coder"]
     assert (turns.gpus, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
     assert settings.turns.start == 3600
     assert turns.awake_mib is not None
@@ -239,7 +239,7 @@ def test_the_gateway_gives_gpus_back_where_the_workload_says_when() -> None:
     assert parse_settings(json.dumps(gateway_settings(made(plain)))).turns.idle is None
     idle = replace(plain, workload=replace(plain.workload, availability=Availability(idle=600)))
     settings = parse_settings(json.dumps(gateway_settings(made(idle))))
-    assert (settings.turns.idle, [*settings.taking_turns]) == (600, ["chat"])
+    assert (settings.turns.idle, [*settings.turn_models]) == (600, ["chat"])
 
 
 def with_standby(**more: Any) -> StackRequest:
@@ -312,7 +312,7 @@ def test_requests_are_told_where_a_start_takes_longer_than_they_wait() -> None:
 def test_a_resident_that_starts_anew_leaves_its_gpu_to_no_model_that_takes_turns() -> None:
     plain = by_turns("chat", "code", resident=("chat",), parallel=Parallel(tensor=2), sleep_level=1)
     found = made(replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",)))))
-    turns = parse_settings(json.dumps(gateway_settings(found))).taking_turns
+    turns = parse_settings(json.dumps(gateway_settings(found))).turn_models
     assert {name: each.resident for name, each in turns.items()} == {"chat": True, "code": False}
 
 
@@ -423,7 +423,9 @@ def test_models_that_take_turns_are_applied_verified_and_taken_back(tmp_path: Pa
     units = here.own.linux.part(ServedEngines).units
     assert {each["active"] for each in units.values()} == {False}, "the gateway starts them"
     assert here.own.linux.part(ServedEngines).serves()
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=True)  # its turn came: no drift
+    here.own.linux.part(ServedEngines).update_unit(
+        "winhost-engine-chat.service", active=True
+    )  # its turn came: no drift
     assert not [*here.plan().steps]
     assert here.rollback().outcome == "rolled back"
     assert here.state() == before
@@ -560,7 +562,7 @@ def test_a_unit_that_runs_is_restarted_once_all_that_it_names_is_there(tmp_path:
 def test_an_engine_that_ended_is_drift(tmp_path: Path) -> None:
     here = served_world(tmp_path)
     assert here.apply(here.plan()).holds
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=False)
+    here.own.linux.part(ServedEngines).update_unit("winhost-engine-chat.service", active=False)
     titles = [step.title for step in here.plan().steps]
     assert titles == ["Engine of chat", "A completion of each model"]
 
@@ -572,7 +574,7 @@ def test_a_model_without_its_files_starts_nothing(tmp_path: Path) -> None:
     here.resources = [each for each in here.resources if each["resource"] != "ModelFiles"]
     assert FILES["revision"] in str(found.entries)
     assert KEY in str(found.entries)
-    with pytest.raises(EndOfRun, match="its model is not there"):
+    with pytest.raises(RunInterrupted, match="its model is not there"):
         here.apply(here.plan())
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.rows import each_row
 from tests.serving.situations import model, shipped, workload
 from winhost.compat.assess import assess
-from winhost.compat.needs import fits, needs_of
+from winhost.compat.needs import fit_paths, needs_of
 from winhost.model.errors import RefusedError
 from winhost.model.path import path_of
 from winhost.model.reason import Verdict
@@ -42,7 +42,7 @@ WORKLOADS: dict[str, Workload] = {
 @each_row("host, name", [(host, name) for host in HOSTS for name in WORKLOADS])
 def test_a_profile_is_refused_exactly_where_assess_finds_no_way(host: str, name: str) -> None:
     facts, wanted = shipped(host), WORKLOADS[name]
-    for fit in fits(assess(facts, stated=wanted.versions), needs_of(wanted), wanted):
+    for fit in fit_paths(assess(facts, stated=wanted.versions), needs_of(wanted), wanted):
         path = path_of(fit.variant)
         if path not in PATHS_WITH_PROFILES:
             continue

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.model.path import ALL_VARIANTS, AvailableMemory
+from winhost.model.path import WINDOWS_VARIANTS, AvailableMemory
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
     DType,
@@ -154,7 +154,7 @@ WORKLOADS = st.builds(
 SIZES = mostly(st.integers(64, 256), st.integers(1, 64)).map(lambda n: n * GiB)
 ROOMS = st.builds(
     AvailableMemory,
-    variant=st.sampled_from(ALL_VARIANTS),
+    variant=st.sampled_from(WINDOWS_VARIANTS),
     gpus=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 36 * GiB]), max_size=3).map(tuple),
     ram=SIZES,
     host_ram=SIZES.map(lambda size: size * 2),

@@ -13,7 +13,7 @@ from tests.public_cases import scores
 from tests.rows import each_row
 from tests.symptoms.pastes import CASES, SAVED, Paste, pastes, read
 from winhost.core.answers import RemoteFault
-from winhost.findings.condition import fault_of
+from winhost.findings.condition import find_mistake
 from winhost.knowledge import catalogue
 from winhost.model.masking import MASK, masked
 from winhost.resources.registry import RESOURCE_TYPES
@@ -64,7 +64,7 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
     assert symptom.says.endswith(".")
     for sign in symptom.signs:
         assert (sign.code is None) != (not sign.text)
-        assert fault_of(sign.when, asked_of_a_line(sign)) is None
+        assert find_mistake(sign.when, asked_of_a_line(sign)) is None
     for cause in symptom.causes:
         assert cause.cause.endswith((".", ")"))
         assert cause.tell
@@ -72,12 +72,12 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
         assert cause.evidence or cause.reason
         assert not cause.remedy or cause.remedy in catalogue.remedies()
         assert {*cause.evidence} <= catalogue.evidence().keys()
-        assert fault_of(cause.when, is_fact) is None
+        assert find_mistake(cause.when, is_fact) is None
 
 
 @each_row("mark", marks().values(), ids=lambda mark: mark.id)
 def test_the_signs_of_a_mark_are_whole(mark: Mark) -> None:
-    assert [fault_of(sign.when, asked_of_a_line(sign)) for sign in mark.signs] == [None] * len(mark.signs)
+    assert [find_mistake(sign.when, asked_of_a_line(sign)) for sign in mark.signs] == [None] * len(mark.signs)
 
 
 def expression(sign: Sign) -> str:

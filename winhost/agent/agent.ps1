@@ -7,7 +7,7 @@ $WarningPreference = 'Continue'
 # Windows PowerShell 5.1 gives arrays a Count property, and ConvertTo-Json then writes {"value":[],"Count":0} for [].
 Remove-TypeData -TypeName System.Array -ErrorAction Ignore
 
-$script:WinhostOnce = @{}
+$script:WinhostCache = @{}
 
 # ---- what may go wrong, as data
 
@@ -46,7 +46,7 @@ function Test-WinhostUnavailable {
     "$($Fault.FullyQualifiedErrorId)" -eq 'Winhost.Unavailable'
 }
 
-function ConvertTo-WinhostUnread {
+function ConvertTo-WinhostMissing {
     param($Fault)
     if (Test-WinhostUnavailable $Fault) {
         return @{ unavailable = $Fault.TargetObject }
@@ -54,7 +54,7 @@ function ConvertTo-WinhostUnread {
     @{ unknown = ConvertTo-WinhostError $Fault }
 }
 
-function Assert-WinhostSent {
+function Assert-WinhostPart {
     param([string[]]$Names)
     # Functions that only some hosts need are sent once a host asks for them here, together with what they use.
     $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
@@ -73,7 +73,7 @@ function Read-WinhostValue {
         $value = & $Expression
     }
     catch {
-        return ConvertTo-WinhostUnread $_
+        return ConvertTo-WinhostMissing $_
     }
     if ($null -eq $value) {
         return $null
@@ -87,13 +87,13 @@ function Read-WinhostList {
         $values = @(& $Expression)
     }
     catch {
-        return ConvertTo-WinhostUnread $_
+        return ConvertTo-WinhostMissing $_
     }
     # The comma keeps a list of one and a list of none a list.
     , $values
 }
 
-function Read-WinhostUnless {
+function Read-WinhostOptional {
     param([string]$NoneFound, [scriptblock]$Expression)
     # Returns what the expression returns, or nothing where it fails with the code for `there is none`.
     try {
@@ -106,7 +106,7 @@ function Read-WinhostUnless {
     }
 }
 
-function Invoke-WinhostAside {
+function Invoke-WinhostBestEffort {
     param([string]$What, [scriptblock]$Expression)
     # Runs an expression whose failure must not end a change. The failure becomes a warning, which begins with $What.
     try {
@@ -125,17 +125,17 @@ function Invoke-WinhostCleanup {
         $null = & $Expression
         return
     }
-    Invoke-WinhostAside $What $Expression
+    Invoke-WinhostBestEffort $What $Expression
 }
 
-function Read-WinhostOnce {
+function Read-WinhostCached {
     param([string]$Label, [scriptblock]$Expression)
     # Keeps the answer for this batch, until the next change. The expression sees the names of this function before its
     # own, and must not use them.
-    if (-not $script:WinhostOnce.ContainsKey($Label)) {
-        $script:WinhostOnce[$Label] = @(& $Expression)
+    if (-not $script:WinhostCache.ContainsKey($Label)) {
+        $script:WinhostCache[$Label] = @(& $Expression)
     }
-    $script:WinhostOnce[$Label]
+    $script:WinhostCache[$Label]
 }
 
 function Read-WinhostField {
@@ -146,7 +146,7 @@ function Read-WinhostField {
     $Object.$Name
 }
 
-function Assert-WinhostKnown {
+function Assert-WinhostValue {
     param($Value)
     if ($null -eq $Value) {
         Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' 'This Windows does not tell it.'
@@ -183,7 +183,7 @@ function Assert-WinhostDesired {
     }
 }
 
-function Assert-WinhostFlags {
+function Assert-WinhostBoolean {
     param($Desired, [string[]]$Names)
     foreach ($name in $Names) {
         if ((Test-WinhostDesired $Desired $name) -and $Desired.$name -isnot [bool]) {
@@ -197,7 +197,7 @@ function Test-WinhostDesired {
     $null -ne $Desired.PSObject.Properties[$Name]
 }
 
-function Assert-WinhostWidth {
+function Assert-Winhost64Bit {
     if (-not [System.Environment]::Is64BitProcess) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A 32-bit PowerShell sees another Windows; nothing is changed from it.'
     }
@@ -257,7 +257,7 @@ function Read-WinhostInstances {
     param([string]$Resource, $Key, $Warnings)
     $function = Find-WinhostFunction 'Get' $Resource
     if ($null -ne $Key) {
-        Assert-WinhostSent 'Test-WinhostKey'
+        Assert-WinhostPart 'Test-WinhostKey'
     }
     foreach ($instance in @(Invoke-WinhostFunction $function @{ Key = $Key } $Warnings)) {
         if ($null -eq $Key -or (Test-WinhostKey $Key $instance)) {
@@ -308,8 +308,8 @@ function Invoke-WinhostGet {
 
 function Invoke-WinhostSet {
     param($Call, $Warnings)
-    Assert-WinhostWidth
-    $script:WinhostOnce = @{}
+    Assert-Winhost64Bit
+    $script:WinhostCache = @{}
     $resource = "$(Read-WinhostField $Call 'resource')"
     $key = Read-WinhostField $Call 'key'
     $desired = Read-WinhostField $Call 'desired'
@@ -335,27 +335,27 @@ function Invoke-WinhostSet {
         if ($mark -cne '' -and (Test-WinhostAdministrator)) {
             Add-WinhostMark $mark
         }
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         $arguments = @{ Key = $key; Desired = $desired; How = $how }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
         # Other output of cmdlets is not part of the answer, and does not make the change fail.
         $restart = @(foreach ($word in $said) { if ($word -is [hashtable]) { $word.restart } })
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         $after = Read-WinhostState $resource $key $Warnings
     }
     catch {
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         if (Test-WinhostUnavailable $_) {
             throw
         }
         $fault = ConvertTo-WinhostError $_
-        $after = Read-WinhostAgain $resource $key
+        $after = Read-WinhostStateOrNull $resource $key
         return @{ ok = $false; error = $fault; before = $before; after = $after; warnings = @($Warnings.texts) }
     }
     @{ ok = $true; before = $before; after = $after; restart = $restart; warnings = @($Warnings.texts) }
 }
 
-function Read-WinhostAgain {
+function Read-WinhostStateOrNull {
     param([string]$Resource, $Key)
     try {
         Read-WinhostState $Resource $Key @{ texts = @() }
@@ -368,8 +368,8 @@ function Read-WinhostAgain {
 function Invoke-WinhostSend {
     param($Call, $Warnings)
     # Takes a piece of a file that a later set uses. Without a piece, tells how much of the file is here.
-    Assert-WinhostWidth
-    $script:WinhostOnce = @{}
+    Assert-Winhost64Bit
+    $script:WinhostCache = @{}
     $resource = "$(Read-WinhostField $Call 'resource')"
     $key = Read-WinhostField $Call 'key'
     $function = Find-WinhostFunction 'Send' $resource
@@ -383,7 +383,7 @@ function Invoke-WinhostSend {
     }
     $arguments = @{ Key = $key; Piece = Read-WinhostField $Call 'piece' }
     $there = @(Invoke-WinhostFunction $function $arguments $Warnings)[0]
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     @{ ok = $true; received = $there.received; sha256 = $there.sha256; whole = $there.whole; warnings = @($Warnings.texts) }
 }
 
@@ -482,14 +482,14 @@ function Invoke-Winhost {
     param([Parameter(Mandatory = $true)][string]$Json)
     $request = ConvertFrom-Json -InputObject $Json -ErrorAction Stop
     $calls = @(Read-WinhostField $request 'calls')
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     $mutex = $null
     $answers = $null
     try {
         try {
             $verbs = @(foreach ($call in $calls) { "$(Read-WinhostField $call 'verb')" })
             if (@($verbs -ne 'get').Count -gt 0 -or (Read-WinhostField $request 'exclusive')) {
-                Assert-WinhostSent 'Enter-WinhostMutex'
+                Assert-WinhostPart 'Enter-WinhostMutex'
                 $mutex = Enter-WinhostMutex
             }
         }
@@ -503,7 +503,7 @@ function Invoke-Winhost {
         ConvertTo-WinhostAscii (ConvertTo-Json -InputObject @{ answers = $answers } -Depth 10 -Compress -ErrorAction Stop)
     }
     finally {
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         if ($null -ne $mutex) {
             $mutex.ReleaseMutex()
             $mutex.Dispose()

@@ -18,13 +18,13 @@ from winhost.gateway.key_lines import (
     KEY_LIMITS,
     KEY_MODEL,
     KEY_NAME,
-    MOST_OF_A_LIMIT,
+    MAX_LIMIT,
     KeyLine,
     WrongKeys,
-    counting,
-    hidden,
+    effective_keys,
     keys_text,
     parse_keys,
+    shadowed_keys,
     time_text,
 )
 
@@ -107,7 +107,7 @@ class GatewayFiles:
         except WrongKeys as wrong:
             message = f"{KEY_CHANGES} cannot be read: {wrong}. Nothing was changed; mend it there, or put back a copy."
             raise AgentFault("Winhost.NotValid", "InvalidData", message) from None
-        before = next((each for each in counting(self.planned, changes) if each.name == name), None)
+        before = next((each for each in effective_keys(self.planned, changes) if each.name == name), None)
         if unknown := [each for each in asked.get("models") or () if each not in self.models]:
             return f"model {unknown[0]}"
         after = {"add": self.added, "limit": limited, "revoke": revoked}[asked["verb"]](name, before, asked)
@@ -138,7 +138,7 @@ class GatewayFiles:
             return "exists"
         if before and before.planned:
             return "planned"
-        if any(each.sha256 == digest for each in counting(self.planned, self.changes())):
+        if any(each.sha256 == digest for each in effective_keys(self.planned, self.changes())):
             return "same-key"
         return with_rules(KeyLine(name, digest, metrics=asked.get("metrics") is True, added=now_s()), asked)
 
@@ -150,8 +150,8 @@ class GatewayFiles:
         except WrongKeys as wrong:
             problem = f"{KEY_CHANGES}: {wrong}"
         use = gateway_use()
-        told = [self.key(each, use, each.state(now_s())) for each in counting(self.planned, changes)]
-        told += [self.key(each, {}, "hidden") for each in hidden(self.planned, changes)]
+        told = [self.key(each, use, each.state(now_s())) for each in effective_keys(self.planned, changes)]
+        told += [self.key(each, {}, "hidden") for each in shadowed_keys(self.planned, changes)]
         read: State = use["read"] if isinstance(use.get("read"), dict) else {}
         digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
         in_force = problem is None and not read.get("problem") and read.get("changes") == digest
@@ -212,7 +212,7 @@ def with_rules(line: KeyLine, asked: State) -> KeyLine:
     for name, limit in asked.get("limits", {}).items():
         if name not in KEY_LIMITS:
             raise bad_request(f"{name!r} is no limit.")
-        limits[name] = None if limit is None else number_to(MOST_OF_A_LIMIT, limit)
+        limits[name] = None if limit is None else number_to(MAX_LIMIT, limit)
     return line._replace(limits=limits)
 
 

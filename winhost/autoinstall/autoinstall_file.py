@@ -16,9 +16,9 @@ from packaging.version import Version
 from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found, rows_of
-from winhost.model.catalogue_file import load_beside
-from winhost.model.errors import UsageError, near_or_end, visible
+from winhost.findings.finding import Observation, rows_of
+from winhost.model.catalogue_file import load_package_file
+from winhost.model.errors import UsageError, did_you_mean_or_period, visible
 from winhost.model.once import once
 from winhost.model.units import Bytes
 from winhost.model.yamlfile import dotted, load_json
@@ -133,7 +133,7 @@ ROWS, PREFIX = rows_of(__package__), "autoinstall"
 @once
 def schema() -> Mapping[str, Any]:
     """The installer's schema, in the form that installer_schema.yaml explains."""
-    return load_beside(__package__, "installer_schema.yaml")
+    return load_package_file(__package__, "installer_schema.yaml")
 
 
 def bare(shape: Mapping[str, Any]) -> list[str]:
@@ -214,9 +214,9 @@ class AutoinstallContext:
     installer: Version | None = None
     disks: Sequence[KnownDisk] = field(default=())
 
-    def found(self, loc: Loc, code: str, **words: object) -> Found:
+    def found(self, loc: Loc, code: str, **words: object) -> Observation:
         """A finding at this position of the section."""
-        return Found(code, self.file.position(loc), words, where=dotted(loc) or "the file")
+        return Observation(code, self.file.position(loc), words, subject=dotted(loc) or "the file")
 
     def get(self, *keys: str) -> Any:
         """A value of the section; None where there is none."""
@@ -267,7 +267,7 @@ class AutoinstallContext:
         known = bare(shape)
         for key in value if "*" not in shape else ():
             if key not in known:
-                yield (*loc, str(key)), str(key), near_or_end(str(key), known)
+                yield (*loc, str(key)), str(key), did_you_mean_or_period(str(key), known)
 
 
 def read_known_disks(path: Path) -> tuple[str | None, Sequence[KnownDisk]]:

@@ -66,7 +66,7 @@ def manifest_of_facts(facts: HostFacts) -> DiskManifest:
     """The disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared), MissingFact."""
     made: dict[str, OwnPartition] = {}
     for name in (LINUX_PARTITION, STAGING):
-        own = facts.of(OwnPartition, {"name": name})
+        own = facts.find(OwnPartition, {"name": name})
         if own is not None and own.made is True and own.ours:
             made[name] = own
     linux, staging = made.get(LINUX_PARTITION), made.get(STAGING)

@@ -24,7 +24,7 @@ from winhost.autoinstall.guard_order import (
 from winhost.autoinstall.installer_storage import PYTHON, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import known
+from winhost.hardware.gpus import find_model
 from winhost.images.seed import GuestAddress, GuestSeed, network_config, user_data
 from winhost.images.ubuntu_releases import InstallerRelease
 from winhost.model.documents import write_document
@@ -259,7 +259,7 @@ def afterwards(plan: InstallPlan) -> list[str]:
         f"winhost detect {plan.system.hostname}",
         f"winhost plan {plan.system.hostname} --path linux -o plan.json, for the driver, engines and the gateway",
     ]
-    on_board = [model.name for gpu in plan.gpus if (model := known(gpu)) is not None and "SXM" in model.name]
+    on_board = [model.name for gpu in plan.gpus if (model := find_model(gpu)) is not None and "SXM" in model.name]
     if len(on_board) > 1:
         exact = '"nvidia-fabricmanager-$(modinfo -F version nvidia | cut -d. -f1)=$(modinfo -F version nvidia)*"'
         steps.append(

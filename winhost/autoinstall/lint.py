@@ -26,11 +26,11 @@ from winhost.autoinstall.autoinstall_file import (
     storage_bytes,
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
-from winhost.findings.finding import FileFinding, Found, at_keys, run, tell
+from winhost.findings.finding import FileFinding, Observation, matching_key_rows, run_rules, to_findings
 from winhost.model.errors import did_you_mean
 from winhost.resources.windows.disks import BASIC_DATA, DYNAMIC, EFI, RECOVERY, RESERVED, STORAGE_SPACES
 
-Findings = Iterator[Found]
+Findings = Iterator[Observation]
 
 
 def sections(context: AutoinstallContext) -> Findings:
@@ -101,7 +101,7 @@ def account(context: AutoinstallContext) -> Findings:
 
 def by_rows(context: AutoinstallContext) -> Findings:
     """Yield the findings of rows about a key."""
-    for row, key in at_keys(ROWS, context.ask):
+    for row, key in matching_key_rows(ROWS, context.ask):
         yield context.found(tuple(key.split(".")), row.code, value=context.get(*key.split(".")))
 
 
@@ -421,7 +421,7 @@ def lint_autoinstall(
     try:
         file = parsed_autoinstall(text)
     except Unreadable as error:
-        found = [Found("unreadable", error.position, {"why": error.why}, where="the file")]
+        found = [Observation("unreadable", error.position, {"why": error.why}, subject="the file")]
     else:
-        found = run(RULES, AutoinstallContext(file, installer, disks))
-    return tell(ROWS, PREFIX, found)
+        found = run_rules(RULES, AutoinstallContext(file, installer, disks))
+    return to_findings(ROWS, PREFIX, found)

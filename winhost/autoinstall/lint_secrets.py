@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from winhost.autoinstall.autoinstall_file import PLACEHOLDER, AutoinstallContext, Loc, last_key
-from winhost.findings.finding import Found
+from winhost.findings.finding import Observation
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
 _LENGTHS = {"1": 22, "5": 43, "6": 86}  # characters of a hash behind its salt, as crypt(5) has them
@@ -42,7 +42,7 @@ _IN_TEXT = (
 )
 
 
-def secrets(context: AutoinstallContext) -> Iterator[Found]:
+def secrets(context: AutoinstallContext) -> Iterator[Observation]:
     """Find values that only their owner should have. Findings do not quote them."""
     for loc, text in _texts(context.file.section, ()):
         names = tuple(part for part in loc if isinstance(part, str))

@@ -14,8 +14,8 @@ from winhost.autoinstall.autoinstall_file import (
     storage_bytes,
 )
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found
-from winhost.model.errors import near_or_end
+from winhost.findings.finding import Observation
+from winhost.model.errors import did_you_mean_or_period
 
 _KINDS: Mapping[str, tuple[str, Any]] = {
     "text": ("a text (quote what YAML reads as something else)", str),
@@ -40,7 +40,7 @@ class _Fault:
     near: str = "."
 
 
-def shapes(context: AutoinstallContext) -> Iterator[Found]:
+def shapes(context: AutoinstallContext) -> Iterator[Observation]:
     """Find shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
@@ -54,11 +54,11 @@ def shapes(context: AutoinstallContext) -> Iterator[Found]:
                 _told(context, fault, " at the storage section") for fault in _faults(each.data, shape, each.loc)
             )
         else:
-            near = near_or_end(each.type, schema()["actions"])
+            near = did_you_mean_or_period(each.type, schema()["actions"])
             yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
 
 
-def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Found:
+def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Observation:
     return context.found(fault.loc, fault.code, key=last_key(fault.loc), word=fault.word, near=fault.near, at=at)
 
 
@@ -119,10 +119,10 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
         if "*" in shape:
             yield from _faults(value[other], shape["*"], (*loc, str(other)))
         elif "=" in shape:
-            yield _Fault((*loc, str(other)), "key-refused", str(other), near_or_end(str(other), known))
+            yield _Fault((*loc, str(other)), "key-refused", str(other), did_you_mean_or_period(str(other), known))
 
 
-def ids(context: AutoinstallContext) -> Iterator[Found]:
+def ids(context: AutoinstallContext) -> Iterator[Observation]:
     """Check that each entry has an id of its own, and refers only to entries before it."""
     every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
     for each in context.actions:

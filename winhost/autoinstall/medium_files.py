@@ -21,7 +21,7 @@ from winhost.autoinstall.installer_storage import FETCHING, PYTHON, UNRESOLVED, 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.files import write_whole
-from winhost.model.one_text import one_text
+from winhost.model.one_text import join_modules
 from winhost.model.units import Bytes, GiB, MiB, size
 
 MENU = "boot/grub/grub.cfg"
@@ -49,7 +49,7 @@ def menu(address: str | None = None) -> bytes:
 
 def script(name: str) -> str:
     """The constant text of a script that runs in the installer."""
-    return one_text(files(__package__).joinpath(part) for part in SCRIPTS[name])
+    return join_modules(files(__package__).joinpath(part) for part in SCRIPTS[name])
 
 
 def with_settings(

@@ -20,14 +20,14 @@ from winhost.core.steps import Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
-from winhost.model.packed import packed_in_words
+from winhost.model.packed import describe_packed
 from winhost.model.path import PATHS_OF_LINUX
-from winhost.model.plan import RISKS, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Plan, Stage, sort_risks
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB, size
 from winhost.resources.base import Attachment, ResourceType
 from winhost.resources.linux import linux_scripts
-from winhost.resources.registry import LINUX, RULES, RULES_OF_LINUX, WINDOWS, label, titled
+from winhost.resources.registry import LINUX, LINUX_RULES, RULES, WINDOWS, label, title_of
 from winhost.resources.windows.windows_scripts import agent_digest, agent_text
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def linux_sources() -> Mapping[str, bytes]:
     """
     core_files = (each for each in packaged(core).iterdir() if each.name.endswith(".py"))
     declared: dict[str, Json] = {}
-    for rules in sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.order):
+    for rules in sorted((LINUX_RULES[name] for name in LINUX), key=lambda each: each.order):
         # The title for somebody who is in that Linux.
         title = "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in Linux")
         declared[rules.name] = as_json(replace(rules, title=title))
@@ -217,7 +217,7 @@ def _environment() -> "Environment":
     )
     made.filters["name"] = markdown
     made.filters["value"] = format_value
-    made.filters["titled"] = titled
+    made.filters["titled"] = title_of
     return made
 
 
@@ -233,7 +233,7 @@ def _row(resource: ResourceType) -> _Row:
     ]
     return _Row(
         name=resource.name,
-        title=titled(resource.name),
+        title=title_of(resource.name),
         order=RULES[resource.name].order,
         sets=bool(resource.sets),
         restarts=resource.restarts,
@@ -255,7 +255,7 @@ def _row(resource: ResourceType) -> _Row:
 def _readme(plan: Plan, brought: frozenset[str]) -> dict[str, object]:
     first = plan.stages[0]
     attachments = [each for each in map(_attachment, first.steps) if each]
-    inside = in_order(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
+    inside = sort_risks(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
     return {
         "plan": plan,
         "stage": first,
@@ -308,7 +308,7 @@ def format_value(value: Json) -> str:
     if isinstance(value, list):
         return ", ".join(map(format_value, value)) or "none"
     text = "none" if value is None else str(value)
-    if packed := packed_in_words(text):
+    if packed := describe_packed(text):
         return packed
     if len(text) > _LONGEST:
         return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"

@@ -70,30 +70,30 @@ def settle(run: Run) -> None:
     """Finish the restart that the last call of this run asked for."""
     if not run.check:
         run.finish_restart()
-    elif run.owes_restart() and run.record.restarting_from in (None, run.session.boot_id()):
+    elif run.needs_restart() and run.record.restarting_from in (None, run.session.boot_id()):
         raise RestartNeeded
 
 
 def forward(run: Run) -> Result:
     resume(run)
     settle(run)
-    run.look()
+    run.read_host()
     goals = now_expected(run)
     if run.check or not run.record.stage:
         refuse_drift(run)
         steps = find_steps(run.bundle, goals, run.host, "desired")
         if run.check:
             return preview(run, steps, [])
-        run.do(steps)
-        if run.begun:
+        run.run_steps(steps)
+        if run.has_journal:
             run.write("stage", number=run.bundle.stage["number"])
-        run.look()
+        run.read_host()
     # What was so before may no longer be after these steps: an engine was replaced.
-    waited = [goal for goal in goals if run.host.rules[goal.resource].only_waited_for]
+    waited = [goal for goal in goals if run.host.rules[goal.resource].is_wait_only]
     if again := find_steps(run.bundle, waited, run.host, "desired"):
-        run.do(again)
-        run.look()
-    run.note_dependents()
+        run.run_steps(again)
+        run.read_host()
+    run.record_dependents()
     return applied(run, compared(run.bundle, goals, run.host))
 
 
@@ -106,7 +106,7 @@ def now_expected(run: Run) -> list[DesiredResource]:
         goal
         for goal in goals_of(run.bundle)
         if not run.bundle.stage["deferred"]
-        or not run.host.rules[goal.resource].only_waited_for
+        or not run.host.rules[goal.resource].is_wait_only
         or identity(goal.resource, goal.key) in planned
     ]
 
@@ -129,11 +129,11 @@ def resume(run: Run) -> None:
 
 def applied(run: Run, checks: list[Check]) -> Result:
     outcome = "applied" if all(each.holds for each in checks) else "differs"
-    if run.begun:
+    if run.has_journal:
         run.write("outcome", outcome=outcome)
     elif outcome == "applied":
         outcome = "nothing to do"
-    following = [f"Go back at any time: {GO_BACK}"] if run.begun else []
+    following = [f"Go back at any time: {GO_BACK}"] if run.has_journal else []
     if run.bundle.stage["deferred"]:
         following.append("What could not be read before this can be planned now: carry what `facts` says back.")
     return ended(run, outcome, checks, [], following)
@@ -142,16 +142,16 @@ def applied(run: Run, checks: list[Check]) -> Result:
 def backward(run: Run) -> Result:
     older = find_standing(run)
     settle(run)
-    run.look()
+    run.read_host()
     if run.check:
-        goals = run.goals_back(frozenset())
-        return preview(run, run.all_steps_back(goals), [*kept_by(run), *map(not_judged, missing_in(run))])
-    goals = run.go_back()
+        goals = run.rollback_goals(frozenset())
+        return preview(run, run.all_rollback_steps(goals), [*kept_by(run), *map(not_judged, missing_in(run))])
+    goals = run.roll_back()
     kept, missing = kept_by(run), missing_in(run)
     checks = [each for each in compared(run.bundle, list(goals), run.host) if not each.holds]
     waits = bool(run.outlook.waiting)
     outcome = "not all rolled back" if checks or missing else PARTLY if waits else "rolled back"
-    run.give_up(run.outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
+    run.finish_rollback(run.outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
     run.write("outcome", outcome=outcome)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
     if outcome == PARTLY:  # the same once more is for this run first

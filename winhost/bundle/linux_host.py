@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from winhost.bundle.linux_bundle import Bundle, BundleRefusal, ask, format_value, read, visible
 from winhost.bundle.linux_journal import BundleRun, Journal, step_of
 from winhost.core.answers import HostAnswers, MissingFact, Record, Unavailable, Unknown, fault, identity
-from winhost.core.checks import Check, check, drifted
-from winhost.core.loop import Loop, NotSet
-from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
+from winhost.core.checks import Check, check, find_drift
+from winhost.core.loop import Loop, StepFailure
+from winhost.core.marks import BUNDLE, MarkedRun, read_marks, remove_run_marks
 from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rollback import LaterRuns, Outlook, outlook
 from winhost.core.rules import ResourceRules, from_json, restarted_by_its_vm
@@ -127,7 +127,7 @@ class ThisLinux:
         self.within: int = given.within
         self.keeps: bool = given.keep
 
-    def set(self, step: Step, accepted: frozenset[str], mark: str | None) -> SetAnswer | NotSet:
+    def set(self, step: Step, accepted: frozenset[str], mark: str | None) -> SetAnswer | StepFailure:
         how: State = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self.within}
         if mark is not None:
             how["mark"] = mark
@@ -143,7 +143,7 @@ class ThisLinux:
         after = answer.get("after")  # after an error the agent has read again
         read_again = isinstance(after, dict) and set(after) not in ({"unknown"}, {"unavailable"})
         error = failed(self.bundle, step, answer)
-        return NotSet(error, {"answer": answer}, "drift" in answer, after if read_again else None)
+        return StepFailure(error, {"answer": answer}, "drift" in answer, after if read_again else None)
 
     def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
         answer = ask(self.bundle, [{"resource": resource, "verb": "get", "key": key}], settled)[0]
@@ -183,7 +183,7 @@ class Run(Loop):
         return self.journal.record
 
     @property
-    def begun(self) -> bool:
+    def has_journal(self) -> bool:
         """It has a journal."""
         return self.journal.name != ""
 
@@ -195,7 +195,7 @@ class Run(Loop):
 
     # ---- what core's loop asks of the machine
 
-    def look(self) -> None:
+    def read_host(self) -> None:
         self.host = host_of(self.bundle)
 
     def restart_host(self, boot: str) -> str:
@@ -212,9 +212,9 @@ class Run(Loop):
             raise BundleRefusal(1, "CannotRead", what, "Nothing is put back without it.", AGAIN)
         return list(answer["state"]["marks"])
 
-    def forget(self, but: Iterable[Id]) -> None:
+    def remove_marks(self, keep: Iterable[Id]) -> None:
         known = self.marks()
-        lines = without(known, self.marked.id, but)
+        lines = remove_run_marks(known, self.marked_run.id, keep)
         if lines != known:
             call = {"resource": "RunMarks", "verb": "set", "key": {}}
             # Marks that stay say what is not so, and do no harm.
@@ -223,13 +223,13 @@ class Run(Loop):
     # ---- what it keeps and says
 
     @property
-    def marked(self) -> MarkedRun:
+    def marked_run(self) -> MarkedRun:
         return MarkedRun(self.record.run, self.record.id, BUNDLE)
 
     def write(self, event: str, **fields: Any) -> None:
         self.journal.write(event, fields)
 
-    def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
+    def report(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         if kind == "step" and step is not None:
             self.say(step_line(step, number, total))
         elif kind == "note":
@@ -241,35 +241,35 @@ class Run(Loop):
     def consents(self) -> frozenset[str]:
         return frozenset(self.accepted)
 
-    def refuse_without_consent(self, steps: Sequence[Step]) -> None:
-        lacking = sorted({risk for step in steps for risk in step.risks} - {*self.accepted})
-        if lacking:
-            again = ",".join((*self.accepted, *lacking))
-            what, meaning = f"this needs your consent: {', '.join(lacking)}", "Nothing was changed."
+    def require_consents(self, steps: Sequence[Step]) -> None:
+        missing = sorted({risk for step in steps for risk in step.risks} - {*self.accepted})
+        if missing:
+            again = ",".join((*self.accepted, *missing))
+            what, meaning = f"this needs your consent: {', '.join(missing)}", "Nothing was changed."
             raise BundleRefusal(
                 2, "ConsentNeeded", what, meaning, f"The readme says what for. Then add --accept {again}"
             )
 
-    def stop_if_asked(self) -> None:
+    def stop_if_requested(self) -> None:
         if self.asked_to_stop:
             what = f"stopped as you asked, changes: {self.changed}"
             raise BundleRefusal(1, "Stopped", what, "", f"Type the same again to go on; or go back: {GO_BACK}")
 
-    def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
-        name, (_, found) = next(iter(lacking.items()))
+    def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
+        name, (_, found) = next(iter(unmet.items()))
         what = f"{step.title}: accepted without error, but {name} is {format_value(found)}"
         return BundleRefusal(1, "NotTaken", what, "", AGAIN)
 
     # ---- back
 
-    def goals_back(self, put_back: Set[Id]) -> Sequence[DesiredResource]:
-        self.outlook = outlook(self.record, self.host, LaterRuns(marks=read_marks(self.marks())), put_back)
+    def rollback_goals(self, restored: Set[Id]) -> Sequence[DesiredResource]:
+        self.outlook = outlook(self.record, self.host, LaterRuns(marks=read_marks(self.marks())), restored)
         return tuple(self.outlook.goals.values())
 
-    def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
+    def rollback_steps(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
         return find_steps(self.bundle, list(goals), self.host, "undo")
 
-    def turn_back(self) -> None:
+    def start_rollback(self) -> None:
         if not self.record.going_back:
             self.write("back", accepted=list(self.accepted))
 
@@ -290,7 +290,7 @@ def stop_gently(run: Run) -> None:
 def refuse_drift(run: Run) -> None:
     """Refuse a machine that is not as the plan saw it, but for what this run moved itself."""
     steps = (step_of({"why": "", **each}) for each in run.bundle.stage["steps"])
-    differing = drifted(run.record, goals_of(run.bundle), steps, run.host)
+    differing = find_drift(run.record, goals_of(run.bundle), steps, run.host)
     if differing:
         lines = [f"{name} was {format_value(was)}, is {format_value(now)}" for name, (was, now) in differing.items()]
         what = "the machine is no longer as the plan saw it; nothing was changed"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from winhost.bundle.linux_bundle import WINHOST, Bundle, BundleRefusal, Result
 from winhost.core import changes
 from winhost.core.answers import Id, identity
-from winhost.core.changes import Changes, Dependent, Unfitting
+from winhost.core.changes import Changes, Dependent, InvalidEntry
 from winhost.core.journal_lines import DamagedLine, LineFormat, append, read_line
 from winhost.core.steps import Step
 
@@ -52,15 +52,17 @@ def users_of(told: State) -> tuple[Dependent, ...]:
 
 
 FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {
-    "begin": lambda run, told: changes.begun(run, step_of(told["step"]), told["found"], users_of(told)),
-    "end": lambda run, told: changes.ended(run, id_of(told), told["after"], told["restart"]),
-    "failed": lambda run, told: changes.ended(run, id_of(told), told["after"]),
+    "begin": lambda run, told: changes.record_step_start(run, step_of(told["step"]), told["found"], users_of(told)),
+    "end": lambda run, told: changes.record_step_end(run, id_of(told), told["after"], told["restart"]),
+    "failed": lambda run, told: changes.record_step_end(run, id_of(told), told["after"]),
     "stage": lambda run, told: replace(run, stage=True),
-    "back": lambda run, told: changes.turned_back(run),
-    "restarting": lambda run, told: changes.restarting(run, told["boot_id"]),
-    "restarted": lambda run, told: changes.restarted(run, ((id_of(each), each["after"]) for each in told["left"])),
-    "dependents": lambda run, told: changes.noted(run, {id_of(each): users_of(each) for each in told["resources"]}),
-    "restored": lambda run, told: changes.restored(run, map(id_of, told["resources"])),
+    "back": lambda run, told: changes.record_rollback_start(run),
+    "restarting": lambda run, told: changes.record_restart_request(run, told["boot_id"]),
+    "restarted": lambda run, told: changes.record_restart(run, ((id_of(each), each["after"]) for each in told["left"])),
+    "dependents": lambda run, told: changes.record_dependents(
+        run, {id_of(each): users_of(each) for each in told["resources"]}
+    ),
+    "restored": lambda run, told: changes.record_restored(run, map(id_of, told["resources"])),
     "outcome": lambda run, told: replace(run, outcome=told["outcome"]),
 }
 
@@ -85,7 +87,7 @@ def parse_journal(name: str, data: bytes) -> ReadJournal:
         entries: list[Any] = list(LINES.entries(data))
         for entry in entries:
             record = fold(record, entry)
-    except (DamagedLine, Unfitting) as error:
+    except (DamagedLine, InvalidEntry) as error:
         which = f"line {error.number} is" if isinstance(error, DamagedLine) else f"the lines are ({error})"
         meaning = "It cannot be relied on for going on or going back. Nothing was changed."
         what = f"{name}: {which} not as winhost wrote it"
@@ -175,7 +177,7 @@ class Journal:
     def _line(self, kind: str, fields: State) -> None:
         assert self._file is not None
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        line = LINES.line(LINES.following(self._entries, at, kind, fields))
+        line = LINES.line(LINES.next_entry(self._entries, at, kind, fields))
         append(self._file, line, self._length)
         written = json.loads(line)
         self._length += len(line)

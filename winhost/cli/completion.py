@@ -118,7 +118,7 @@ _CODES = _named_in(
     "knowledge.lint_codes.lint_codes",
     "serving.profile.explained",
 )
-_PATHS = _named_in("model.path.EVERY_PATH", "model.path.ALL_VARIANTS")
+_PATHS = _named_in("model.path.EVERY_PATH", "model.path.WINDOWS_VARIANTS")
 
 HOSTS: dict[str, Any] = {"shell_complete": _offering(_fleet)}
 HOSTS_AND_FILES: dict[str, Any] = {"shell_complete": _offering(_fleet, files=True)}

@@ -16,7 +16,7 @@ from winhost.cli.output import failed, show_error_text
 from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.files import heed_writers
+from winhost.model.files import check_writers
 from winhost.model.secrets import SecretRef
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ def secret_reference(text: str | None, option: str) -> SecretRef | None:
 def text_of(file: Path, option: str) -> str:
     """Read a text that an option names, and warn where others can write it. Raises BadParameter."""
     try:
-        heed_writers(file)
+        check_writers(file)
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"

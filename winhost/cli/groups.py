@@ -1,6 +1,7 @@
 """Commands and groups: help that ends with the exit codes, and misspelt names that are corrected."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
@@ -154,6 +155,16 @@ def does(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     return decorate
 
 
+@contextmanager
+def _errors_of(ctx: click.Context) -> Iterator[None]:
+    """Add the command to errors of click's parser, which names none for an option without its value."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
+
+
 class WinhostCommand(click.Command):
     """A command whose help groups options, says which may be repeated, and ends with its exit codes."""
 
@@ -162,6 +173,10 @@ class WinhostCommand(click.Command):
         for each in self.params:
             if isinstance(each, click.Option) and each.multiple and each.name != "outputs":  # of `-o`, two make sense
                 each.help = f"{each.help} May be repeated."
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _errors_of(ctx):
+            return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
@@ -181,6 +196,10 @@ class WinhostGroup(click.Group):
     """A group whose commands are listed whole, and whose misspelt commands are corrected."""
 
     command_class = WinhostCommand
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _errors_of(ctx):
+            return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:

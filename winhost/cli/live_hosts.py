@@ -28,7 +28,7 @@ from winhost.model.served import Version
 from winhost.paths.playbook import parse_request
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
-from winhost.resources.shape import misfit
+from winhost.resources.shape import check_records
 from winhost.resources.windows.parts import WindowsScripts
 
 _SYSTEM = "OperatingSystem"
@@ -37,8 +37,8 @@ _SYSTEM = "OperatingSystem"
 def connector_for(host: AnyHost) -> Connector:
     """Return the connector to a host and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
-        return SshConnector(host, linux_scripts.session_text(), misfit)
-    windows = WindowsConnector(host, WindowsScripts(), misfit)
+        return SshConnector(host, linux_scripts.session_text(), check_records)
+    windows = WindowsConnector(host, WindowsScripts(), check_records)
     agent = linux_scripts.session_text()
     return TwoSystems(
         WindowsWithLinux(windows, with_ssh_key(host), tuple(LINUX), agent, _open_linux),
@@ -51,7 +51,7 @@ def connector_for(host: AnyHost) -> Connector:
 
 
 def _open_linux(target: LinuxHost, program: str) -> Agent:
-    return SshConnector(target, program, misfit).open()
+    return SshConnector(target, program, check_records).open()
 
 
 def linux_beside(host: Host) -> LinuxHost | None:
@@ -86,7 +86,7 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
     if isinstance(host, LinuxHost):
         return SshWire(host, program)
     try:
-        agent = WindowsConnector(host, WindowsScripts(), misfit).open()
+        agent = WindowsConnector(host, WindowsScripts(), check_records).open()
     except Unreachable:
         beside = linux_beside(host)
         if beside is None:
@@ -125,5 +125,5 @@ def check_reach(host: AnyHost, plan: Plan) -> None:
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:
     """Read a host and its Linux. named: instances that are listed only if they are named."""
-    with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
+    with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), report=watch)) as session:
         return session.facts(named)

@@ -20,15 +20,15 @@ from winhost.connect.this_computer import local_powershell
 from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
 from winhost.model.fleet import (
-    UNVERIFIED,
+    SKIP_VERIFICATION,
     AnyHost,
     Fleet,
     Host,
     LinuxHost,
     Transport,
     WireKind,
+    bracket_ipv6,
     host_name,
-    in_url,
     load_fleet,
 )
 from winhost.model.fleet_path import find_fleet
@@ -58,7 +58,7 @@ def this_machine() -> AnyHost:
     if local_powershell() is not None:
         return Host(name=name, address=LOCALHOST, transport=Transport(kind=WireKind.LOCAL))
     user = getuser()
-    return LinuxHost(name=name, address=LOCALHOST, user=user, sudo=user != "root", here=True)
+    return LinuxHost(name=name, address=LOCALHOST, user=user, sudo=user != "root", is_this_computer=True)
 
 
 def known_fleet(fleet_file: Path | None) -> Fleet | None:
@@ -82,7 +82,7 @@ def local_host(fleet_file: Path | None) -> AnyHost:
 
 def is_local(host: AnyHost) -> bool:
     """Tell whether winhost runs on this host."""
-    return host.here if isinstance(host, LinuxHost) else host.transport.kind is WireKind.LOCAL
+    return host.is_this_computer if isinstance(host, LinuxHost) else host.transport.kind is WireKind.LOCAL
 
 
 def check_rights(host: AnyHost) -> None:
@@ -172,7 +172,7 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
 def _accounts(host: AnyHost) -> Iterator[str]:
     """Yield the forms of USER@ADDRESS for a host; a usual port may be left out."""
     login = host.transport if isinstance(host, Host) else host
-    for address in (in_url(host.address), host.name):
+    for address in (bracket_ipv6(host.address), host.name):
         yield f"{login.user}@{address}:{login.port}".lower()
         if login.port in _USUAL_PORTS:
             yield f"{login.user}@{address}".lower()
@@ -205,7 +205,7 @@ def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
         transport = host.transport
         if transport.tls and transport.verify is False and host.name not in warned:
             warned.add(host.name)
-            where = f"{transport.at('verify')} is {UNVERIFIED}"
+            where = f"{transport.position_of('verify')} is {SKIP_VERIFICATION}"
             say(f"warning: the certificate of {host.name} is not checked: {where}", err=True)
             say("  Anyone on the network path can read and change what is sent, the logon included.", err=True)
             say("  Name its CA there instead: the path of a PEM file.", err=True)

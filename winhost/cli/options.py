@@ -454,14 +454,14 @@ key_rules = options_object(KeyRules, "rules")
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """The options of every command that looks after what a host serves. target: the word that names the host."""
+    """The options of every command that manages the serving of a host. target: the argument that names the host."""
 
     target: str
     fleet_file: Path | None = declared(fleet)
     output: Output = declared(answers(), Output())
 
 
-target = options_object(TargetOptions, "at")
+target = options_object(TargetOptions, "options")
 
 
 @dataclass(frozen=True)

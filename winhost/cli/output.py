@@ -18,7 +18,7 @@ from winhost.model.files import TooLarge, read_within, write_whole
 from winhost.model.units import Bytes, MiB
 
 if TYPE_CHECKING:  # what shows a finding has loaded it
-    from winhost.findings.show import Shown
+    from winhost.findings.show import FindingView
 
 Kind: TypeAlias = Literal[
     "facts", "plan", "report", "lab's fleet", "workload", "rendered", "mended file", "install-plan"
@@ -52,7 +52,7 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     click.echo(click.style(lines, **style) if style else lines, err=err)
 
 
-def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
+def show_finding(finding: "FindingView", lead: str = "", **style: Any) -> None:
     """Show a finding. lead: the beginning of its first line, such as ` 1. `; style: of that line, as `say` takes it."""
     blanks = len(lead) - len(lead.lstrip(" "))
     indent = max(len(lead), blanks + 2)
@@ -110,9 +110,9 @@ def what_happened(error: WinhostError) -> str:
     """Describe what happened, with resources called by their titles."""
     if error.code not in _NAMING:
         return error.what
-    from winhost.engine.failures import in_words  # loads every resource, which other errors do not name
+    from winhost.engine.failures import describe_error  # loads every resource, which other errors do not name
 
-    return in_words(error)
+    return describe_error(error)
 
 
 def failed(error: WinhostError, host: str | None = None) -> ErrorResult:

@@ -60,11 +60,11 @@ def ask_hosts(
     words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, ask: "Callable[[AnyHost], Facts]"
 ) -> Iterator[Snapshot]:
     """Ask hosts for facts, several at a time, in the order of the words. Raises what `hosts_named` does."""
-    from winhost.engine.many import stream  # only hosts need it
+    from winhost.engine.many import run_streaming  # only hosts need it
 
     hosts = _named(words, fleet_file)
     watch.hosts += len(hosts)
-    results = stream(hosts, ask, at_once=at_once, leave=True, ours=as_winhost_error)
+    results = run_streaming(hosts, ask, at_once=at_once, abandon_running=True, to_user_error=as_winhost_error)
     return (Snapshot(result.item.name, result.value, result.error) for result in results)
 
 

@@ -16,7 +16,7 @@ from winhost.cli.terminal import columns as columns_of
 from winhost.cli.terminal import glued, unglued
 from winhost.core.answers import Json
 from winhost.model.errors import visible, visible_json
-from winhost.model.packed import packed_in_words
+from winhost.model.packed import describe_packed
 from winhost.model.units import MiB, size
 from winhost.resources.windows.vms import owner
 
@@ -42,7 +42,7 @@ def format_value(value: Json) -> str:
         return f"assigned to VM {vm[:8]}…"
     if isinstance(value, str) and (lines := value.count("\n")):
         return f"{lines} line{'s' if lines > 1 else ''}"
-    if isinstance(value, str) and (packed := packed_in_words(value)):
+    if isinstance(value, str) and (packed := describe_packed(value)):
         return packed
     if isinstance(value, list):
         shown = [*map(format_value, value)]
@@ -55,7 +55,7 @@ def format_value(value: Json) -> str:
 
 def format_full_value(value: Json) -> str:
     """Write a value in full, except packed data, which is unreadable."""
-    if isinstance(value, str) and (packed := packed_in_words(value)):
+    if isinstance(value, str) and (packed := describe_packed(value)):
         return packed
     return visible(value) if isinstance(value, str) else visible_json(value)
 

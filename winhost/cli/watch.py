@@ -330,7 +330,7 @@ def asked_each(
     items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
 ) -> "Iterator[tuple[W, T | WinhostError]]":
     """Ask several hosts at a time, showing which. Answers come in the order of hosts."""
-    from winhost.engine.many import stream  # only hosts need it
+    from winhost.engine.many import run_streaming  # only hosts need it
 
     with watching(reads=True) as watch:
         watch.hosts = len(items)
@@ -339,8 +339,8 @@ def asked_each(
             with watch.reading(name(item)):
                 return ask(item)
 
-        for done in watch.results(stream(items, one, at_once=at_once, leave=True)):
-            yield done.item, done.error or done.given
+        for done in watch.results(run_streaming(items, one, at_once=at_once, abandon_running=True)):
+            yield done.item, done.error or done.required_value
 
 
 def _count(event: ProgressEvent) -> str:

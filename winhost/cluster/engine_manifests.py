@@ -170,7 +170,7 @@ class EnginePod:
         if mirror is None:
             return []
         loop = f'while sleep {_PRUNE_SECONDS}; do python3 -I {_SCRIPTS}/{PRUNE} "$0" "$1"; done'
-        command = ["/bin/sh", "-c", loop, str(mirror.kept), kv]
+        command = ["/bin/sh", "-c", loop, str(mirror.disk_limit), kv]
         container = Container(mounts=(Mount("model", kv, subpath="kv"), _SCRIPTS_MOUNT), memory=512 * MiB)
         requests = {"cpu": "10m", "memory": "64Mi"}
         return [pod_container("kv-prune", self.request.image, command, container, requests, writes=False)]
@@ -271,7 +271,7 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
 
 def _volume(pod: EnginePod) -> Mapping[str, Json]:
     mirror = pod.request.workload.kv_mirror
-    size = files_size(pod.request, pod.model) + _COMPILED_GRAPHS + (mirror.kept if mirror else 0)
+    size = files_size(pod.request, pod.model) + _COMPILED_GRAPHS + (mirror.disk_limit if mirror else 0)
     spec: dict[str, Json] = {
         "accessModes": ["ReadWriteMany" if pod.spans_nodes else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},

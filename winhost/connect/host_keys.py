@@ -97,7 +97,7 @@ class KnownKeys:
 
 def known_keys(host: str, at: str, login: Login) -> KnownKeys:
     """The keys that the host may show. Raises UsageError: KeyUnusable."""
-    named = login.at("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
+    named = login.position_of("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
     if login.host_key is None:
         keys = _of_file(host, login.known_hosts.expanduser(), login.address, login.port)
         return KnownKeys(host, at, keys, unknown=f"{named}, or in {visible(str(login.known_hosts))}")

@@ -151,7 +151,7 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
     if found.refused:
         transport = target.transport
         reason = f"{found.detail} ({'https' if transport.tls else 'http'}, port {transport.port})"
-        where = transport.at("password")
+        where = transport.position_of("password")
         return AuthenticationFailed(target.name, reason, where, at=at(target), denied=found.denied)
     if isinstance(error, library.errors):
         return _session_lost(target, lost, found.detail, found.failure)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from winhost.connect.guard import own_address
 from winhost.connect.logged import logged
-from winhost.model.fleet import in_url
+from winhost.model.fleet import bracket_ipv6
 from winhost.web.served import served
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class _Server(ThreadingHTTPServer):
         self.path = path
         self.secret = f"/{secrets.token_hex(32)}"
         super().__init__(address, _Handler)
-        self.url = f"http://{in_url(address[0])}:{self.server_port}{self.secret}"
+        self.url = f"http://{bracket_ipv6(address[0])}:{self.server_port}{self.secret}"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -27,7 +27,7 @@ def check_given(host: str, named: Ssh, given: Mapping[str, str]) -> str | None:
 
     Raises UsageError (OtherKey) where the private key belongs to none of them.
     """
-    at, key = named.at("key") or "ssh.key in fleet.yaml", named.key
+    at, key = named.position_of("key") or "ssh.key in fleet.yaml", named.key
     assert key is not None
     if key.scheme in _READ:
         own, why = _public_half(key)

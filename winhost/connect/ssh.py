@@ -58,7 +58,7 @@ class SshConnector:
         Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
         target = self.target
-        way = AT if target.here else f"ssh, {shown_address(target.address, target.port)}"
+        way = AT if target.is_this_computer else f"ssh, {shown_address(target.address, target.port)}"
         with logged(log, target.name, f"open {way}, as {brief(target.user)}"):
             wire = SshWire(target, self.program)
         agent = Agent(wire, target.call_timeout, self.fits, "linux")
@@ -78,9 +78,9 @@ class SshWire:
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
-        at = AT if target.here else shown_address(target.address, target.port)
+        at = AT if target.is_this_computer else shown_address(target.address, target.port)
         self._guard = Guard(target.name, at, timeouts=target.timeouts)
-        self._client: SshConnection | ThisLinux = ThisLinux() if target.here else SshConnection()
+        self._client: SshConnection | ThisLinux = ThisLinux() if target.is_this_computer else SshConnection()
         self._guard.begin(target.call_timeout, opening=True)
         # The library's own time-outs are for each read, some of its waits have none, and a byte now and then ends none.
         watch = Timer(target.call_timeout, self.close)
@@ -113,7 +113,7 @@ class SshWire:
     def way(self) -> SshWay | None:
         """The SSH connection that leads there; None for this computer itself."""
         target, jump = self._target, self._target.jump
-        if target.here:
+        if target.is_this_computer:
             return None
         key = target.key.target if target.key and target.key.scheme == "file" else None
         over = f"{jump.user}@{shown_address(jump.address, jump.port)}" if jump else None

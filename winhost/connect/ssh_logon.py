@@ -259,7 +259,11 @@ def _ours(login: Login, guard: Guard, error: Exception, late: bool, known: Known
         shown = {"this key": login.key, "any key of the ssh-agent": login.agent, "this password": login.password}
         proof = " or ".join(name for name, given in shown.items() if given)
         return key_refused(
-            guard.host, f"user {visible(login.user)}", login.at("key", "password", "agent"), at=guard.at, proof=proof
+            guard.host,
+            f"user {visible(login.user)}",
+            login.position_of("key", "password", "agent"),
+            at=guard.at,
+            proof=proof,
         )
     return no_shell(guard.host, one_line(error) or type(error).__name__, at=guard.at)
 

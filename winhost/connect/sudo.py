@@ -114,7 +114,7 @@ class SudoLogon:
         meaning, hint = _ADVICE[code]
         linux = self.linux
         said = self._said.replace(self.token.encode(), b"").decode("utf-8", "replace").strip()
-        at = linux.at("sudo_password") or "ssh.sudo_password in fleet.yaml"
+        at = linux.position_of("sudo_password") or "ssh.sudo_password in fleet.yaml"
         return AuthenticationFailed(
             linux.name,
             f"sudo, for user {one_line(linux.user)}{': ' if said else ''}{one_line(said)[-200:]}",

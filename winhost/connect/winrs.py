@@ -15,7 +15,7 @@ from winhost.connect.libraries import ReadError, at, check_bundle, quieten, read
 from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
 from winhost.connect.sent_parts import Scripts, ask
 from winhost.connect.wire_errors import SessionDropped, Unreachable, one_line
-from winhost.model.fleet import Auth, Host, in_url
+from winhost.model.fleet import Auth, Host, bracket_ipv6
 
 if TYPE_CHECKING:
     from winrm.protocol import Protocol
@@ -102,7 +102,7 @@ def _protocol(target: Host) -> "Protocol":
     transport = target.transport
     check_bundle(target)
     protocol = Protocol(
-        f"{'https' if transport.tls else 'http'}://{in_url(target.address)}:{transport.port}/wsman",
+        f"{'https' if transport.tls else 'http'}://{bracket_ipv6(target.address)}:{transport.port}/wsman",
         transport="basic" if transport.auth == "basic" else "ntlm",
         username=transport.user,
         password=transport.password.resolve().reveal() if transport.password else None,

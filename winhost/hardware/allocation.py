@@ -100,7 +100,7 @@ def _extremes(claims: tuple[Claim, ...], base: Bytes) -> Extremes:
     return follow(tuple(counts[kind] for kind in kinds), ())
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Empty the cache of layouts, so that a benchmark measures a first computation."""
     _extremes.cache_clear()
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import known as catalogued
+from winhost.hardware.gpus import find_model as catalogued
 from winhost.hardware.host_gpus import gpu_name
 from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size
@@ -66,17 +66,19 @@ class MmioRefused(Refusal):
         self.given = given
 
 
-def of_gpu(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> GpuBars:
+def find_bars(
+    name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None
+) -> GpuBars:
     """The BARs of one device, from the best source there is.
 
     `ranges` as surveyed, empty for a GPU that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
     bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
     (`mmio.unknown-bars`) where no source has them.
     """
-    known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
+    known = [found for found in (_surveyed_bars(name, ranges), _catalogue_bars(name, device)) if found]
     if not known:
         model = catalogued(device or "")
-        return _derived(name, vram or (model.memory if model else None))
+        return _bars_from_vram(name, vram or (model.memory if model else None))
     first = known[0]
     largest = max(known, key=lambda found: found.aperture)
     if largest is not first:
@@ -91,7 +93,7 @@ def of_gpu(name: str, *, ranges: Sequence[Range] = (), device: str | None = None
     return first
 
 
-def bars_of(gpu: Gpu) -> GpuBars:
+def gpu_bars(gpu: Gpu) -> GpuBars:
     """The BARs of a GPU from the best source. Those that were not read come from the catalogue, with a doubt.
 
     Raises MmioRefused where no source has them, MissingFact where the GPU's name was not read.
@@ -99,14 +101,14 @@ def bars_of(gpu: Gpu) -> GpuBars:
     state = gpu.pci.state
     name, device = gpu_name(gpu), gpu.pci.key["device"]
     ranges, vram = if_known(lambda: state.ranges), if_known(lambda: state.vram)
-    found = of_gpu(name, ranges=ranges or (), device=device, vram=vram)
+    found = find_bars(name, ranges=ranges or (), device=device, vram=vram)
     if ranges is None and not found.doubts:
         unread = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
         return replace(found, doubts=(unread,))
     return found
 
 
-def _surveyed(name: str, ranges: Sequence[Range]) -> GpuBars | None:
+def _surveyed_bars(name: str, ranges: Sequence[Range]) -> GpuBars | None:
     bars = [found for found in ranges if found.start >= LEGACY_END]
     if not bars:
         return None
@@ -119,7 +121,7 @@ def _surveyed(name: str, ranges: Sequence[Range]) -> GpuBars | None:
     return GpuBars(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
 
 
-def _listed(name: str, device: str | None) -> GpuBars | None:
+def _catalogue_bars(name: str, device: str | None) -> GpuBars | None:
     found = catalogued(device or "")
     if found is None or found.bars is None:
         return None
@@ -138,7 +140,7 @@ def _listed(name: str, device: str | None) -> GpuBars | None:
     )
 
 
-def _derived(name: str, vram: Bytes | None) -> GpuBars:
+def _bars_from_vram(name: str, vram: Bytes | None) -> GpuBars:
     """The BARs by memory: no GPU of the table has a larger BAR1 than the power of two that holds it; many have less."""
     if not vram:
         raise MmioRefused(

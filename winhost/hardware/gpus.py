@@ -17,7 +17,7 @@ from winhost.model.units import Bytes, MiB
 VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}
 IDS = re.compile(r"(?:VEN_)?([0-9A-F]{4})(?::|&DEV_)([0-9A-F]{4})(?:&SUBSYS_([0-9A-F]{4}))?", re.IGNORECASE)
 
-HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
+_P2P_HANGS = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 Row = Mapping[str, Any]
 
 
@@ -109,7 +109,7 @@ class GpuModel:
         """
         told = {
             "refused": self.p2p is P2p.NONE,
-            "hung": self.name.startswith(HUNG),
+            "hung": self.name.startswith(_P2P_HANGS),
             "bridge": self.p2p is P2p.NVLINK,
             "board": self.nvlink is NvLink.BOARD,
             "untold": self.p2p is None or (self.p2p is P2p.ANY and self.sources["p2p"].kind == "inferred"),
@@ -128,46 +128,46 @@ class GpuModel:
 
 
 @once
-def known(device: str) -> GpuModel | None:
+def find_model(device: str) -> GpuModel | None:
     """The GPU by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
     ids = IDS.match(device)
     if ids is None:
         return None
     vendor, model, subsystem = (part.lower() if part else None for part in ids.groups())
-    return _gpu(f"{vendor}:{model}", subsystem)
+    return _build_model(f"{vendor}:{model}", subsystem)
 
 
 @once
-def named(name: str) -> GpuModel | None:
+def find_model_by_name(name: str) -> GpuModel | None:
     """The GPU that tools call so, without what differs among GPUs of that name: their ids, memory and BARs.
 
     None where the catalogue has none, where the name was cut, or where GPUs of different kinds share it.
     """
-    found = _by_name().get(_words(name), ())
+    found = _models_by_name().get(_name_tokens(name), ())
     kinds = {(model.architecture, model.compute_capability, model.line, model.nvlink) for model in found}
     return replace(found[0], device="", memory=None, bars=None) if len(kinds) == 1 else None
 
 
 @once
-def _by_name() -> Mapping[frozenset[str], Sequence[GpuModel]]:
+def _models_by_name() -> Mapping[frozenset[str], Sequence[GpuModel]]:
     found: dict[frozenset[str], list[GpuModel]] = {}
-    for model in catalogued():
-        found.setdefault(_words(model.name), []).append(model)
+    for model in all_models():
+        found.setdefault(_name_tokens(model.name), []).append(model)
     return found
 
 
-def _words(name: str) -> frozenset[str]:
+def _name_tokens(name: str) -> frozenset[str]:
     """`Tesla V100-PCIE-16GB` of nvidia-smi and `GV100 [Tesla V100 PCIe 16GB]` of lspci have the same."""
     inside = name[name.rfind("[") + 1 :].rstrip("]").casefold()
     return frozenset(re.split(r"[\s-]+", inside)) - {"nvidia", "corporation", "tesla", "gpu", ""}
 
 
-def catalogued() -> Iterator[GpuModel]:
+def all_models() -> Iterator[GpuModel]:
     """Every GPU of the catalogue, in its order."""
-    yield from filter(None, (_gpu(device, None) for device in _catalogue()["gpus"]))
+    yield from filter(None, (_build_model(device, None) for device in _catalogue()["gpus"]))
 
 
-def _gpu(device: str, subsystem: str | None) -> GpuModel | None:
+def _build_model(device: str, subsystem: str | None) -> GpuModel | None:
     book = _catalogue()
     gpu = book["gpus"].get(device)
     if gpu is None:
@@ -175,11 +175,13 @@ def _gpu(device: str, subsystem: str | None) -> GpuModel | None:
     facts: dict[str, Any] = {}
     said_by: dict[str, str] = {}
     for layer in _layers(gpu, subsystem):
-        facts |= {name: value for name, value in layer.items() if name not in NO_FACTS}
+        facts |= {name: value for name, value in layer.items() if name not in _NON_FACTS}
         said_by |= {name: book["said_by"][name] for name in layer if name in book["said_by"]} | layer.get("said_by", {})
-    facts = {name: READ[name](value) if name in READ else value for name, value in facts.items() if value is not None}
+    facts = {
+        name: _PARSERS[name](value) if name in _PARSERS else value for name, value in facts.items() if value is not None
+    }
     sources = {name: FactSource(**book["sources"][said_by[name]]) for name in facts if name in said_by}
-    return GpuModel(device=device, sources=_by_field(sources), **_by_field(facts))
+    return GpuModel(device=device, sources=_field_names(sources), **_field_names(facts))
 
 
 def _layers(gpu: Row, subsystem: str | None) -> Iterator[Row]:
@@ -199,13 +201,13 @@ def _bars(row: Row) -> Bars:
     return Bars(wide, narrow, FactSource(row["kind"], row["source"]))
 
 
-def _by_field(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _field_names(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"memory" if name == "memory_mib" else name: value for name, value in facts.items()}
 
 
-NO_FACTS = ("said_by", "variants")
+_NON_FACTS = ("said_by", "variants")
 CONSUMER_LINES = ("geforce", "titan", "workstation-laptop")
-READ: Mapping[str, Callable[[Any], Any]] = {
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "bars": _bars,
     "compute_capability": tuple,
     "driver_models": tuple,

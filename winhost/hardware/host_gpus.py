@@ -2,8 +2,8 @@
 
 import re
 
-from winhost.core.answers import NOT_THERE, MissingFact, if_known
-from winhost.hardware.gpus import GpuModel, known, named
+from winhost.core.answers import NOT_READ, MissingFact, if_known
+from winhost.hardware.gpus import GpuModel, find_model, find_model_by_name
 from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes
@@ -12,14 +12,14 @@ from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import PartitionableGpu, is_paravirtual
 
 NVIDIA = "VEN_10DE"
-_BY_NVIDIA = re.compile(r"\b(?:NVIDIA|GeForce|Quadro|Tesla)\b", re.IGNORECASE)
-_BY_OTHERS = re.compile(r"\b(?:AMD|Radeon|Intel|Matrox|ASPEED|Microsoft)\b", re.IGNORECASE)
+_NVIDIA_NAME = re.compile(r"\b(?:NVIDIA|GeForce|Quadro|Tesla)\b", re.IGNORECASE)
+_OTHER_VENDOR_NAME = re.compile(r"\b(?:AMD|Radeon|Intel|Matrox|ASPEED|Microsoft)\b", re.IGNORECASE)
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
 # VMware SVGA, QEMU's standard VGA, QXL, virtio, VirtualBox: the screens that hypervisors make. Source: pci.ids.
 VIRTUAL_SCREENS = ("VEN_15AD", "VEN_1234", "VEN_1B36", "VEN_1AF4", "VEN_80EE")
 
 
-def serves(gpu: Gpu) -> bool:
+def is_compute_gpu(gpu: Gpu) -> bool:
     """Tell whether it is a GPU, and not the display adapter of a management controller or of a hypervisor."""
     return not gpu.pci.key["device"].upper().startswith((*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS))
 
@@ -33,51 +33,51 @@ def runs_cuda(gpu: Gpu) -> bool:
     if device:
         return device.upper().startswith(NVIDIA)
     name = if_known(lambda: gpu.pci.state.name) or ""
-    if _BY_NVIDIA.search(name):
+    if _NVIDIA_NAME.search(name):
         return True
-    if _BY_OTHERS.search(name):
+    if _OTHER_VENDOR_NAME.search(name):
         return False
-    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_THERE)
+    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_READ)
 
 
-def shows(gpu: Gpu) -> bool:
+def may_drive_display(gpu: Gpu) -> bool:
     """Tell whether it may be in use as a display: monitors are attached, or firmware boots on it."""
     return gpu.pci.state.post_path or gpu.pci.state.displays > 0
 
 
-def partitions(facts: HostFacts, gpu: Gpu) -> PartitionableGpu | None:
+def sriov_gpu(facts: HostFacts, gpu: Gpu) -> PartitionableGpu | None:
     """The GPU as its vendor's driver splits it by SR-IOV, if it can be."""
     return next((offered.state for offered in _offered(facts, gpu) if not is_paravirtual(offered.key["gpu"])), None)
 
 
-def paravirtual(facts: HostFacts, gpu: Gpu) -> PartitionableGpu | None:
+def paravirtual_gpu(facts: HostFacts, gpu: Gpu) -> PartitionableGpu | None:
     """The GPU as Windows' own driver shares it with guests (GPU-PV), which it does for ordinary ones."""
     return next((offered.state for offered in _offered(facts, gpu) if is_paravirtual(offered.key["gpu"])), None)
 
 
 def _offered(facts: HostFacts, gpu: Gpu) -> list[Instance[PartitionableGpu]]:
-    return facts.keep((_listed, gpu.location), _listed, facts, gpu)
+    return facts.cached((_partitionable_gpus, gpu.location), _partitionable_gpus, facts, gpu)
 
 
-def _listed(facts: HostFacts, gpu: Gpu) -> list[Instance[PartitionableGpu]]:
+def _partitionable_gpus(facts: HostFacts, gpu: Gpu) -> list[Instance[PartitionableGpu]]:
     """A partitionable GPU is keyed by its interface path, the instance id with another separator."""
-    facts.rest_on(PciDevice)
+    facts.add_inputs(PciDevice)
     path = gpu.pci.state.instance.replace("\\", "#").casefold()
     return [offered for offered in facts.all(PartitionableGpu) if path in offered.key["gpu"].casefold()]
 
 
-def listed(gpu: Gpu) -> GpuModel | None:
+def catalogue_entry(gpu: Gpu) -> GpuModel | None:
     """The GPU's entry in the catalogue, if any: by its ids, or by its name where what was imported has no ids."""
     device = gpu.pci.key["device"]
-    return known(device) if device else named(if_known(lambda: gpu.pci.state.name) or "")
+    return find_model(device) if device else find_model_by_name(if_known(lambda: gpu.pci.state.name) or "")
 
 
-def memory_of(gpu: Gpu) -> Bytes:
+def gpu_memory(gpu: Gpu) -> Bytes:
     """Bytes of VRAM as the driver reports them, else from the catalogue. Raises MissingFact."""
-    found = listed(gpu)
+    found = catalogue_entry(gpu)
     size = gpu.pci.state.vram or (found and found.memory)
     if not size:
-        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_THERE)
+        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_READ)
     return size
 
 
@@ -87,7 +87,7 @@ def gpu_name(gpu: Gpu) -> str:
     """
     # Imported facts may lack the instance, and a name alone must not make a verdict unknown.
     dismounted = if_known(lambda: gpu.pci.state.dismounted)
-    lost = known(gpu.pci.key["device"]) if dismounted or not if_known(lambda: gpu.pci.state.name) else None
+    lost = find_model(gpu.pci.key["device"]) if dismounted or not if_known(lambda: gpu.pci.state.name) else None
     return visible(lost.name if lost else gpu.pci.state.name)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation
 from winhost.hardware.allocation import Claim, Extremes, WindowPiece, align, claim, count_orders, extremes, layout
-from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused, bars_of
+from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused, gpu_bars
 from winhost.hardware.processors import address_width
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 from winhost.resources.host import HostFacts, Selection
@@ -58,9 +58,9 @@ class HighWindow:
         return self.base + self.size
 
     @property
-    def over_cap(self) -> str | None:
+    def cap_warning(self) -> str | None:
         """A sentence about its floor, where even that is above the cap."""
-        return over_cap(self.floor, self.cap)
+        return cap_warning(self.floor, self.cap)
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ def high_window(
     except MmioRefused:
         if not surveyed:
             raise
-        return _high_window([_as_surveyed(gpu) for gpu in gpus], base, address_width, cap)
-    if window.over_cap and surveyed:
-        smaller = _high_window([_as_surveyed(gpu) for gpu in gpus], base, address_width, cap)
-        return window if smaller.over_cap else smaller
+        return _high_window([_surveyed_only(gpu) for gpu in gpus], base, address_width, cap)
+    if window.cap_warning and surveyed:
+        smaller = _high_window([_surveyed_only(gpu) for gpu in gpus], base, address_width, cap)
+        return window if smaller.cap_warning else smaller
     return window
 
 
-def _as_surveyed(gpu: GpuBars) -> GpuBars:
+def _surveyed_only(gpu: GpuBars) -> GpuBars:
     if gpu.surveyed is None:
         return gpu
     doubt = (
@@ -121,9 +121,9 @@ def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None
     claims = [claim(gpu.bars64) for gpu in asking]
     found = extremes(claims, base)
     floor, least = (align(end - base, STEP) for end in (found.most, found.least))
-    if (width := _beyond_width(floor, base, address_width)) is not None:
+    if (width := _width_problem(floor, base, address_width)) is not None:
         sentence, given = width
-        raise MmioRefused("mmio.address-width", sentence, _instead(asking, base, given), need=floor, given=given)
+        raise MmioRefused("mmio.address-width", sentence, _width_remedy(asking, base, given), need=floor, given=given)
     pieces = layout(asking, claims, found.order, base)
     orders = count_orders(claims)
     newer = extremes(claims, base + len(gpus) * CONFIG_WINDOW).most - base
@@ -165,10 +165,10 @@ def check_high(asked: Bytes, window: HighWindow, *, allow_unverified: bool = Fal
             given=asked,
         )
     _check_step(asked)
-    if (width := _beyond_width(asked, window.base, window.address_width)) is not None:
+    if (width := _width_problem(asked, window.base, window.address_width)) is not None:
         sentence, given = width
         raise MmioRefused("mmio.address-width", sentence, f"Set {size(window.size)}.", need=asked, given=given)
-    above = None if window.over_cap or allow_unverified else over_cap(asked, window.cap)
+    above = None if window.cap_warning or allow_unverified else cap_warning(asked, window.cap)
     if above:
         remedy = f"Set {size(window.size)}. To try the larger window all the same: --allow-unverified."
         raise MmioRefused("mmio.over-cap", above, remedy, need=asked, given=window.cap)
@@ -187,7 +187,7 @@ def _high_size(gpus: Sequence[GpuBars], need: Bytes, reach: Bytes | None) -> tup
     return wanted, f"Set is {size(wanted)}: {because}."
 
 
-def _beyond_width(need: Bytes, base: Bytes, address_width: int | None) -> tuple[str, Bytes] | None:
+def _width_problem(need: Bytes, base: Bytes, address_width: int | None) -> tuple[str, Bytes] | None:
     """A sentence about addresses that the host does not have, and how large a window may be."""
     if address_width is None or base + need <= 1 << address_width:
         return None
@@ -198,7 +198,7 @@ def _beyond_width(need: Bytes, base: Bytes, address_width: int | None) -> tuple[
     return sentence, max(0, (1 << address_width) - base)
 
 
-def over_cap(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
+def cap_warning(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
     """A sentence about a high window above what Hyper-V has been seen to accept."""
     if cap is None or need <= cap:
         return None
@@ -208,7 +208,7 @@ def over_cap(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
     )
 
 
-def _instead(gpus: Sequence[GpuBars], base: Bytes, given: Bytes) -> str:
+def _width_remedy(gpus: Sequence[GpuBars], base: Bytes, given: Bytes) -> str:
     too_large = [gpu.name for gpu in gpus if extremes([claim(gpu.bars64)], base).most - base > given]
     if not too_large:
         return "Split the GPUs over several VMs: each has a window of its own."
@@ -335,14 +335,16 @@ class MmioWindows:
 
 
 @dataclass(frozen=True)
-class AskedInVain:
+class FailedMmioRequest:
     """The MMIO space of each window that a guest asked for a GPU, as its kernel logs it; 0 where it logs nothing."""
 
     high: Bytes
     low: Bytes
 
 
-def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedInVain] | None = None) -> MmioWindows:
+def mmio_windows(
+    facts: HostFacts, selection: Selection, lacking: Mapping[str, FailedMmioRequest] | None = None
+) -> MmioWindows:
     """The windows for the GPUs of a selection and those that its VM has already. lacking: by location, where that is
     more than is known of the GPU. Raises MmioRefused, MissingFact.
     """
@@ -350,19 +352,19 @@ def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedI
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
         gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.assignment(gpu.pci)) == vm}
-    seen = (_at_least(bars_of(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
+    seen = (_raise_to_request(gpu_bars(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
     return _windows(tuple(seen), address_width(facts))
 
 
-def _at_least(gpu: GpuBars, asked: AskedInVain | None) -> GpuBars:
+def _raise_to_request(gpu: GpuBars, asked: FailedMmioRequest | None) -> GpuBars:
     if asked and asked.high > sum(gpu.bars64):
-        gpu = replace(gpu, bars64=(asked.high,), doubts=(*gpu.doubts, _said(asked.high, "high", gpu)))
+        gpu = replace(gpu, bars64=(asked.high,), doubts=(*gpu.doubts, _request_doubt(asked.high, "high", gpu)))
     if asked and asked.low > sum(gpu.bars32):
-        gpu = replace(gpu, bars32=(asked.low,), doubts=(*gpu.doubts, _said(asked.low, "low", gpu)))
+        gpu = replace(gpu, bars32=(asked.low,), doubts=(*gpu.doubts, _request_doubt(asked.low, "low", gpu)))
     return gpu
 
 
-def _said(need: Bytes, window: str, gpu: GpuBars) -> str:
+def _request_doubt(need: Bytes, window: str, gpu: GpuBars) -> str:
     return f"The guest asked for {mib(need)} of the {window} window for {gpu.name}, more than the host shows."
 
 
@@ -372,7 +374,7 @@ def _windows(seen: tuple[GpuBars, ...], width: int | None) -> MmioWindows:
     return MmioWindows(high_window(seen, address_width=width), low_window(seen))
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Empty the caches, so that a benchmark measures a first computation."""
     _windows.cache_clear()
-    allocation.forget()
+    allocation.clear_cache()

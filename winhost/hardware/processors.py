@@ -34,7 +34,7 @@ class ProcessorGeneration:
 
 
 @lru_cache(maxsize=256)
-def known_processor(name: str) -> ProcessorGeneration | None:
+def find_generation(name: str) -> ProcessorGeneration | None:
     """The generation by the processor's name; None for one that is not in the catalogue."""
     plain = " ".join(_MARKS.sub("", name).split())
     return next((row for expression, row in _rows() if re.fullmatch(expression, plain, re.IGNORECASE)), None)
@@ -42,7 +42,7 @@ def known_processor(name: str) -> ProcessorGeneration | None:
 
 def narrowest(names: Iterable[str]) -> int | None:
     """The physical address bits that all of these processors have; None where one of them is not known to have any."""
-    widths = [found.width if (found := known_processor(name)) else None for name in names]
+    widths = [found.width if (found := find_generation(name)) else None for name in names]
     known = [width for width in widths if width is not None]
     return min(known) if known and len(known) == len(widths) else None
 
@@ -54,17 +54,17 @@ def address_width(facts: HostFacts) -> int | None:
     try:
         return facts.firmware.address_width
     except MissingFact:
-        return width_by_model(facts)
+        return width_from_catalogue(facts)
 
 
-def width_by_model(facts: HostFacts) -> int | None:
+def width_from_catalogue(facts: HostFacts) -> int | None:
     """The address width that all of the host's processors have by the catalogue."""
     with suppress(MissingFact):
         return narrowest(processor.state.name for processor in facts.all(Processor))
     return None
 
 
-def with_width(facts: HostFacts, bits: int | None) -> HostFacts:
+def with_address_width(facts: HostFacts, bits: int | None) -> HostFacts:
     """The host with the physical address bits that somebody was told, by Start-VM for one."""
     if bits is None:
         return facts

@@ -10,7 +10,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry
 from winhost.hub.model_config import ModelConfig, model_config
-from winhost.hub.repositories import ModelFolder, ModelRepository, not_listed
+from winhost.hub.repositories import NAME_A_FOLDER, ModelFolder, ModelRepository, not_listed
 from winhost.hub.weights import Tell, Weights, weights_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB
@@ -115,7 +115,7 @@ def draft(repository: ModelRepository, token: SecretRef | None, tell: Tell, plan
             if gguf
             else "has no weights that vLLM loads: no safetensors"
         )
-        raise not_listed(now.model, why, f"Name the model that it was made from; see {now.page}")
+        raise not_listed(now.model, why, _other_model(now, "Name the model that it was made from"))
     closed = bool(about.get("gated")) or bool(about.get("private"))
     if isinstance(now, ModelFolder):
         identity = [Line("id", now.model, "a folder: a plan pins the hash of each of its files")]
@@ -140,13 +140,18 @@ def config_of(repository: ModelRepository, files: Mapping[str, Bytes]) -> ModelC
     if _CONFIG not in files:
         adapter = "adapter_config.json" in files
         what = "is an adapter (LoRA), not a model" if adapter else "has no config.json: winhost cannot tell its shape"
-        raise not_listed(repository.model, what, f"Name the model that it belongs to; see {repository.page}")
+        raise not_listed(repository.model, what, _other_model(repository, "Name the model that it belongs to"))
     document: dict[str, Any] = repository.document(_CONFIG, _LARGEST_CONFIG)
     if "quantization_config" not in document and "hf_quant_config.json" in files:
         quantized = repository.document("hf_quant_config.json", _LARGEST_CONFIG).get("quantization")
         if isinstance(quantized, dict):
             document["quantization_config"] = {"quant_method": "modelopt", **quantized}
     return model_config(document)
+
+
+def _other_model(repository: ModelRepository, advice: str) -> str:
+    """Return the hint for what holds no model. advice: for a repository, whose page names the other model."""
+    return NAME_A_FOLDER if isinstance(repository, ModelFolder) else f"{advice}; see {repository.page}"
 
 
 def served_name(model: str) -> str:

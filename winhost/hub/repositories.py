@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-from winhost.model.files import near_name, sha256_of
+from winhost.model.files import sha256_of, suggest_sibling
 from winhost.model.secrets import Secret, SecretRef
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import (
@@ -270,12 +270,11 @@ _DRIVE = re.compile(r"([A-Za-z]):[/\\]")
 _MOST_FILES = 10_000
 
 
+NAME_A_FOLDER = "Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME"
+
+
 def _no_folder(path: str, why: str) -> UsageError:
-    return UsageError(
-        "NoModelFolder",
-        what=f"{visible(path[:200])}: {why}",
-        hint="Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME",
-    )
+    return UsageError("NoModelFolder", what=f"{visible(path[:200])}: {why}", hint=NAME_A_FOLDER)
 
 
 @dataclass(frozen=True)
@@ -295,7 +294,7 @@ class ModelFolder:
         except (OSError, RuntimeError, ValueError) as error:
             raise _no_folder(path, f"cannot be read: {visible(str(error)[:200])}") from error
         if not there:
-            why = "is a file, and no folder" if file else f"there is no such folder{near_name(folder)}"
+            why = "is a file, and no folder" if file else f"there is no such folder{suggest_sibling(folder)}"
             raise _no_folder(path, why)
         return cls(str(folder))
 

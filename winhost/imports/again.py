@@ -10,7 +10,7 @@ from itertools import count
 
 from winhost.core.answers import Json, Record, Unknown, identity
 from winhost.core.dataclass import dataclass
-from winhost.imports.merge import IDENTITY, NOT_THERE, ORIGIN, UNPLACED, unknown, unplaced
+from winhost.imports.merge import IDENTITY, NOT_READ, ORIGIN, UNPLACED, unknown, unplaced
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.resources.windows.pci_device import PciDevice
@@ -18,7 +18,7 @@ from winhost.resources.windows.pci_device import PciDevice
 _SYSTEM = "OperatingSystem"
 _GPUS = PciDevice.resource_type.name
 _WORSE_LOCATIONS = f"PCIBUS {UNPLACED}"  # than location paths, from better to worse
-_NOT_TOLD = asdict(unknown(NOT_THERE))
+_NOT_TOLD = asdict(unknown(NOT_READ))
 _REPLACE = "Name another file with -o, or replace this one with --force."
 
 
@@ -68,7 +68,7 @@ def joined(older: Facts, newer: Facts) -> Joined:
     for resource, before in older.resources.items():
         after = newer.answer(resource)
         if not isinstance(before, tuple):
-            if isinstance(after, Unknown) and after.unknown.message == NOT_THERE:
+            if isinstance(after, Unknown) and after.unknown.message == NOT_READ:
                 resources[resource] = before  # it has the better reason
         elif isinstance(after, tuple):
             resources[resource] = _records(resource, before, after, result)

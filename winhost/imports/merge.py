@@ -175,7 +175,7 @@ Warn = Callable[[str], None]
 
 ORIGIN = "imported"
 UNPLACED = "PCIUNPLACED"
-NOT_THERE = "not in what was imported"
+NOT_READ = "not in what was imported"
 _OTHERS_MAY_BE_THERE = (
     "no GPU by NVIDIA is listed, but only SurveyDDA.ps1 and lspci -vv -nn list those that show nothing"
 )
@@ -216,7 +216,7 @@ class _Instance:
         if dispute and known and known[1].worth == worth:
             warn(f"{dispute.what}; it counts as unknown")
             return asdict(unknown(dispute.what))
-        return known[1].value if known else asdict(unknown(self.silent.get(name, NOT_THERE)))
+        return known[1].value if known else asdict(unknown(self.silent.get(name, NOT_READ)))
 
 
 def merged(
@@ -229,7 +229,7 @@ def merged(
     """
     observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
-    resources: dict[str, Answer] = {resource: unknown(NOT_THERE) for resource in WINDOWS}
+    resources: dict[str, Answer] = {resource: unknown(NOT_READ) for resource in WINDOWS}
     resources.update(_on_their_disks(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
         found = met(observations)

@@ -23,13 +23,14 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
 
 from winhost import __version__
 from winhost.core.answers import Json, Record, Unknown
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.lab_section import PART_PHYSICS, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.errors import UsageError, did_you_mean
 from winhost.model.facts import Answer, Facts
@@ -37,9 +38,9 @@ from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.written import Closed
-from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_placed, refuse_mistakes
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_with_positions, refuse_mistakes
 from winhost.resources.factsfile import read_facts
-from winhost.resources.host import WrongState, typed
+from winhost.resources.host import WrongState, typed_instance
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.vms import DISABLED, ENABLED
 
@@ -76,6 +77,19 @@ class Edit(Closed):
         return self
 
 
+PartsPhysics = create_model(
+    "PartsPhysics",
+    __base__=Closed,
+    **{name: (model, Field(default_factory=model)) for name, model in PART_PHYSICS.items()},  # type: ignore[call-overload]
+)
+
+
+class WrittenLabSection(LabSection):
+    """`lab:` as files have it: unknown names of parts, and of their properties, are refused."""
+
+    found: PartsPhysics = Field(default_factory=PartsPhysics)  # type: ignore[valid-type]  # made above
+
+
 class HostFile(Closed):
     """One host, complete or as a delta."""
 
@@ -90,7 +104,7 @@ class HostFile(Closed):
     )
     resources: dict[str, list[HostFileInstance] | dict[str, JsonValue]] = Field(default_factory=dict)
     change: dict[str, list[Edit] | dict[str, JsonValue]] = Field(default_factory=dict)
-    lab: LabSection = Field(default_factory=LabSection)
+    lab: WrittenLabSection = Field(default_factory=WrittenLabSection)
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> "HostFile":
@@ -182,7 +196,7 @@ class _Whole:
 
     def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
         self.path = path
-        self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _mistakes(file, path, above))
+        self.loaded: Loaded[HostFile] = load_with_positions(path, HostFile, lambda file: _mistakes(file, path, above))
         file = self.loaded.value
         self.base: _Whole | None = None
         if file.base:
@@ -337,7 +351,7 @@ def _state_mistakes(loc: Loc, resource: str, found: Any) -> Iterator[Mistake]:
         for name in set(instance["state"]) - set(known):
             yield (*here, name), f"is no property of {resource}{did_you_mean(name, known)}"
         try:
-            typed(state, Record(instance["state"], instance["key"]))
+            typed_instance(state, Record(instance["state"], instance["key"]))
         except WrongState as wrong:
             yield here, wrong.faults
 

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Self
 
 from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
-from winhost.lab.linux.linux_answers import DistrosOfHost
-from winhost.lab.linux.linuxes import GuestsOfHost, LinuxBeside
+from winhost.lab.linux.linux_answers import HostDistros
+from winhost.lab.linux.linuxes import DualBootLinux, HostGuests
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.played_installer import play_installer
@@ -58,17 +58,17 @@ class LabRunspace:
             raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
 
 
-class LinuxesOfHost:
+class HostLinuxes:
     """Answers SSH on one simulated host: its distros, its guests, or the Linux that runs while Windows does not."""
 
     def __init__(self, machine: Machine) -> None:
-        self.beside = LinuxBeside(machine)
-        self.distros = DistrosOfHost(machine)
-        self.guests = GuestsOfHost(machine)
+        self.beside = DualBootLinux(machine)
+        self.distros = HostDistros(machine)
+        self.guests = HostGuests(machine)
 
-    def listening(self) -> SshServer | None:
+    def find_sshd(self) -> SshServer | None:
         """The SSH server of the Linux that runs; None while there is none."""
-        return self.beside.listening() or self.distros.listening() or self.guests.listening()
+        return self.beside.find_sshd() or self.distros.find_sshd() or self.guests.find_sshd()
 
 
 class LabHost:
@@ -77,19 +77,19 @@ class LabHost:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.answers = AgentAnswers(machine)
-        self.linux = LinuxesOfHost(machine)
-        machine.linux.installer = partial(play_installer, machine)
+        self.linux = HostLinuxes(machine)
+        machine.dual_boot.installer = partial(play_installer, machine)
 
     @property
     def boot(self) -> int:
         return self.machine.boot
 
-    def accepting(self) -> bool:
-        return self.machine.accepting()
+    def accepts_connections(self) -> bool:
+        return self.machine.accepts_connections()
 
     @property
-    def wire(self) -> int | None:
-        return self.machine.network.wire if self.machine.network.reachable else None
+    def network_epoch(self) -> int | None:
+        return self.machine.network.epoch if self.machine.network.is_reachable else None
 
     def open_runspace(self, user: str) -> LabRunspace:
         return LabRunspace(self.answers)

@@ -9,7 +9,7 @@ from typing import Any
 from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
 from winhost.autoinstall.install_plan import FETCHED
 from winhost.autoinstall.installer_storage import GuardStop, check_commands, check_storage, section_of
-from winhost.lab.physics.disks import Disks, stands_for
+from winhost.lab.physics.disks import Disks, encode_placeholder
 from winhost.lab.physics.firmware import WINDOWS_LOADER, FirmwarePart
 from winhost.lab.physics.installer import MARK, TICKET
 from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
@@ -33,8 +33,8 @@ def play_installer(machine: Machine) -> InstalledLinux | None:
 
 
 def _settings(machine: Machine) -> Mapping[str, Any] | None:
-    record = machine.own_vms.kept("partition", "staging")
-    ticket = machine.part(Disks).file(str(record["partition"]), TICKET) if record else None
+    record = machine.own_vms.stored_record("partition", "staging")
+    ticket = machine.part(Disks).read_file(str(record["partition"]), TICKET) if record else None
     if ticket is None:
         return None
     told = json.loads(ticket)
@@ -80,9 +80,11 @@ def _install(machine: Machine, order: _Order) -> None:
     target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
     disks.labels[target] = ("ext4", "")
     for path in _LOADERS:
-        disks.put_file(order["linux_esp"], path, stands_for(sha256(f"{target}{path}".encode()).hexdigest(), 1))
+        disks.write_file(
+            order["linux_esp"], path, encode_placeholder(sha256(f"{target}{path}".encode()).hexdigest(), 1)
+        )
     mark = f"{wanted['label']}\n".encode()
-    disks.put_file(order["linux_esp"], MARK, stands_for(sha256(mark).hexdigest(), len(mark)))
+    disks.write_file(order["linux_esp"], MARK, encode_placeholder(sha256(mark).hexdigest(), len(mark)))
     path = f"\\{SHIM}"
     known = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["linux_esp"])]
     number = known[0] if known else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])

@@ -23,7 +23,7 @@ class EngineRunspace(LabRunspace):
         self._machine = host.machine
         self._boot = host.machine.boot
         self.engine = PowerShellEngine(host.loopback)
-        host.machine.when_down(self.close)
+        host.machine.on_shutdown(self.close)
 
     def close(self) -> None:
         """End the process."""
@@ -52,7 +52,7 @@ class EngineRunspace(LabRunspace):
             raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
 
     def _up(self) -> bool:
-        return self._machine.accepting() and self._machine.boot == self._boot
+        return self._machine.accepts_connections() and self._machine.boot == self._boot
 
 
 class EngineHost(LabHost):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from winhost.lab.hostfile import expand
 from winhost.lab.lab_host import LabHost
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import private_text, public_line
@@ -48,7 +48,7 @@ class Lab:
         self.hosts: dict[str, LabHost] = {}
         self.endpoints: dict[str, Endpoint] = {}
         self.linuxes: dict[str, SshEndpoint] = {}
-        self.own_linuxes: dict[str, OwnLinux] = {}
+        self.linux_hosts: dict[str, LinuxHost] = {}
         self._running = ExitStack()
         self._password = secrets.token_urlsafe(18)
         self._seed = secrets.token_bytes(32)
@@ -57,9 +57,9 @@ class Lab:
             facts, section = expand(file)
             # Situations are often of one machine: then the file's name tells them apart.
             names = (facts.host, file.stem, *(f"{file.stem}-{number}" for number in range(2, len(files) + 2)))
-            name = next(name for name in names if name not in {**self.hosts, **self.own_linuxes})
+            name = next(name for name in names if name not in {**self.hosts, **self.linux_hosts})
             if is_linux(facts):
-                self.own_linuxes[name] = OwnLinux(facts, section, clock)
+                self.linux_hosts[name] = LinuxHost(facts, section, clock)
             else:
                 self.hosts[name] = _host(Machine(facts, section, clock), engine)
         self._tls = frozenset(self.hosts if tls == ALL else tls)
@@ -82,7 +82,7 @@ class Lab:
                 endpoint = Endpoint(host, {USER: self._password}, tls=name in self._tls)
                 self.endpoints[name] = undo.enter_context(endpoint)
                 self.linuxes[name] = undo.enter_context(SshEndpoint(host.linux))
-            for name, linux in self.own_linuxes.items():
+            for name, linux in self.linux_hosts.items():
                 linux.authorized = (self.public_key,)
                 self.linuxes[name] = undo.enter_context(SshEndpoint(linux))
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class Lab:
             # Where the host says that its Linux listens, there is none: it is simulated.
             ssh = {**self._ssh(self.linuxes[name]), "address": "127.0.0.1"}
             lines += _listed(name, {"transport": self._transport(endpoint), "ssh": ssh})
-        for name, linux in self.own_linuxes.items():
+        for name, linux in self.linux_hosts.items():
             ssh = {**self._ssh(self.linuxes[name]), "user": linux.user, "host_key": linux.host_key}
             lines += [*_listed(name, {"ssh": ssh}), "    kind: linux"]
         return "\n".join(lines) + "\n"

@@ -33,10 +33,10 @@ def load_catalogue(file: "Traversable | Path") -> Any:
     try:
         return json.loads(kept.read_bytes())
     except (OSError, ValueError):  # not there yet, or cut short
-        return _parsed(text, kept)
+        return _parse_and_cache(text, kept)
 
 
-def load_beside(package: str, name: str) -> Mapping[str, Any]:
+def load_package_file(package: str, name: str) -> Mapping[str, Any]:
     """The data of a YAML file in a package: a mapping."""
     from importlib.resources import files  # which a tab may do without
 
@@ -44,7 +44,7 @@ def load_beside(package: str, name: str) -> Mapping[str, Any]:
     return read
 
 
-def _parsed(text: bytes, kept: Path) -> Any:
+def _parse_and_cache(text: bytes, kept: Path) -> Any:
     import yaml  # only where the cache has nothing
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # which of the two is known late

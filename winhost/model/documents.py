@@ -20,7 +20,7 @@ from winhost.model.yamlfile import load_json
 
 T = TypeVar("T")
 SCHEMAS: Mapping[type[Any], str] = {Facts: FACTS, Plan: PLAN}
-_MADE_BY: Mapping[type[Any], str] = {
+_HOW_TO_CREATE: Mapping[type[Any], str] = {
     Facts: "read the host into a file: winhost detect HOST -o facts",
     Plan: "plan: winhost plan HOST -o plan.json",
 }
@@ -31,11 +31,11 @@ def read_document(path: Path, kind: type[T]) -> T:
 
     def check(data: object) -> None:
         of_facts = kind is Plan and isinstance(data, dict) and _is_kind(str(data.get("schema")), Facts)
-        made = "plan from it: winhost plan FACTS -o plan.json" if of_facts else _MADE_BY[kind]
+        made = "plan from it: winhost plan FACTS -o plan.json" if of_facts else _HOW_TO_CREATE[kind]
         refuse_other_kind(str(path), data, SCHEMAS[kind], made[0].upper() + made[1:])
         refuse_other_version(str(path), data)
 
-    return load_json(path, kind, check, _MADE_BY[kind])
+    return load_json(path, kind, check, _HOW_TO_CREATE[kind])
 
 
 def _is_kind(schema: str, kind: type[Any]) -> bool:
@@ -76,7 +76,7 @@ def json_schema(kind: type[Any]) -> dict[str, Any]:
     return TypeAdapter(kind).json_schema(by_alias=True)
 
 
-class _Whole(GenerateJsonSchema):
+class _AllFieldsRequired(GenerateJsonSchema):
     """Every field is there, and nothing else."""
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
@@ -88,4 +88,4 @@ class _Whole(GenerateJsonSchema):
 
 def answer_schema(kind: type[Any]) -> dict[str, Any]:
     """The JSON Schema of what winhost only writes: whoever reads it can rely on every field."""
-    return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_Whole)
+    return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_AllFieldsRequired)

@@ -6,7 +6,7 @@ DAY = 86_400
 _DIGITS = 6  # of a count of days
 _UNITS = {"h": 3600, "m": 60, "s": 1}
 PATTERN = r"(?=.)(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?"
-LONGEST = DAY
+MAX_SECONDS = DAY
 
 
 def parse_duration(value: object) -> int:
@@ -14,8 +14,8 @@ def parse_duration(value: object) -> int:
     seconds = _seconds(value)
     if seconds is None:
         raise ValueError("should be a duration such as 10s, 2m, 1h30m, or a whole number of seconds")
-    if not 1 <= seconds <= LONGEST:
-        raise ValueError(f"should be from 1s to {render_duration(LONGEST)}")
+    if not 1 <= seconds <= MAX_SECONDS:
+        raise ValueError(f"should be from 1s to {render_duration(MAX_SECONDS)}")
     return seconds
 
 

@@ -94,7 +94,7 @@ class Fault:
         return visible(": ".join(part for part in (":".join(position), self.path, self.message) if part))
 
 
-MOST_FAULTS = 50
+MAX_LISTED_FAULTS = 50
 """The most faults of one file that are listed: nobody mends more at a time, and a hostile file has millions."""
 
 
@@ -116,7 +116,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-_NOT_PLAIN = re.compile(r"[^\n -~]")
+_NON_ASCII = re.compile(r"[^\n -~]")
 
 
 def visible_json(document: object, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
@@ -124,27 +124,27 @@ def visible_json(document: object, *, indent: int | None = None, separators: tup
     text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
     if text.isprintable():
         return text
-    return _NOT_PLAIN.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+    return _NON_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
-_LONGEST_WORD = 300
+_MAX_WORD_LENGTH = 300
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
-    if len(word) > _LONGEST_WORD:
+    if len(word) > _MAX_WORD_LENGTH:
         return ""
     spelled = {name.casefold(): name for name in known}
-    near = _nearest(word, [*spelled.values()], cutoff) or _nearest(word.casefold(), [*spelled], cutoff)
+    near = _closest_match(word, [*spelled.values()], cutoff) or _closest_match(word.casefold(), [*spelled], cutoff)
     return f"; did you mean '{visible(spelled[near.casefold()])}'?" if near else ""
 
 
-def near_or_end(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+def did_you_mean_or_period(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return what `did_you_mean` does, else the full stop of the sentence that it ends."""
     return did_you_mean(word, known, cutoff=cutoff) or "."
 
 
-def _nearest(word: str, known: Sequence[str], cutoff: float) -> str | None:
+def _closest_match(word: str, known: Sequence[str], cutoff: float) -> str | None:
     """The nearest word; of equally near ones the first: callers list what they prefer first, and difflib the last of
     the alphabet.
     """
@@ -154,7 +154,7 @@ def _nearest(word: str, known: Sequence[str], cutoff: float) -> str | None:
     return max(near, key=lambda name: SequenceMatcher(None, name, word).ratio(), default=None)
 
 
-def listed(known: Mapping[str, str]) -> str:
+def format_choices(known: Mapping[str, str]) -> str:
     """Key and name of each, one a line."""
     return "\n".join(f"  {key}  {visible(name)}" for key, name in known.items())
 
@@ -169,7 +169,9 @@ class NotOnHost(UsageError):
             what=f"{host} has several {kind}s called '{name}'"
             if several
             else f"{host} has no {kind} '{name}'{did_you_mean(asked, known.values())}",
-            hint=f"Name one of these, by its first column where names repeat:\n{listed(known)}" if known else None,
+            hint=f"Name one of these, by its first column where names repeat:\n{format_choices(known)}"
+            if known
+            else None,
             host=host,
         )
         self.kind = kind

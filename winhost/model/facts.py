@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from winhost.core.answers import NOT_THERE, Json, Key, Record, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Json, Key, Record, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.model.measured import Measurement
 from winhost.model.once import once
@@ -41,7 +41,7 @@ class OrMissing:
 
 _REASONS = {"unknown": Unknown, "unavailable": Unavailable}
 # Asked of every property of every resource, where `Mapping` is slow to say no.
-_NO_MAPPING = frozenset({str, int, float, bool, type(None), list, tuple})
+_NON_MAPPING_TYPES = frozenset({str, int, float, bool, type(None), list, tuple})
 
 
 @once
@@ -53,7 +53,7 @@ def _reasons() -> "Mapping[str, CoreSchema]":
 
 
 def _tag(value: object) -> str:
-    if type(value) not in _NO_MAPPING and isinstance(value, Mapping) and len(value) == 1:
+    if type(value) not in _NON_MAPPING_TYPES and isinstance(value, Mapping) and len(value) == 1:
         only = next(iter(value))
         if only in _REASONS:
             return str(only)
@@ -84,7 +84,7 @@ class Facts:
 
     def answer(self, resource: str) -> Answer:
         """Facts need not hold every resource: what they lack was not read."""
-        return self.resources.get(resource, NOT_THERE)
+        return self.resources.get(resource, NOT_READ)
 
     def edited(self, resource: str, edit: Callable[[Record], Record | None]) -> "Facts":
         """The facts with each record of a resource as `edit` returns it, without those for which it returns None. What

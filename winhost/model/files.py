@@ -22,11 +22,11 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.units import Bytes, size
 
-_SHARED = stat.S_IWGRP | stat.S_IWOTH
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
-def near_name(path: Path) -> str:
+def suggest_sibling(path: Path) -> str:
     """`; did you mean 'facts.json'?` where nothing is at a path, and something beside it is called almost the same."""
     try:
         return "" if path.exists() else did_you_mean(path.name, sorted(each.name for each in path.parent.iterdir()))
@@ -87,10 +87,10 @@ def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o6
 def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
     beside = path.with_name(f".winhost-{os.urandom(8).hex()}")
     try:
-        with os.fdopen(os.open(beside, _MAKE, mode & ~_SHARED), "wb") as file:
+        with os.fdopen(os.open(beside, _CREATE_FLAGS, mode & ~_WRITABLE_BY_OTHERS), "wb") as file:
             if path.exists() and os.name == "posix":
                 private = 0 if mode & 0o077 else 0o077
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) & ~(_SHARED | private))
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) & ~(_WRITABLE_BY_OTHERS | private))
             fill(file)
         beside.replace(path)
     except BaseException:
@@ -131,7 +131,7 @@ _SHIPPED = (_PACKAGE, *(_PACKAGE.parent / name for name in ("examples", "playboo
 """Folders of winhost's own code: writing them changes winhost itself."""
 
 
-def heed_writers(path: Path, data: object = None) -> None:
+def check_writers(path: Path, data: object = None) -> None:
     """Warns of an input that others can write. data: what was read from it.
 
     Raises UsageError: OpenToAll where everyone can, OpenToOthers where anyone can and its `cmd:` secrets would run.
@@ -142,18 +142,18 @@ def heed_writers(path: Path, data: object = None) -> None:
     if _runs_programs(data):
         raise UsageError(
             "OpenToOthers",
-            what=f"{visible(str(path))} is not used: {_said(found, path)}",
+            what=f"{visible(str(path))} is not used: {_describe_writers(found, path)}",
             meaning="It has a `cmd:` secret, which runs a program as you: others could choose the program.",
-            hint=_mend(found),
+            hint=_writers_hint(found),
         )
     if found.openness is Openness.EVERYONE:
         raise UsageError(
             "OpenToAll",
-            what=f"{visible(str(path))} is not used: {_said(found, path)}",
+            what=f"{visible(str(path))} is not used: {_describe_writers(found, path)}",
             meaning="It decides what winhost does, so everyone on this computer could.",
-            hint=_mend(found),
+            hint=_writers_hint(found),
         )
-    warnings.warn(f"{visible(str(path))}: {_said(found, path)}", SharedInputWarning, stacklevel=2)
+    warnings.warn(f"{visible(str(path))}: {_describe_writers(found, path)}", SharedInputWarning, stacklevel=2)
 
 
 def _runs_programs(data: object) -> bool:
@@ -167,12 +167,12 @@ def _runs_programs(data: object) -> bool:
     return False
 
 
-def _said(found: Writers, path: Path) -> str:
+def _describe_writers(found: Writers, path: Path) -> str:
     subject = "it" if found.path == path.absolute() else visible(str(found.path))
     return f"{subject} {visible(found.who)}"
 
 
-def _mend(found: Writers) -> str:
+def _writers_hint(found: Writers) -> str:
     path = visible(shlex.quote(str(found.path)))
     if os.name == "nt":
         shown = visible(str(found.path)).replace("'", "''")
@@ -189,39 +189,39 @@ def writers_of(path: Path) -> Writers:
     if not path.exists() or any(whole.resolve().is_relative_to(each) for each in _SHIPPED):
         return Writers(Openness.OWN, whole, "")
     if os.name == "nt":
-        from winhost.model.windows_rights import judged_on_windows
+        from winhost.model.windows_rights import judge_windows_file
 
         found: Iterator[Writers] = (
-            Writers(Openness[level], each, who) for each, level, who in judged_on_windows(whole)
+            Writers(Openness[level], each, who) for each, level, who in judge_windows_file(whole)
         )
     else:
         resolved = whole.resolve()
         leading = dict.fromkeys((whole, *whole.parents, resolved, *resolved.parents))
-        found = (_judged(each, each.lstat()) for each in leading)
+        found = (_writers_by_mode(each, each.lstat()) for each in leading)
     return max(found, key=lambda each: each.openness)
 
 
 # ---- Linux and macOS
 
 
-def _judged(path: Path, status: os.stat_result) -> Writers:
+def _writers_by_mode(path: Path, status: os.stat_result) -> Writers:
     found = Writers(Openness.OWN, path, "")
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
-    if status.st_uid not in _trusted():
+    if status.st_uid not in _trusted_accounts():
         found = Writers(Openness.SOME, path, f"belongs to another account ({_name_of(status.st_uid)})")
     if stat.S_ISLNK(status.st_mode) or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         return found  # a link has no modes, and a pipe or terminal is whoever writes to it
     sticky = kind == "folder" and status.st_mode & stat.S_ISVTX  # nobody replaces what others own
     if status.st_mode & stat.S_IWOTH and not sticky:
         found = Writers(Openness.EVERYONE, path, f"is a {kind} that everyone can write")
-    elif not sticky and found.openness is Openness.OWN and (who := _group_or_list(path, status)):
+    elif not sticky and found.openness is Openness.OWN and (who := _other_writers(path, status)):
         found = Writers(Openness.SOME, path, f"is a {kind} that others can write: {who}")
-    if found.openness is not Openness.OWN and (mount := _without_modes(path)):
+    if found.openness is not Openness.OWN and (mount := _mount_without_modes(path)):
         return Writers(Openness.UNTOLD, path, f"lies on {mount}, which does not tell who can write it")
     return found
 
 
-def _trusted() -> set[int]:
+def _trusted_accounts() -> set[int]:
     """Root, whoever runs winhost, and whoever became root for that with sudo."""
     behind = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
     return {0, os.geteuid(), *([int(behind)] if behind.isdecimal() else [])}
@@ -239,13 +239,15 @@ def _name_of(uid: int) -> str:
 _USER, _GROUP_OBJ, _GROUP, _WRITE = 0x02, 0x04, 0x08, 2
 
 
-def _group_or_list(path: Path, status: os.stat_result) -> str | None:
+def _other_writers(path: Path, status: os.stat_result) -> str | None:
     """The users or groups that can write it beside the owner, but not everyone."""
     if not status.st_mode & stat.S_IWGRP:  # with an access list these bits are its mask
         return None
     entries = list(_access_list(path))
     for tag, rights, who in entries:
-        if rights & _WRITE and ((tag == _USER and who not in _trusted()) or (tag == _GROUP and not _is_own_group(who))):
+        if rights & _WRITE and (
+            (tag == _USER and who not in _trusted_accounts()) or (tag == _GROUP and not _is_own_group(who))
+        ):
             return "by an access list (getfacl shows it)"
     group = next((rights for tag, rights, _ in entries if tag == _GROUP_OBJ), _WRITE)
     return f"the group {_group_name(status.st_gid)}" if group & _WRITE and not _is_own_group(status.st_gid) else None
@@ -278,13 +280,25 @@ def _is_own_group(gid: int) -> bool:
         account = pwd.getpwnam(group.gr_name)
     except KeyError:
         return False
-    return account.pw_gid == gid and account.pw_uid in _trusted() and {*group.gr_mem} <= {group.gr_name}
+    return account.pw_gid == gid and account.pw_uid in _trusted_accounts() and {*group.gr_mem} <= {group.gr_name}
 
 
-_NO_MODES = {"9p", "drvfs", "vfat", "msdos", "exfat", "ntfs", "ntfs3", "fuseblk", "cifs", "smb3", "vboxsf"}
+_FILE_SYSTEMS_WITHOUT_MODES = {
+    "9p",
+    "drvfs",
+    "vfat",
+    "msdos",
+    "exfat",
+    "ntfs",
+    "ntfs3",
+    "fuseblk",
+    "cifs",
+    "smb3",
+    "vboxsf",
+}
 
 
-def _without_modes(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+def _mount_without_modes(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
     """The mount whose modes are made up, such as /mnt/c in WSL without `metadata`; None for any other."""
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
@@ -299,20 +313,20 @@ def _without_modes(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> s
             found = (len(point), point, system[0], system[-1])
     _, point, system_type, options = found
     told = "metadata" in re.split("[,;]", options)
-    return f"{point} ({system_type})" if system_type in _NO_MODES and not told else None
+    return f"{point} ({system_type})" if system_type in _FILE_SYSTEMS_WITHOUT_MODES and not told else None
 
 
-_OF_TEXT = frozenset(b"\t\n\r\f\b\x1b")
-_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_TEXT_CONTROL_BYTES = frozenset(b"\t\n\r\f\b\x1b")
+_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def is_binary(data: bytes) -> bool:
     """Tell whether this is no text in whatever encoding, UTF-16 without its mark among them."""
     begun = data[:8192]
-    if begun.startswith(_MARKS):
+    if begun.startswith(_BYTE_ORDER_MARKS):
         return False
     zeros = (begun[::2].count(0), begun[1::2].count(0))
     if min(zeros) * 20 <= max(zeros) and max(zeros) * 4 > len(begun):
         return False
-    odd = sum(byte < 32 and byte not in _OF_TEXT for byte in begun)
+    odd = sum(byte < 32 and byte not in _TEXT_CONTROL_BYTES for byte in begun)
     return odd * 50 > len(begun)

@@ -27,15 +27,15 @@ def fleet_to_change(fleet_file: Path | None) -> Path:
         return fleet_file or config_folder() / "fleet.yaml"
 
 
-def added(text: str, name: str, entry: Entry) -> str:
+def add_host(text: str, name: str, entry: Entry) -> str:
     """Add a host at the end of the hosts. Raises UsageError: FleetNotEdited."""
     if not text.strip():
         return _HEAD + _block(name, entry, 2)
     hosts = _hosts(text)
     if hosts is None:
-        return _with_end(text) + "hosts:\n" + _block(name, entry, 2)
+        return _end_with_newline(text) + "hosts:\n" + _block(name, entry, 2)
     key, value = hosts
-    lines = _with_end(text).splitlines(keepends=True)
+    lines = _end_with_newline(text).splitlines(keepends=True)
     if isinstance(value, MappingNode) and value.value and not value.flow_style:
         after, indent = _last_line(value), value.value[0][0].start_mark.column
     elif isinstance(value, ScalarNode) or (isinstance(value, MappingNode) and not value.value):
@@ -44,18 +44,18 @@ def added(text: str, name: str, entry: Entry) -> str:
         comment = ended[value.end_mark.column :] if value.end_mark.line == after else ""
         lines[after] = ended[: key.end_mark.column] + ":" + (comment.rstrip("\r\n") if "#" in comment else "") + "\n"
     else:
-        raise _not_edited("its hosts stand within braces", name, entry)
+        raise _not_edited_error("its hosts stand within braces", name, entry)
     new = "\r\n" if lines[0].endswith("\r\n") else "\n"
     lines.insert(after + 1, _block(name, entry, indent).replace("\n", new))
-    return _checked(text, "".join(lines), lambda hosts: {**hosts, name: _plain(entry)}, name, entry)
+    return _check_edit(text, "".join(lines), lambda hosts: {**hosts, name: _plain(entry)}, name, entry)
 
 
-def removed(text: str, name: str) -> str:
+def remove_host(text: str, name: str) -> str:
     """Remove a host. Raises UsageError: FleetNotEdited."""
     hosts = _hosts(text)
     found = hosts[1] if hosts else None
     if not isinstance(found, MappingNode) or found.flow_style:
-        raise _not_edited("its hosts stand within braces", name, None)
+        raise _not_edited_error("its hosts stand within braces", name, None)
     key, value = next((key, value) for key, value in found.value if key.value == name)
     lines = text.splitlines(keepends=True)
     first, last = key.start_mark.line, max(_last_line(value), key.start_mark.line)
@@ -64,10 +64,10 @@ def removed(text: str, name: str) -> str:
         assert hosts
         at = hosts[0].start_mark.line
         rest[at] = rest[at].rstrip("\r\n")[: hosts[0].end_mark.column] + ": {}\n"
-    return _checked(text, "".join(rest), lambda hosts: {k: v for k, v in hosts.items() if k != name}, name, None)
+    return _check_edit(text, "".join(rest), lambda hosts: {k: v for k, v in hosts.items() if k != name}, name, None)
 
 
-def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
+def write_added_host(path: Path, name: str, entry: Entry) -> AnyHost:
     """Write the file, and return the host as it reads now. Raises UsageError, OSError; then the file is as before."""
     try:
         adapter(FleetFile).validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
@@ -77,15 +77,15 @@ def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
             "UnfitEntry", what=f"{visible(name)}: {visible(first['msg'])}", hint="winhost host add --help"
         ) from None
     before = _read(path, name, entry)
-    _write(path, added(before, name, entry), before)
+    _write(path, add_host(before, name, entry), before)
     (host,) = (each for each in load_fleet(path).hosts if each.name == name)
     return host
 
 
-def write_removed(path: Path, name: str) -> None:
+def write_without_host(path: Path, name: str) -> None:
     """Write the file. Raises UsageError, OSError; then the file is as before."""
     before = _read(path, name, None)
-    _write(path, removed(before, name), before)
+    _write(path, remove_host(before, name), before)
 
 
 def _read(path: Path, name: str, entry: Entry | None) -> str:
@@ -95,7 +95,7 @@ def _read(path: Path, name: str, entry: Entry | None) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
-        raise _not_edited("it is UTF-16, and winhost changes UTF-8 alone", name, entry) from None
+        raise _not_edited_error("it is UTF-16, and winhost changes UTF-8 alone", name, entry) from None
 
 
 def _write(path: Path, text: str, before: str) -> None:
@@ -129,7 +129,7 @@ def _last_line(node: Node) -> int:
     return ended - 1 if literal and node.end_mark.column == 0 else ended
 
 
-def _with_end(text: str) -> str:
+def _end_with_newline(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
@@ -143,7 +143,7 @@ def _plain(entry: Entry) -> dict[str, Any]:
     return plain
 
 
-def _checked(
+def _check_edit(
     before: str, after: str, meant: Callable[[dict[str, Any]], dict[str, Any]], name: str, entry: Entry | None
 ) -> str:
     """Return the new text if it says what was meant and nothing else has changed. Raises UsageError: FleetNotEdited."""
@@ -153,11 +153,11 @@ def _checked(
         old, new = {}, None
     expected = {**old, "hosts": meant(old.get("hosts") or {})}
     if new != expected or (entry is None and list(new) != list(old)):
-        raise _not_edited("its form is one that winhost does not change", name, entry)
+        raise _not_edited_error("its form is one that winhost does not change", name, entry)
     return after
 
 
-def _not_edited(why: str, name: str, entry: Entry | None) -> UsageError:
+def _not_edited_error(why: str, name: str, entry: Entry | None) -> UsageError:
     host = visible(name)
     hint = f"Take {host} out of it by hand" if entry is None else "Add by hand:\n" + _block(name, entry, 2).rstrip("\n")
     return UsageError("FleetNotEdited", what=f"fleet.yaml was left as it is, with respect to {host}: {why}", hint=hint)

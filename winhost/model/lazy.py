@@ -14,7 +14,7 @@ class LazySequence(Sequence[T]):
         self._make = make
 
     @cached_property
-    def _made(self) -> tuple[T, ...]:
+    def _items(self) -> tuple[T, ...]:
         return tuple(self._make())
 
     @overload
@@ -22,22 +22,22 @@ class LazySequence(Sequence[T]):
     @overload
     def __getitem__(self, at: slice) -> tuple[T, ...]: ...
     def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
-        return self._made[at]
+        return self._items[at]
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._made)
+        return iter(self._items)
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._items)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._made == tuple(other)
+        return isinstance(other, Sequence) and self._items == tuple(other)
 
     def __hash__(self) -> int:
-        return hash(self._made)
+        return hash(self._items)
 
     def __repr__(self) -> str:
-        return repr(self._made)
+        return repr(self._items)
 
     def __deepcopy__(self, memo: Any) -> tuple[T, ...]:
-        return self._made
+        return self._items

@@ -33,14 +33,14 @@ _SECRETS = re.compile(
     ),
     re.IGNORECASE,
 )
-_KEPT = ("header", "cookie", "bearer", "url", "option", "named", "plain", "pem", "shape")
+_KEPT_GROUPS = ("header", "cookie", "bearer", "url", "option", "named", "plain", "pem", "shape")
 
 
 def masked(text: str) -> str:
     """The text with `***` for each secret. What names it stays, so that a reader knows what was there."""
-    return _SECRETS.sub(_shown, text)
+    return _SECRETS.sub(_mask_match, text)
 
 
-def _shown(found: re.Match[str]) -> str:
-    kept = next(found[name] for name in _KEPT if found[name] is not None)
+def _mask_match(found: re.Match[str]) -> str:
+    kept = next(found[name] for name in _KEPT_GROUPS if found[name] is not None)
     return f"{kept}{MASK}{'@' if found['url'] is not None else ''}"

@@ -168,7 +168,7 @@ class ProbeAnswer:
     nccl: AllReduce | None = None
     container: "InContainer | None" = None
 
-    def of(self, part: str) -> PartOutcome | None:
+    def outcome_of(self, part: str) -> PartOutcome | None:
         """The outcome of a part of the probe; None where it was not requested."""
         return next((each for each in self.outcomes if each.part == part), None)
 

@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MAKING = RLock()  # one for all: what is made may need something else that is made once
-_NOT_MADE: Any = object()
+_LOCK = RLock()  # one for all: what is made may need something else that is made once
+_MISSING: Any = object()
 
 
 def once(make: Callable[P, T]) -> Callable[P, T]:
@@ -23,11 +23,11 @@ def once(make: Callable[P, T]) -> Callable[P, T]:
     @wraps(make)
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
         asked: Any = (args, tuple(kwargs.items())) if kwargs else args
-        found: T = kept.get(asked, _NOT_MADE)  # without the lock: a value that exists never waits
-        if found is _NOT_MADE:
-            with _MAKING:
-                found = kept.get(asked, _NOT_MADE)
-                if found is _NOT_MADE:
+        found: T = kept.get(asked, _MISSING)  # without the lock: a value that exists never waits
+        if found is _MISSING:
+            with _LOCK:
+                found = kept.get(asked, _MISSING)
+                if found is _MISSING:
                     found = kept[asked] = make(*args, **kwargs)
         return found
 

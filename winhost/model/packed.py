@@ -7,7 +7,7 @@ from hashlib import sha256
 _PACKED = re.compile(r"H4sI(?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")  # the start of each gzip
 
 
-def packed_in_words(text: str) -> str | None:
+def describe_packed(text: str) -> str | None:
     """The size and SHA-256 of a packed text, in words; None where it is not packed."""
     if not _PACKED.fullmatch(text):
         return None

@@ -16,32 +16,32 @@ VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 
 # Variants that a plan never takes by itself, with the options that ask for them: recommended only where no other is as
 # good.
-ON_REQUEST = {"wsl2/bridged": ("--set", "bridge.switch=winhost", "--set", "bridge.adapter=auto")}
+OPT_IN_VARIANTS = {"wsl2/bridged": ("--set", "bridge.switch=winhost", "--set", "bridge.adapter=auto")}
 
 # All that is evaluated: `wsl2/bridged` where a path has variants, else the path itself.
-ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
+WINDOWS_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
-NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
-SHARED = ("wsl2", "wslc")  # the GPU stays with Windows' driver
-WHOLE_GPU = ("dda", *NATIVE)  # Linux' own driver on the whole GPU
-GROUPS = {"native": NATIVE, "shared": SHARED, "whole-gpu": WHOLE_GPU, "in-a-vm": ("dda", "gpu-p")}
+NATIVE_PATHS = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
+SHARED_GPU_PATHS = ("wsl2", "wslc")  # the GPU stays with Windows' driver
+WHOLE_GPU_PATHS = ("dda", *NATIVE_PATHS)  # Linux' own driver on the whole GPU
+GROUPS = {"native": NATIVE_PATHS, "shared": SHARED_GPU_PATHS, "whole-gpu": WHOLE_GPU_PATHS, "in-a-vm": ("dda", "gpu-p")}
 """Several paths by one word, for rows of rules."""
 
-EVERY_VARIANT = (*ALL_VARIANTS, *PATHS_OF_LINUX)
+EVERY_VARIANT = (*WINDOWS_VARIANTS, *PATHS_OF_LINUX)
 
 
 def check_path(path: str | None) -> None:
     """A path or one of its variants. Raises UsageError: UnknownPath."""
-    if path is not None and path not in (*EVERY_PATH, *ALL_VARIANTS):
-        variants = [variant for variant in ALL_VARIANTS if variant not in EVERY_PATH]
+    if path is not None and path not in (*EVERY_PATH, *WINDOWS_VARIANTS):
+        variants = [variant for variant in WINDOWS_VARIANTS if variant not in EVERY_PATH]
         raise UsageError(
             "UnknownPath",
-            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*EVERY_PATH, *ALL_VARIANTS))}",
+            what=f"there is no path '{visible(path)}'{did_you_mean(path, (*EVERY_PATH, *WINDOWS_VARIANTS))}",
             hint=f"Paths: {', '.join(EVERY_PATH)}; options of a path: {', '.join(variants)}.",
         )
 
 
-def is_meant(asked: str | None, variant: str) -> bool:
+def is_requested(asked: str | None, variant: str) -> bool:
     """Tell whether a request for a path, for one of its variants, or for any (None) includes this variant."""
     return asked in (None, variant, path_of(variant))
 

@@ -141,17 +141,17 @@ class Plan:
     @property
     def risks(self) -> tuple[str, ...]:
         """Consents without which `apply` does not begin."""
-        return in_order(risk for step in self.steps for risk in step.risks)
+        return sort_risks(risk for step in self.steps for risk in step.risks)
 
     @property
     def possible_risks(self) -> tuple[str, ...]:
         """Consents that a step or a later stage may turn out to ask for."""
         later = (risk for deferred in self.deferred for risk in deferred.asks)
         maybe = (risk for step in self.steps for risk in step.may_need)
-        return in_order(risk for risk in (*maybe, *later) if risk not in self.risks)
+        return sort_risks(risk for risk in (*maybe, *later) if risk not in self.risks)
 
 
-def in_order(risks: Iterable[str]) -> tuple[str, ...]:
+def sort_risks(risks: Iterable[str]) -> tuple[str, ...]:
     """Each once, in the order of RISKS, so that plans compare."""
     found = set(risks)
     return tuple(risk for risk in RISKS if risk in found)

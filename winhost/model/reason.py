@@ -8,7 +8,7 @@ from typing import Literal
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.path import ON_REQUEST, AvailableMemory
+from winhost.model.path import OPT_IN_VARIANTS, AvailableMemory
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
@@ -46,9 +46,9 @@ class Severity(StrEnum):
         return Category.ADVICE if self in (Severity.NOTE, Severity.UNVERIFIED) else Category.DEFECT
 
     @property
-    def in_file(self) -> str:
+    def file_label(self) -> str:
         """The word for it in front of a line of somebody's file."""
-        return _IN_FILE.get(self, self.value)
+        return _FILE_LABELS.get(self, self.value)
 
 
 class Verdict(StrEnum):
@@ -64,7 +64,9 @@ class Verdict(StrEnum):
     @classmethod
     def of(cls, reasons: Iterable["Finding"]) -> "Verdict":
         """The worst of the reasons; supported where there are only notes."""
-        return _BY_RANK[min(max((reason.severity.rank for reason in reasons), default=0), len(_BY_RANK) - 1)]
+        return _VERDICTS_BY_RANK[
+            min(max((reason.severity.rank for reason in reasons), default=0), len(_VERDICTS_BY_RANK) - 1)
+        ]
 
     def because(self, reasons: Iterable["Finding"]) -> tuple[str, ...]:
         """The codes of the reasons that lead to it, each once; none where it is supported."""
@@ -87,9 +89,9 @@ for _rank, _severity in enumerate(Severity):
     _severity.rank = _rank
 for _rank, _verdict in enumerate(Verdict):
     _verdict.rank = _rank
-_BY_RANK = tuple(Verdict)
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a word that no shell quotes
-_IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
+_VERDICTS_BY_RANK = tuple(Verdict)
+_UNQUOTED_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a word that no shell quotes
+_FILE_LABELS = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 
 @dataclass(frozen=True)
@@ -195,8 +197,8 @@ class PathVerdict:
         if len(self.vms) > 1:
             best = min(self.vms, key=lambda vm: vm.verdict.rank)
             alone = sum(vm.name == best.name for vm in self.vms) == 1
-            named = ("--vm", best.name if alone and _PLAIN.fullmatch(best.name) else best.key)
-        return (self.path, *named, *ON_REQUEST.get(self.path, ()))
+            named = ("--vm", best.name if alone and _UNQUOTED_WORD.fullmatch(best.name) else best.key)
+        return (self.path, *named, *OPT_IN_VARIANTS.get(self.path, ()))
 
     @property
     def every_variant(self) -> tuple["PathVerdict", ...]:

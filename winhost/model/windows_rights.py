@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 Level: TypeAlias = Literal["OWN", "SOME", "UNTOLD", "EVERYONE"]
 """The name of an Openness of `winhost.model.files`."""
 
-_ALLOWED = re.compile(r"\((A|XA|OA);([A-Z]*);([^;]*);[^;]*;[^;]*;([^;)]+)")
+_ALLOW_ENTRY = re.compile(r"\((A|XA|OA);([A-Z]*);([^;]*);[^;]*;[^;]*;([^;)]+)")
 _CONTROL = 0x40000 | 0x80000 | 0x10000000  # change its rights or owner, all
 # By kind: the bits of access that let somebody change it, and their abbreviations in SDDL. In a folder, removing what
 # others made is one of them.
@@ -20,7 +20,7 @@ _ADMINISTRATORS = {
     *("BA", "SY", "LA", "DA", "EA", "CO", "OW", "S-1-5-18", "S-1-5-32-544", "S-1-3-4"),
     "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",  # TrustedInstaller
 }
-_ALL = {
+_PUBLIC_TRUSTEES = {
     "WD": "everyone",
     "AU": "every account",
     "BU": "every user",
@@ -28,10 +28,15 @@ _ALL = {
     "AN": "everyone",
     "BG": "guests",
 }
-_ALL |= {"S-1-1-0": "everyone", "S-1-5-11": "every account", "S-1-5-32-545": "every user", "S-1-5-4": "every user"}
+_PUBLIC_TRUSTEES |= {
+    "S-1-1-0": "everyone",
+    "S-1-5-11": "every account",
+    "S-1-5-32-545": "every user",
+    "S-1-5-4": "every user",
+}
 
 
-def judged_descriptor(text: str, own: str, kind: str = "file") -> tuple[Level, str]:
+def judge_descriptor(text: str, own: str, kind: str = "file") -> tuple[Level, str]:
     """Judge a security descriptor in SDDL. own: the SID of whoever runs winhost.
 
     Unverified: written from Microsoft's documentation of SDDL, and not tried on a Windows.
@@ -44,11 +49,11 @@ def judged_descriptor(text: str, own: str, kind: str = "file") -> tuple[Level, s
     found: tuple[Level, str] = ("OWN", "")
     if belongs not in trusted:
         found = ("SOME", f"belongs to another account ({belongs or 'not told'})")
-    for _, flags, rights, who in _ALLOWED.findall(listed):
+    for _, flags, rights, who in _ALLOW_ENTRY.findall(listed):
         if who in trusted or "IO" in re.findall("..", flags) or not _writes(rights, kind):
             continue
-        if who in _ALL:
-            return ("EVERYONE", f"can be written by {_ALL[who]}")
+        if who in _PUBLIC_TRUSTEES:
+            return ("EVERYONE", f"can be written by {_PUBLIC_TRUSTEES[who]}")
         found = ("SOME", f"can be written by others ({who})")
     return found
 
@@ -60,11 +65,11 @@ def _writes(rights: str, kind: str) -> bool:
     return bool(words & {*re.findall("..", rights)})
 
 
-def judged_on_windows(path: Path) -> Iterator[tuple[Path, Level, str]]:
+def judge_windows_file(path: Path) -> Iterator[tuple[Path, Level, str]]:
     """The file and its folder. Folders above need no look: what they pass on stands in the lists of these two."""
     for each in (path, path.resolve(), path.resolve().parent):
         try:
-            yield each, *judged_descriptor(*_descriptor(each), "folder" if each.is_dir() else "file")
+            yield each, *judge_descriptor(*_descriptor(each), "folder" if each.is_dir() else "file")
         except (OSError, AttributeError):
             yield each, "UNTOLD", "does not tell who can write it"
 

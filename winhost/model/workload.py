@@ -500,7 +500,7 @@ class KvMirror(Written):
     """tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."""
 
     @property
-    def kept(self) -> Bytes:
+    def disk_limit(self) -> Bytes:
         """The bytes that the files of each engine may take of the disk."""
         return self.keep or 100 * GiB
 
@@ -540,7 +540,7 @@ class PerKey(KeyLimit):
         return KeyLimit(*(getattr(own, name) or getattr(self, name) for name in KeyLimit.__annotations__))
 
 
-def _named(models: Mapping[str, Model]) -> tuple[Model, ...]:
+def _name_models(models: Mapping[str, Model]) -> tuple[Model, ...]:
     if not models:
         raise ValueError("is empty: name at least one model")
     return tuple(replace(model, name=name, id=model.id or name) for name, model in models.items())
@@ -550,7 +550,7 @@ def _named(models: Mapping[str, Model]) -> tuple[Model, ...]:
 class Workload(Written):
     """The models that somebody wants to serve, and what they need."""
 
-    models: Annotated[tuple[Model, ...], WrittenAs(dict[_ModelName, Model], _named)]
+    models: Annotated[tuple[Model, ...], WrittenAs(dict[_ModelName, Model], _name_models)]
     """The models by the names under which they are served."""
     needs: Needs = Needs()
     """The capabilities that must be there, and those that would be nice to have."""
@@ -583,7 +583,7 @@ def standby_of(name: str) -> str:
     return f"{name}-standby"
 
 
-def with_standbys(workload: Workload, beside: Collection[str]) -> Workload:
+def add_standbys(workload: Workload, beside: Collection[str]) -> Workload:
     """Resolve standbys: a model in `beside` gets a second engine after it, another one starts anew."""
     asked = workload.availability.standby
     models: list[Model] = []

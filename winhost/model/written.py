@@ -116,7 +116,7 @@ class WrittenAs:
         return core_schema.no_info_after_validator_function(self.meaning, handler.generate_schema(self.kind))
 
 
-def _clean(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("holds control or invisible characters: in double quotes \\\\ is one backslash")
     return text
@@ -147,11 +147,11 @@ class Matching:
         return text_schema(self.pattern)
 
 
-Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_clean)]
+Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_printable)]
 Duration = Annotated[
     int,
     PlainValidator(durations.parse_duration),
     WithJsonSchema(
-        {"anyOf": [text_schema(durations.PATTERN), {"type": "integer", "minimum": 1, "maximum": durations.LONGEST}]}
+        {"anyOf": [text_schema(durations.PATTERN), {"type": "integer", "minimum": 1, "maximum": durations.MAX_SECONDS}]}
     ),
 ]

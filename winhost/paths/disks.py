@@ -48,7 +48,7 @@ class Gap:
 
 def made_on(facts: HostFacts, name: str) -> str | None:
     """The disk, by the GUID of its table, on which winhost made a partition of this name, or began to."""
-    made = if_known(lambda: facts.of(OwnPartition, {"name": name}))
+    made = if_known(lambda: facts.find(OwnPartition, {"name": name}))
     return made.disk if made is not None and made.made is not False else None
 
 
@@ -119,14 +119,14 @@ def floor_of_windows(partition: Partition, limit: ResizeLimit) -> Bytes:
 def can_give(facts: HostFacts) -> Bytes:
     """The bytes that Windows can give of its volume. Raises MissingFact."""
     partition = windows_partition(facts)
-    limit = facts.of(ResizeLimit, partition.key) if partition else None
+    limit = facts.find(ResizeLimit, partition.key) if partition else None
     return max(0, partition.state.size - floor_of_windows(partition.state, limit)) if partition and limit else 0
 
 
 def held_back(facts: HostFacts) -> Bytes:
     """Free space that Windows could give if nothing unmovable were behind it. Raises MissingFact."""
     partition = windows_partition(facts)
-    limit = facts.of(ResizeLimit, partition.key) if partition else None
+    limit = facts.find(ResizeLimit, partition.key) if partition else None
     if partition is None or limit is None:
         return 0
     return max(0, limit.smallest - (partition.state.size - limit.free))
@@ -253,7 +253,7 @@ def refuse_full(facts: HostFacts, desired: Iterable[DesiredResource]) -> None:
         if each.resource != DataDisk.resource_type.name:
             continue
         with suppress(MissingFact):
-            found = facts.of(DataDisk, each.key)
+            found = facts.find(DataDisk, each.key)
             if found is None or all(getattr(found, name) == value for name, value in each.desired.items()):
                 continue
             if found.holds:

@@ -256,7 +256,7 @@ class DualBootDecisions(ContainersInside):
         return self._linux(room) + self._staging
 
     def _made(self, name: str) -> OwnPartition | None:
-        found = self._facts.of(OwnPartition, {"name": name})
+        found = self._facts.find(OwnPartition, {"name": name})
         return found if found is not None and found.made is not False else None
 
     @property

@@ -11,7 +11,7 @@ from pydantic import field_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable, if_available, if_known
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import OpenModules, known
+from winhost.hardware.gpus import OpenModules, find_model
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.reason import Refusal
 from winhost.model.workload import Workload
@@ -106,7 +106,7 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
 
     Raises UsageError (NoDriver).
     """
-    support = {device: gpu.open_modules if (gpu := known(device)) else None for device in devices}
+    support = {device: gpu.open_modules if (gpu := find_model(device)) else None for device in devices}
     needed = [device for device, modules in support.items() if modules is OpenModules.NEEDED]
     impossible = [device for device, modules in support.items() if modules is OpenModules.IMPOSSIBLE]
     if needed and impossible:
@@ -192,7 +192,7 @@ class ChosenEngine:
         if self.name == NONE:
             return ()
         packages = PACKAGES[self.name]
-        state = self._facts.of(AptPackages, {"packages": packages})
+        state = self._facts.find(AptPackages, {"packages": packages})
         if (self.name in self._there and (state is None or state.installed is not None)) or state is None:
             return ()
         _refuse_unavailable(packages, state)
@@ -249,12 +249,12 @@ def python_of(facts: HostFacts, stated: str | None) -> tuple[str, int, str] | No
     """Version, glibc and machine; None where nobody knows the Python. stated: by the user, for a Linux to come."""
     try:
         system = facts.the(LinuxSystem)
-        known, machine = _OF.get((system.id, system.version or "")), system.architecture
+        release, machine = _OF.get((system.id, system.version or "")), system.architecture
     except MissingFact:
-        known, machine = None, "x86_64"
-    if stated is not None and (known is None or known[0] != stated):
+        release, machine = None, "x86_64"
+    if stated is not None and (release is None or release[0] != stated):
         return stated, _OLDEST, machine
-    return (*known, machine) if known else None
+    return (*release, machine) if release else None
 
 
 # ---- decisions
@@ -353,7 +353,7 @@ def compose_package(facts: HostFacts) -> str | None:
         return None
     try:
         there = any(each.key["engine"] == DOCKER for each in facts.all(ContainerEngine))
-        state = facts.of(AptPackages, {"packages": PACKAGES[DOCKER]})
+        state = facts.find(AptPackages, {"packages": PACKAGES[DOCKER]})
         if there and (state is None or state.installed is not True):
             return None
     except MissingFact:
@@ -401,7 +401,7 @@ def _old(facts: HostFacts) -> str | None:
     kernel = if_known(lambda: facts.the(LinuxSystem).kernel)
     least = (4, 2) if kernel and _begin(kernel) >= (6, 16) else (4, 1)
     with suppress(MissingFact):
-        state = facts.of(AptPackages, {"packages": CRIU})
+        state = facts.find(AptPackages, {"packages": CRIU})
         for line in state.to_add if state else ():
             name, _, version = line.partition(" ")
             if name == CRIU and _begin(version) != (0, 0):
@@ -418,7 +418,7 @@ def _begin(version: str) -> tuple[int, int]:
 def _offers_criu(facts: HostFacts) -> bool:
     """True if the sources offer CRIU, also where the facts do not tell."""
     with suppress(MissingFact):
-        state = facts.of(AptPackages, {"packages": CRIU})
+        state = facts.find(AptPackages, {"packages": CRIU})
         try:
             return state is None or state.installed is not False or state.to_add is not None
         except MissingFact as missing:

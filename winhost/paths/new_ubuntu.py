@@ -107,7 +107,7 @@ class UbuntuDecisions(ContainersInside):
         """The installer on the partition with this GUID; as it was made, once it has done its work. Raises RefusedError
         (NotPrepared), MissingFact.
         """
-        made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
+        made = self._facts.find(UbuntuInstaller, {"name": UBUNTU})
         if made is not None and self.is_installed:
             parts = ("partition", "image", "files", "user", "address")
             return ({"name": UBUNTU, **{part: getattr(made, part) for part in parts}},)
@@ -127,7 +127,7 @@ class UbuntuDecisions(ContainersInside):
     @property
     def is_installed(self) -> bool:
         """Tell whether the installer that winhost made has done its work."""
-        made = self._facts.of(UbuntuInstaller, {"name": UBUNTU})
+        made = self._facts.find(UbuntuInstaller, {"name": UBUNTU})
         return made is not None and made.made is True and self._facts.the(RunningSystem).linux is not None
 
     def install_plan(self) -> InstallPlan:

@@ -189,7 +189,7 @@ class NewVm(VmNetworkSettings):
 
 def made_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm] | None:
     """The VM, once winhost has made it. Raises MissingFact."""
-    own = facts.of(OwnVm, asked.key)
+    own = facts.find(OwnVm, asked.key)
     if own is None or not own.made or not own.ours:
         return None
     return next((vm for vm in facts.vms if vm.key["vm"] == own.id), None)
@@ -256,7 +256,7 @@ def _mac(facts: HostFacts, name: str) -> str:
 
 
 def _refusals(facts: HostFacts, asked: NewVm) -> Iterator[Refusal]:
-    own = facts.of(OwnVm, asked.key)
+    own = facts.find(OwnVm, asked.key)
     others = [vm for vm in facts.vms if own is None or vm.key["vm"] != own.id]
     if any(vm.state.name.casefold() == asked.name for vm in others):
         yield Refusal(
@@ -270,7 +270,7 @@ def _refusals(facts: HostFacts, asked: NewVm) -> Iterator[Refusal]:
             "Nobody could log on to the VM: an image for clouds has neither a user nor a password.",
             "Name your public key with --ssh-key FILE.pub; or a VHDX that you have prepared, with --vhdx.",
         )
-    disk = facts.of(VmDisk, asked.key)
+    disk = facts.find(VmDisk, asked.key)
     if disk is not None and disk.made and asked.disk_sha256 not in (None, disk.image):
         yield Refusal(
             "vm.another-disk",

@@ -16,7 +16,7 @@ from winhost.images.seed import GuestAddress
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import Bytes, MiB, parse_size, size
 from winhost.model.written import Closed
-from winhost.resources.values import is_device
+from winhost.resources.values import is_device_name
 from winhost.resources.windows.distros import PUBLIC_KEY
 
 NO_SWAP = "0"
@@ -103,7 +103,7 @@ def packed(data: bytes) -> str:
 
 def no_device(text: str) -> str:
     """Raises ValueError for what Windows takes for a device."""
-    if is_device(text):
+    if is_device_name(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
     return text
 

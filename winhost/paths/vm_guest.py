@@ -107,7 +107,7 @@ class GuestDecisions:
 
     @cached_property
     def _seed(self) -> VmSeed | None:
-        return self._facts.of(VmSeed, self._key)
+        return self._facts.find(VmSeed, self._key)
 
     @cached_property
     def _own(self) -> SshHostKey | None:

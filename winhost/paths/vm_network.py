@@ -75,7 +75,7 @@ def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwo
 
 def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Json], ...]:
     """The NAT that winhost makes for this network, also if it has made it already."""
-    found = facts.of(NatSwitch, {"name": NAT})
+    found = facts.find(NatSwitch, {"name": NAT})
     ours = found is not None and found.made is not False
     return ({"name": NAT, "network": network.nat},) if network.nat and (network.switch is None or ours) else ()
 
@@ -153,7 +153,7 @@ def _nat(facts: HostFacts, switch: Instance[VmSwitch] | None) -> NatSwitch | Non
     every = [each.state for each in facts.all(NatSwitch)]
     if switch is not None:
         return next((each for each in every if each.switch == switch.key["switch"] and each.network), None)
-    begun = facts.of(NatSwitch, {"name": NAT})
+    begun = facts.find(NatSwitch, {"name": NAT})
     if begun is not None and begun.made is not False and begun.network:
         return begun
     others = [each for each in facts.all(NatSwitch) if each.key["name"] != NAT]

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from winhost.core.answers import MissingFact, if_available
 from winhost.core.dataclass import dataclass
-from winhost.hardware.host_gpus import memory_of
+from winhost.hardware.host_gpus import gpu_memory
 from winhost.images.seed import GuestAddress
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import NotOnHost, did_you_mean, visible
@@ -241,7 +241,7 @@ def memory(facts: HostFacts, gpus: Sequence[Gpu], stated: Bytes | None) -> WslMe
         small = f"half of the host's {about(total)}, as WSL takes by itself: beside what Windows needs there is no more"
         return WslMemory(given, f"{size(given)}, {small}")
     try:
-        gpus_have = sum(map(memory_of, gpus))
+        gpus_have = sum(map(gpu_memory, gpus))
     except MissingFact as missing:
         given = half // MiB * MiB
         return WslMemory(given, f"{size(given)}, half of the host's {about(total)}, because {missing}")
@@ -290,7 +290,7 @@ def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
 
 def _best_adapter(facts: HostFacts, switch: str) -> str:
     """The switch's adapter if it exists; else a wired one with a link, preferably not the one that winhost uses."""
-    made = if_available(lambda: facts.of(ExternalSwitch, {"name": switch}))  # none without Hyper-V
+    made = if_available(lambda: facts.find(ExternalSwitch, {"name": switch}))  # none without Hyper-V
     if made and made.adapter:
         return made.adapter
     wired = [each for each in facts.all(NetworkAdapter) if each.state.kind == ETHERNET and each.state.switch is None]

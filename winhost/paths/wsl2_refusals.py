@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from winhost.core.answers import MissingFact, Unavailable, if_available
 from winhost.core.steps import DesiredResource
-from winhost.hardware.host_gpus import memory_of, runs_cuda
+from winhost.hardware.host_gpus import gpu_memory, runs_cuda
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import about, size
@@ -143,7 +143,7 @@ def _of_tasks(facts: HostFacts, accounts: Mapping[str, str]) -> Iterator[Refusal
                 "If the account was renamed, change its name back. Otherwise use a new account: --set account=NAME",
             )
         elif lacks_right:
-            right = facts.of(AccountRight, {"account": name, "right": "SeBatchLogonRight"})
+            right = facts.find(AccountRight, {"account": name, "right": "SeBatchLogonRight"})
             if right is not None and right.granted:
                 yield Refusal(
                     "wsl.batch-denied",
@@ -230,7 +230,7 @@ def _cautions_of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Ca
     """Cautions about memory. Where it is unknown or no setting would be large enough, rules report that instead."""
     try:
         gpus = tuple(filter(runs_cuda, facts.gpus))
-        total, gpus_have = facts.memory.total, sum(map(memory_of, gpus))
+        total, gpus_have = facts.memory.total, sum(map(gpu_memory, gpus))
         given = memory(facts, gpus, settings.stated("memory")).given
     except MissingFact:
         return

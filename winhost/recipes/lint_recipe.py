@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found, Position, run, tell
+from winhost.findings.finding import FileFinding, Observation, Position, run_rules, to_findings
 from winhost.recipes import (
     rules_of_containers,
     rules_of_exposure,
@@ -94,7 +94,7 @@ COMMON = (
 )
 PREFIX = "serve"
 ROUNDS = 7  # a mend can make room for another
-Find = Callable[[SourceFile], list[Found]]
+Find = Callable[[SourceFile], list[Observation]]
 
 
 @dataclass(frozen=True)
@@ -136,33 +136,33 @@ def lint_cdi(data: bytes, target: RecipeTarget) -> LintedRecipe:
     return LintedRecipe("cdi", (), findings, data)
 
 
-def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Found]:
+def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Observation]:
     """A finding that several engines share is reported once, and a doubtful one is not fixed."""
     recipe = read_recipe(source)
     if recipe is None:
         return []
-    once: dict[tuple[str, int | Position], Found] = {}
+    once: dict[tuple[str, int | Position], Observation] = {}
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
-        for each in run(RULES if case.other is None else COMMON, case):
-            lacks, elsewhere = each.at == engine.at.start, engine.partial or recipe.template
+        for each in run_rules(RULES if case.other is None else COMMON, case):
+            lacks, elsewhere = each.position == engine.at.start, engine.partial or recipe.template
             if not (lacks and elsewhere):
                 unmended = each.doubt or recipe.template or recipe.form is RecipeForm.CONFIG  # its keys have no dashes
                 edits = () if unmended else each.edits
-                once.setdefault((each.code, each.at), replace(each, edits=edits, where=engine.where))
+                once.setdefault((each.code, each.position), replace(each, edits=edits, subject=engine.where))
     return [*_in_whole(recipe, source), *once.values()]
 
 
-def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Found]:
+def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Observation]:
     """Find what is true of the file, and of none of its engines."""
     for problem, offset in recipe.unread:
-        yield Found("a-template" if "{{" in source.text else "unreadable", offset, {"problem": problem})
+        yield Observation("a-template" if "{{" in source.text else "unreadable", offset, {"problem": problem})
     if not recipe.template:  # of a template, they may be of two branches
         yield from recipe.slips
     else:
-        yield Found("template-values", max(source.text.find("{{"), 0))
+        yield Observation("template-values", max(source.text.find("{{"), 0))
     for offset, level in sleep_levels(source.text):
-        yield Found("level-not-read", offset, {"level": level})
+        yield Observation("level-not-read", offset, {"level": level})
 
 
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------
@@ -178,7 +178,7 @@ def _mended(
     while True:
         source = SourceFile.of(data, mark=mark)
         found = find(source)
-        rounds.append(tell(ROWS, prefix, found, source.position, secrets))
+        rounds.append(to_findings(ROWS, prefix, found, source.position, secrets))
         new = source.edited(apart([each.edits for each in found if each.edits]))
         if new == data or len(rounds) == most:
             return _over(rounds), data

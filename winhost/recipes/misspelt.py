@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from winhost.model.errors import near_or_end
+from winhost.model.errors import did_you_mean_or_period
 
 NEVER_SET = frozenset({"VLLM_SERVER_DEV_MODE"})
 """It opens routes without a key: nobody gets it by a correction."""
@@ -29,4 +29,4 @@ def meant(word: str, known: Iterable[str]) -> str | None:
 
 def suggested(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'NCCL_DEBUG'?`, or a full stop where no name is close."""
-    return near_or_end(word, (name for name in known if name not in NEVER_SET), cutoff=CUTOFF)
+    return did_you_mean_or_period(word, (name for name in known if name not in NEVER_SET), cutoff=CUTOFF)

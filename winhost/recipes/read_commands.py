@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.command_editor import CommandEditor
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
@@ -151,7 +151,9 @@ def _with_image(words: Sequence[PlacedText], known: Sequence[Setting]) -> Sequen
     ]
 
 
-def _joined(found: Sequence[Command], source: SourceFile, shell: ShellKind) -> Iterator[tuple[Command, list[Found]]]:
+def _joined(
+    found: Sequence[Command], source: SourceFile, shell: ShellKind
+) -> Iterator[tuple[Command, list[Observation]]]:
     """A line that begins with an option was meant to go on with the command before it."""
     rest = list(found)
     while rest:
@@ -159,7 +161,7 @@ def _joined(found: Sequence[Command], source: SourceFile, shell: ShellKind) -> I
         while rest and "\n" in command.closed_by and rest[0].words[0].value.startswith("--"):
             following = rest.pop(0)
             end, start = command.words[-1].end, following.words[0].start
-            lost.append(Found("line-ends-early", start, edits=_gone_on(source, end, start, ESCAPES[shell])))
+            lost.append(Observation("line-ends-early", start, edits=_gone_on(source, end, start, ESCAPES[shell])))
             command = Command((*command.words, *following.words), following.closed_by)
         yield command, lost
 
@@ -186,7 +188,9 @@ def _exported(words: Sequence[PlacedText]) -> Iterator[Setting]:
         yield from (variable(word, (word,)) for word in words if _ASSIGNED.match(word.value))
 
 
-def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Found], depth: int = 0) -> RecipeEngine | None:
+def engine_of(
+    words: Sequence[PlacedText], form: RecipeForm, slips: list[Observation], depth: int = 0
+) -> RecipeEngine | None:
     """The engine that a command starts, if it does."""
     before: list[Setting] = []
     begins = 0  # behind variables, `exec` and the like
@@ -248,7 +252,9 @@ def _began(words: Sequence[PlacedText], at: int) -> tuple[str, int] | None:
     return None
 
 
-def _of_shell(words: Sequence[PlacedText], form: RecipeForm, slips: list[Found], depth: int) -> RecipeEngine | None:
+def _of_shell(
+    words: Sequence[PlacedText], form: RecipeForm, slips: list[Observation], depth: int
+) -> RecipeEngine | None:
     """The text behind `-c`, if this shell has one."""
     for flag, text in pairwise(words):
         if re.fullmatch(r"-[a-z]*c", flag.value):
@@ -257,7 +263,7 @@ def _of_shell(words: Sequence[PlacedText], form: RecipeForm, slips: list[Found],
 
 
 def of_text(
-    text: PlacedText, form: RecipeForm, slips: list[Found], depth: int = 0, following: Sequence[PlacedText] = ()
+    text: PlacedText, form: RecipeForm, slips: list[Observation], depth: int = 0, following: Sequence[PlacedText] = ()
 ) -> RecipeEngine | None:
     """The first engine that a text for a shell starts. following: what the text knows as `$0`, `$1`, …"""
     if depth >= DEEPEST:
@@ -297,7 +303,7 @@ def _runs(words: Sequence[PlacedText]) -> int | None:
 
 
 def _of_container(
-    tool: PlacedText, runs: int, words: Sequence[PlacedText], form: RecipeForm, slips: list[Found], depth: int
+    tool: PlacedText, runs: int, words: Sequence[PlacedText], form: RecipeForm, slips: list[Observation], depth: int
 ) -> RecipeEngine | None:
     engine = RecipeEngine(form, "container", tool, program=tool.value)
     inside = read_container(words[runs + 1 :], engine)
@@ -306,7 +312,7 @@ def _of_container(
 
 
 def with_entry(
-    engine: RecipeEngine, entry: Sequence[PlacedText] | None, inside: Sequence[PlacedText], slips: list[Found]
+    engine: RecipeEngine, entry: Sequence[PlacedText] | None, inside: Sequence[PlacedText], slips: list[Observation]
 ) -> RecipeEngine | None:
     """A container with what it runs: by the entrypoint that its file names, which may be none at all, else as
     `with_command`.
@@ -328,7 +334,7 @@ def _take_over(engine: RecipeEngine, found: RecipeEngine) -> None:
 
 
 def with_command(
-    engine: RecipeEngine, inside: Sequence[PlacedText], slips: list[Found], depth: int = 0
+    engine: RecipeEngine, inside: Sequence[PlacedText], slips: list[Observation], depth: int = 0
 ) -> RecipeEngine | None:
     """A container with what it runs: by its entrypoint, or by that of its image. None where that is not vLLM."""
     entry, image = engine.boxed("--entrypoint"), engine.boxed(IMAGE)

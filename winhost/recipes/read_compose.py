@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.command_editor import removed_words, replaced
 from winhost.recipes.read_commands import with_entry
 from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting
@@ -51,7 +51,7 @@ _DEVICES = ("deploy", "resources", "reservations", "devices")
 
 def read_compose(source: SourceFile) -> Recipe:
     """Every service with vLLM in it. Raises NotYaml."""
-    engines, slips = list[RecipeEngine](), list[Found]()
+    engines, slips = list[RecipeEngine](), list[Observation]()
     for document in documents(source):
         slips += keys_twice(document)
         services = dict(document.get("services").pairs())
@@ -93,7 +93,7 @@ def _is_partial(service: YamlNode) -> bool:
 
 
 def _service(service: YamlNode) -> RecipeEngine | None:
-    slips: list[Found] = []
+    slips: list[Observation] = []
     engine = RecipeEngine(RecipeForm.COMPOSE, "", service.key_text, in_container=True)
     for name, value in service.pairs():
         for setting in _settings(name, value):
@@ -118,7 +118,7 @@ def _service(service: YamlNode) -> RecipeEngine | None:
     return engine
 
 
-def words_of(node: YamlNode, slips: list[Found]) -> list[PlacedText]:
+def words_of(node: YamlNode, slips: list[Observation]) -> list[PlacedText]:
     """A command as a list, or as one text that is split as a shell would."""
     if node.is_list:
         return item_words([each.text for each in node.items() if each.is_scalar], slips)
@@ -130,7 +130,7 @@ def words_of(node: YamlNode, slips: list[Found]) -> list[PlacedText]:
 
 
 def split_words(
-    text: PlacedText, by: str, slips: list[Found], *, comments: bool = True, compose: bool = False
+    text: PlacedText, by: str, slips: list[Observation], *, comments: bool = True, compose: bool = False
 ) -> list[PlacedText]:
     """Split a text as a shell would, without its comments. by: what reads it; the others as `commands` takes them."""
     found, inner = commands(text, comments=comments, compose=compose)
@@ -138,17 +138,17 @@ def split_words(
     return _without_comments([word for command in found for word in command.words], by, slips)
 
 
-def _without_comments(words: Sequence[PlacedText], by: str, slips: list[Found]) -> list[PlacedText]:
+def _without_comments(words: Sequence[PlacedText], by: str, slips: list[Observation]) -> list[PlacedText]:
     """Drop a comment that the format does not know as one, and report it once."""
     at = next((i for i, word in enumerate(words) if word.value.startswith("#")), len(words))
     if at == len(words):
         return list(words)
-    slips.append(Found("comment-is-words", words[at].start, {"by": by}))
+    slips.append(Observation("comment-is-words", words[at].start, {"by": by}))
     more = next((i for i in range(at, len(words)) if words[i].value.startswith("-")), len(words))
     return [*words[:at], *_without_comments(words[more:], by, [])]
 
 
-def item_words(items: Sequence[PlacedText], slips: list[Found]) -> list[PlacedText]:
+def item_words(items: Sequence[PlacedText], slips: list[Observation]) -> list[PlacedText]:
     """Each item of a list is one word, whatever blanks are in it; what was meant are several."""
     words: list[PlacedText] = []
     for before, text in pairwise([None, *items]):
@@ -158,20 +158,20 @@ def item_words(items: Sequence[PlacedText], slips: list[Found]) -> list[PlacedTe
         elif found := _OPTION_AND_VALUE.fullmatch(text.value):
             blank, better = text.part(found.end(1), found.start(2)), f"{found[1]}={found[2]}"
             edits = replaced(blank, "=")
-            slips.append(Found("words-in-one-item", text.start, {"item": text.value, "better": better}, edits))
+            slips.append(Observation("words-in-one-item", text.start, {"item": text.value, "better": better}, edits))
             words += [text.part(0, found.end(1)), text.part(found.start(2))]
         elif _WHOLE_COMMAND.search(text.value):
-            slips.append(Found("command-in-one-item", text.start))
+            slips.append(Observation("command-in-one-item", text.start))
             words += [word for command in commands(text)[0] for word in command.words]
         else:
             words.append(text)
     return words
 
 
-def _folded(word: PlacedText) -> Found:
+def _folded(word: PlacedText) -> Observation:
     """`>` makes one line of several, and a backslash at the end of each then stands before a blank."""
     edits = (TextEdit(word.start, word.start + 1, ""),) if word.at else ()
-    return Found("backslash-in-fold", word.start, edits=edits)
+    return Observation("backslash-in-fold", word.start, edits=edits)
 
 
 def _settings(name: str, value: YamlNode) -> Iterator[Setting]:
@@ -219,11 +219,11 @@ def _devices(service: YamlNode, engine: RecipeEngine) -> None:
         at = PlacedText("", (), device.start, device.start)
         engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
         if "capabilities" not in told and device in reserved:
-            engine.slips.append(Found("reservation-incomplete", device.start))
+            engine.slips.append(Observation("reservation-incomplete", device.start))
         if ids and count is not None:
-            engine.slips.append(Found("counted-and-named", count.start))
+            engine.slips.append(Observation("counted-and-named", count.start))
     if misplaced := service.get("deploy", "resources", "devices"):
-        engine.slips.append(Found("devices-misplaced", misplaced.start))
+        engine.slips.append(Observation("devices-misplaced", misplaced.start))
 
 
 def environment(node: YamlNode) -> Iterator[Setting]:
@@ -236,7 +236,7 @@ def environment(node: YamlNode) -> Iterator[Setting]:
         yield Setting.of(name, value.key_text, text, (value.key_text,), name)
 
 
-def _quoted(variables: Sequence[Setting]) -> Iterator[Found]:
+def _quoted(variables: Sequence[Setting]) -> Iterator[Observation]:
     """Find quotes within an item of a list: Compose hands them on, as YAML takes away only those around the whole item.
 
     In a mapping somebody meant them. What YAML would read as something else without them is left alone.
@@ -245,7 +245,7 @@ def _quoted(variables: Sequence[Setting]) -> Iterator[Found]:
         in_list = any("=" in text.value for text in each.texts[:1])
         bare = re.fullmatch(r"""(["'])([^\s"'#:](?:[^\s"'#]*[^\s"'#:])?)\1""", each.value or "")
         if each.shown and in_list and bare and not each.by_default:
-            yield Found("quotes-in-value", each.shown.start, {"name": each.name}, replaced(each.shown, bare[2]))
+            yield Observation("quotes-in-value", each.shown.start, {"name": each.name}, replaced(each.shown, bare[2]))
 
 
 class ComposeEditor(Editor):

@@ -6,7 +6,7 @@ What the chart adds by itself (probes, shared memory for several GPUs, the port)
 import re
 from collections.abc import Iterator
 
-from winhost.findings.finding import Found
+from winhost.findings.finding import Observation
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.words import IMAGE, full_name, read_engine
@@ -23,7 +23,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def read_helm(source: SourceFile) -> Recipe:
     """Raises NotYaml."""
     engines: list[RecipeEngine] = []
-    slips: list[Found] = []
+    slips: list[Observation] = []
     for document in documents(source):
         slips += keys_twice(document)
         spec = document.get("servingEngineSpec")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.read_commands import with_entry
 from winhost.recipes.read_compose import added_option, item_words, removed_from
@@ -23,7 +23,7 @@ SHM = "/dev/shm"  # noqa: S108 - its name
 def read_kubernetes(source: SourceFile) -> Recipe:
     """Every container with vLLM in it. Raises NotYaml."""
     found: list[YamlNode] = []
-    slips: list[Found] = []
+    slips: list[Observation] = []
     for document in documents(source):
         slips += keys_twice(document)
         found += document.get("items").items() if document.get("kind").value == "List" else [document]
@@ -53,7 +53,7 @@ def _pods(node: YamlNode, seen: set[int], depth: int = 0) -> Iterator[YamlNode]:
 
 
 def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
-    slips: list[Found] = []
+    slips: list[Observation] = []
     engine = RecipeEngine(RecipeForm.KUBERNETES, "", _at(container), in_container=True)
     engine.container += [*_container(container, pod)]
     engine.variables += list(_environment(container.get("env")))
@@ -90,7 +90,7 @@ def _places(container: YamlNode) -> dict[str, PlacedText]:
     return found if container.get("resources") else {**found, "no resources": _at(container)}
 
 
-def _no_texts(container: YamlNode) -> Iterator[Found]:
+def _no_texts(container: YamlNode) -> Iterator[Observation]:
     """Values that have to be texts, and are read as something else."""
     texts = [(each.get("name").value, each.get("value")) for each in container.get("env").items()]
     for name in ("command", "args"):
@@ -98,14 +98,14 @@ def _no_texts(container: YamlNode) -> Iterator[Found]:
     for name, value in texts:
         if value.is_scalar and not value.quoted and value.tag not in ("str", "null"):
             quoted = replaced(value.text, f'"{value.value}"')
-            yield Found("value-is-no-text", value.text.start, {"name": name}, quoted)
+            yield Observation("value-is-no-text", value.text.start, {"name": name}, quoted)
 
 
 def _services(engine: RecipeEngine, services: dict[str, YamlNode], links: YamlNode) -> None:
     """Apply the services of the file to the container: a service's name becomes variables, its type opens the port."""
     for name, service in services.items():
         if name == "vllm" and links.value.casefold() != "false":
-            engine.slips.append(Found("service-named-vllm", service.get("metadata", "name").text.start))
+            engine.slips.append(Observation("service-named-vllm", service.get("metadata", "name").text.start))
         kind = service.get("spec", "type")
         if kind.value in ("NodePort", "LoadBalancer"):
             engine.container.append(Setting("service", kind.value, kind.text, kind.text, (), "type"))

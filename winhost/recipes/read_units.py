@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.misspelt import suggested
 from winhost.recipes.read_commands import engine_of, let_know, with_command
@@ -119,7 +119,7 @@ def read_unit(source: SourceFile) -> Recipe:
     """A service that starts vLLM, or a container with it."""
     found = list(entries(source))
     quadlet = any(entry.section == "Container" for entry in found)
-    slips: list[Found] = []
+    slips: list[Observation] = []
     engine = _of_quadlet(found, slips) if quadlet else _of_service(found, slips)
     if engine is None:
         return Recipe(RecipeForm.QUADLET if quadlet else RecipeForm.SYSTEMD, ())
@@ -132,7 +132,7 @@ def read_unit(source: SourceFile) -> Recipe:
     return Recipe(engine.form, (engine,))
 
 
-def _refused(found: Sequence[UnitEntry]) -> Iterator[Found]:
+def _refused(found: Sequence[UnitEntry]) -> Iterator[Observation]:
     """Lines that are refused, or mean something else."""
     oneshot = any(entry.name == "Type" and entry.value.value == "oneshot" for entry in found)
     started, again = 0, None
@@ -140,19 +140,19 @@ def _refused(found: Sequence[UnitEntry]) -> Iterator[Found]:
     for entry in found:
         if entry.section == "Container" and entry.name not in known:
             words = {"name": entry.name, "near": suggested(entry.name, known)}
-            yield Found("unknown-quadlet-key", entry.key.start, words)
+            yield Observation("unknown-quadlet-key", entry.key.start, words)
         elif entry.section == "Service" and entry.name == "ExecStart":
             started = started + 1 if entry.value.value.strip() else 0
             again = entry.key if started > 1 and not oneshot else again
         elif entry.section == "Service" and entry.name == "Environment":
             for word in _assignments(entry.value):
                 if re.search(r"\$\{?[A-Za-z_]", word.value):
-                    yield Found("variable-not-expanded", word.start, {"name": word.value.partition("=")[0]})
+                    yield Observation("variable-not-expanded", word.start, {"name": word.value.partition("=")[0]})
     if again:
-        yield Found("several-programs", again.start)
+        yield Observation("several-programs", again.start)
 
 
-def _of_service(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine | None:
+def _of_service(found: Sequence[UnitEntry], slips: list[Observation]) -> RecipeEngine | None:
     started = [entry for entry in found if entry.section == "Service" and entry.name == "ExecStart"]
     engine = None
     for entry in started:
@@ -175,27 +175,27 @@ def _of_service(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine 
     return engine
 
 
-def _not_found(program: PlacedText) -> Iterator[Found]:
+def _not_found(program: PlacedText) -> Iterator[Observation]:
     """A program that systemd looks for elsewhere than a shell, or refuses."""
     if not program.value.startswith(("/", "$")):
         if "/" not in program.value:
-            yield Found("not-absolute", program.start, {"word": program.value})
+            yield Observation("not-absolute", program.start, {"word": program.value})
         elif not program.value.startswith("%"):
-            yield Found("relative-program", program.start, {"word": program.value})
+            yield Observation("relative-program", program.start, {"word": program.value})
 
 
 def _is_of_engine(variable: str) -> bool:
     return is_secret(variable) or variable.startswith(("VLLM_", "HF_", "NCCL_", "CUDA_VISIBLE", "PYTORCH_"))
 
 
-def _of_a_shell(text: PlacedText) -> Iterator[Found]:
+def _of_a_shell(text: PlacedText) -> Iterator[Observation]:
     """Signs that only a shell obeys, outside of quotes."""
     bare = _QUOTED.sub(lambda found: "x" * len(found[0]), text.value)
     for found in _SHELL.finditer(bare):
-        yield Found("shell-in-unit", text.part(found.start()).start, {"word": found[0]})
+        yield Observation("shell-in-unit", text.part(found.start()).start, {"word": found[0]})
 
 
-def _of_quadlet(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine | None:
+def _of_quadlet(found: Sequence[UnitEntry], slips: list[Observation]) -> RecipeEngine | None:
     inside = [entry for entry in found if entry.section == "Container"]
     at = next((entry.key for entry in inside if entry.name == "Image"), inside[0].key)
     engine = RecipeEngine(RecipeForm.QUADLET, "container", at, in_container=True)
@@ -222,7 +222,7 @@ def _assignments(text: PlacedText) -> list[PlacedText]:
     return [word for command in commands(text, comments=False)[0] for word in command.words if "=" in word.value]
 
 
-def _words(text: PlacedText, slips: list[Found]) -> list[PlacedText]:
+def _words(text: PlacedText, slips: list[Observation]) -> list[PlacedText]:
     """Split as systemd does, near enough: `;` and `#` are words there."""
     return split_words(text, "systemd", slips, comments=False)
 
@@ -285,7 +285,7 @@ def read_environment(source: SourceFile) -> Recipe:
             setting = variable(source.whole.part(first, offset + line.index(bare) + len(bare)), ())
             engine.variables.append(_unquoted(setting))
             if engine.variables[-1].value != setting.value or bare.startswith("export "):
-                engine.slips.append(Found("not-for-docker", offset + line.index(bare)))
+                engine.slips.append(Observation("not-for-docker", offset + line.index(bare)))
         offset += len(line) + 1
     engine.editor = EnvironmentEditor(source)
     return Recipe(RecipeForm.ENVIRONMENT, (engine,) if engine.variables else ())

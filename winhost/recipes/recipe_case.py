@@ -12,7 +12,7 @@ from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import version_of
 from winhost.hardware.gpus import GpuModel
-from winhost.hardware.host_gpus import listed
+from winhost.hardware.host_gpus import catalogue_entry
 from winhost.model.units import Bytes
 from winhost.recipes.misspelt import one_slip
 from winhost.recipes.read_commands import has_entrypoint
@@ -51,7 +51,7 @@ class RecipeTarget:
     @cached_property
     def models(self) -> tuple[GpuModel, ...] | None:
         """Its GPUs as the catalogue has them; None where it does not have all."""
-        found = [listed(gpu) for gpu in self.gpus or ()]
+        found = [catalogue_entry(gpu) for gpu in self.gpus or ()]
         return tuple(model for model in found if model) if found and all(found) else None
 
     @cached_property

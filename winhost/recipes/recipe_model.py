@@ -6,7 +6,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.recipe_text import PlacedText
 
 
@@ -114,7 +114,7 @@ class RecipeEngine:
     in_container: bool = False
     outside: list[Setting] = field(default_factory=list)
     strays: list[PlacedText] = field(default_factory=list)
-    slips: list[Found] = field(default_factory=list)
+    slips: list[Observation] = field(default_factory=list)
     words: Sequence[PlacedText] = ()
     branched: bool = False
     partial: bool = False
@@ -192,5 +192,5 @@ class Recipe:
     form: RecipeForm
     engines: tuple[RecipeEngine, ...]
     unread: tuple[tuple[str, int], ...] = ()
-    slips: tuple[Found, ...] = ()
+    slips: tuple[Observation, ...] = ()
     template: bool = False

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.findings.condition import holding, meets
-from winhost.findings.finding import Found, Row, TextEdit, rows_of
+from winhost.core.answers import NOT_READ, MissingFact
+from winhost.findings.condition import matches, matching_rows
+from winhost.findings.finding import Observation, Row, TextEdit, rows_of
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
@@ -24,14 +24,14 @@ FILE_KEYS = {"key", "each"}  # of a row about daemon.json
 MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 
-def by_rows(case: RecipeCase) -> Iterator[Found]:
+def by_rows(case: RecipeCase) -> Iterator[Observation]:
     """Yield the findings of all rows for an engine."""
     about = (
         row
         for row in ROWS.values()
         if row.find and not FILE_KEYS & row.find.keys() and (case.other is None or _is_common(row))
     )
-    for row, _ in holding(about, partial(_ask, case), "nothing"):
+    for row, _ in matching_rows(about, partial(_ask, case), "nothing"):
         yield from _by_row(row, case)
 
 
@@ -44,7 +44,7 @@ def _is_common(row: Row) -> bool:
     )
 
 
-def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
+def _by_row(row: Row, case: RecipeCase) -> Iterator[Observation]:
     unsure = UNKNOWN_VERSION if "vllm" in row.when and case.version is None else ""
     for setting in _found(row.find, case):
         if setting is None and not case.engine.known:
@@ -53,7 +53,7 @@ def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
         doubt = unsure or (case.elsewhere(lacking) if lacking else "")
         offset = setting.text.start if setting else case.engine.at.start
         words = {"name": setting.name, "value": setting.told, "kind": _kind(case)} if setting else {}
-        yield Found(row.code, offset, words, _edits(row.mend, setting, case), doubt)
+        yield Observation(row.code, offset, words, _edits(row.mend, setting, case), doubt)
 
 
 def answers(question: str) -> bool:
@@ -75,7 +75,7 @@ def _kind(case: RecipeCase) -> str:
 
 def _known(value: Any, what: str) -> Any:
     if value is None:
-        raise MissingFact(what, NOT_THERE)
+        raise MissingFact(what, NOT_READ)
     return value
 
 
@@ -125,7 +125,7 @@ def _names(find: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _fits(find: Mapping[str, Any], setting: Setting) -> bool:
-    if "value" in find and not meets(setting.value or "", find["value"]):
+    if "value" in find and not matches(setting.value or "", find["value"]):
         return False
     if "$" in (setting.value or ""):  # it may be anything, so that only what is written there tells
         wanted = find.get("value")

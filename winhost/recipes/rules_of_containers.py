@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.version import Version
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.model.units import Bytes, GiB
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.misspelt import suggested
@@ -26,7 +26,7 @@ FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # that knows --shutdown-timeou
 _LEAST_PER_GPU: Bytes = 600 * 1024**2
 
 
-def container_names(case: RecipeCase) -> Iterator[Found]:
+def container_names(case: RecipeCase) -> Iterator[Observation]:
     """Options of docker that it does not have, and options on the wrong side of the image."""
     known, engine = container_options(), case.engine
     if engine.form is not RecipeForm.COMMAND or not engine.in_container:
@@ -42,16 +42,16 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
             "near": suggested(written, known.flags | known.valued),
         }
         wrong_side = written.replace("_", "-") in options_of_vllm
-        yield Found(
+        yield Observation(
             "engine-option-before-image" if wrong_side else "unknown-container-option", setting.text.start, words
         )
     for setting in engine.options if case.other is None else ():
         if is_behind_image(engine, setting):
             words = {"name": setting.written, "tool": engine.program}
-            yield Found("container-option-behind-image", setting.text.start, words)
+            yield Observation("container-option-behind-image", setting.text.start, words)
 
 
-def image(case: RecipeCase) -> Iterator[Found]:
+def image(case: RecipeCase) -> Iterator[Observation]:
     """An image whose tag says no version."""
     found = case.engine.boxed(IMAGE)
     value = found.value or "" if found else ""
@@ -64,10 +64,10 @@ def image(case: RecipeCase) -> Iterator[Found]:
     version = f"v{case.target.stated}" if case.target.stated else "v0.33.0"
     better = f"{whole}:{version}"
     edits = replaced(found.shown, better) if case.target.stated and has_entrypoint(value) else ()
-    yield Found("image-without-version", found.shown.start, {"value": value, "better": better}, edits)
+    yield Observation("image-without-version", found.shown.start, {"value": value, "better": better}, edits)
 
 
-def gpus(case: RecipeCase) -> Iterator[Found]:
+def gpus(case: RecipeCase) -> Iterator[Observation]:
     """Check that the container gets GPUs, and the ones it names."""
     engine = case.engine
     given = [each for each in engine.container if _gives_gpu(each)]
@@ -98,7 +98,7 @@ def _wants_gpu(case: RecipeCase) -> bool:
     return case.other is None or re.search(case.other.cuda, told) is not None
 
 
-def _no_gpu(case: RecipeCase, code: str) -> Found:
+def _no_gpu(case: RecipeCase, code: str) -> Observation:
     engine = case.engine
     advice = {
         RecipeForm.COMPOSE: "Add deploy.resources.reservations.devices with driver, count and capabilities.",
@@ -107,11 +107,11 @@ def _no_gpu(case: RecipeCase, code: str) -> Found:
         RecipeForm.QUADLET: "Add AddDevice=nvidia.com/gpu=all.",
     }.get(engine.form, "Add --gpus=all (podman: --device=nvidia.com/gpu=all).")
     if elsewhere := _gpu_elsewhere(case):
-        return Found("gpu-elsewhere", engine.at.start, {"instead": advice, "elsewhere": elsewhere})
+        return Observation("gpu-elsewhere", engine.at.start, {"instead": advice, "elsewhere": elsewhere})
     podman = "podman" in engine.program or engine.form is RecipeForm.QUADLET
     option = ("--device", "nvidia.com/gpu=all") if podman else ("--gpus", "all")
     edits = engine.editor.add_to_container(*option) if engine.form is not RecipeForm.COMPOSE else ()
-    return Found(code, engine.at.start, {"instead": advice}, edits)
+    return Observation(code, engine.at.start, {"instead": advice}, edits)
 
 
 _SEVERAL_FILES = re.compile(r"(?:-f|--file)[ =]\S+ +(?:-f|--file)[ =]\S+|COMPOSE_FILE=\S+:\S+")
@@ -145,19 +145,19 @@ def _counted(value: str) -> int | None:
     return len(value.split(",")) if "device=" in value and not value.strip('"').endswith("all") else None
 
 
-def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
+def _given(setting: Setting, case: RecipeCase) -> Iterator[Observation]:
     value, offset, gpus = setting.value or "", setting.text.start, case.engine.gpus
     if setting.name == "--gpus requested":
         yield from _requested(setting, case)
     if case.is_pod and _is_quantity(setting) and not re.fullmatch(r"\d+", value):
-        yield Found("gpu-not-whole", offset, {"value": value})
+        yield Observation("gpu-not-whole", offset, {"value": value})
     if setting.name != "--gpus":
         return
     count = _counted(value)
     if count is not None and case.wsl:
         yield from _given_on_wsl(setting, value, count, case)
     elif count is not None and count < gpus and not case.engine.spread:
-        yield Found("too-few-gpus", offset, {"taken": gpus, "what": f"the container gets {count}"})
+        yield Observation("too-few-gpus", offset, {"taken": gpus, "what": f"the container gets {count}"})
 
 
 def _is_quantity(setting: Setting) -> bool:
@@ -165,37 +165,37 @@ def _is_quantity(setting: Setting) -> bool:
     return setting.name.startswith("--gpus") and "/" in setting.text.value and "$" not in (setting.value or "")
 
 
-def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
+def _requested(setting: Setting, case: RecipeCase) -> Iterator[Observation]:
     """Compare a pod's request of GPUs with its limit."""
     value, limit = setting.value or "", case.engine.boxed("--gpus")
     if limit is None:
-        yield Found("limits-lack-gpu", setting.text.start)
+        yield Observation("limits-lack-gpu", setting.text.start)
     elif limit.text.value == setting.text.value and value != limit.value and value.isdigit():
-        yield Found("request-differs", setting.text.start, {"value": value, "limit": limit.value})
+        yield Observation("request-differs", setting.text.start, {"value": value, "limit": limit.value})
 
 
-def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Found]:
+def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Observation]:
     """A part of the GPUs, which cannot be chosen there; all that the host has are what the container gets."""
     offset, gpus = setting.text.start, case.target.gpus
     numbers = [int(each) for each in re.findall(r"\b\d{1,3}\b", value)] if "device=" in value else []
     there = len(gpus) if gpus is not None else max(numbers, default=-1) + 1  # GPU 1 is one of two
     if case.is_pod:
         if count > 1:
-            yield Found("too-many-requested", offset, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
+            yield Observation("too-many-requested", offset, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
     elif count < there:
-        yield Found("gpus-on-wsl", offset, {"value": value}, replaced(setting.shown, "all"))
+        yield Observation("gpus-on-wsl", offset, {"value": value}, replaced(setting.shown, "all"))
     elif gpus is None:
-        yield Found("gpus-all-on-wsl", offset, {"value": value})
+        yield Observation("gpus-all-on-wsl", offset, {"value": value})
 
 
-def visible_gpus(case: RecipeCase) -> Iterator[Found]:
+def visible_gpus(case: RecipeCase) -> Iterator[Observation]:
     """A variable, or the devices of the container, name fewer GPUs than the engine takes."""
     engine = case.engine
     for setting, named, what in _named_gpus(case):
         every = "all" in named or any("$" in name for name in named)
         if engine.known and not engine.spread and named and not every and len(named) < engine.gpus:
             words = {"taken": engine.gpus, "what": f"{what} {len(named)}"}
-            yield Found("too-few-gpus", setting.text.start, words)
+            yield Observation("too-few-gpus", setting.text.start, words)
 
 
 def _named_gpus(case: RecipeCase) -> Iterator[tuple[Setting, set[str], str]]:
@@ -216,23 +216,23 @@ def _is_gpu(device: Setting) -> re.Match[str] | None:
     return re.match(r"nvidia\.com/gpu=([\w:.-]+)|/dev/nvidia(\d+)(?:$|:)", device.value or "")
 
 
-def shm(case: RecipeCase) -> Iterator[Found]:
+def shm(case: RecipeCase) -> Iterator[Observation]:
     """The memory at /dev/shm, where the processes of an engine exchange data."""
     engine = case.engine
     if not engine.in_container or engine.form is RecipeForm.ENVIRONMENT:
         return
     if on_disk := engine.boxed("shm on disk"):
-        yield Found("shm-on-disk", on_disk.text.start)
+        yield Observation("shm-on-disk", on_disk.text.start)
         return
     found, ipc = engine.boxed("--shm-size"), engine.boxed("--ipc")
     if ipc is not None and ipc.value == "host":
         if found is not None and not case.is_pod:
             edits = engine.editor.remove(found)
-            yield Found("shm-with-host-ipc", found.text.start, {"value": f"{found.written}={found.value}"}, edits)
+            yield Observation("shm-with-host-ipc", found.text.start, {"value": f"{found.written}={found.value}"}, edits)
     elif found is None:
         yield from _no_shm(case)
     elif found.value is None:
-        yield Found("shm-unlimited", found.text.start)
+        yield Observation("shm-unlimited", found.text.start)
     elif "$" not in found.value:
         yield from _shm_of(found, found.value, case)
 
@@ -246,7 +246,7 @@ def _written(size: Bytes, case: RecipeCase) -> str:
     return f"{size // GiB}{'Gi' if case.is_pod else 'g'}"
 
 
-def _no_shm(case: RecipeCase) -> Iterator[Found]:
+def _no_shm(case: RecipeCase) -> Iterator[Observation]:
     gpus = case.engine.together
     if gpus < 2:
         return
@@ -258,28 +258,28 @@ def _no_shm(case: RecipeCase) -> Iterator[Found]:
     )
     edits = case.engine.editor.add_to_container("--shm-size", better)
     words = {"size": in_gib(DOCKER_SHM), "taken": gpus, "instead": instead}
-    yield Found("shm-missing", case.engine.at.start, words, edits)
+    yield Observation("shm-missing", case.engine.at.start, words, edits)
 
 
-def _shm_of(found: Setting, value: str, case: RecipeCase) -> Iterator[Found]:
+def _shm_of(found: Setting, value: str, case: RecipeCase) -> Iterator[Observation]:
     size = kubernetes_size(value) if case.is_pod else docker_size(value)
     better, offset, gpus = _written(enough(case), case), found.text.start, case.engine.gpus
     mend = replaced(found.shown, better)
     if size is None:
         form = " of Kubernetes" if case.is_pod else ""
-        yield Found("shm-bad", offset, {"value": value, "form": form, "better": better}, mend)
+        yield Observation("shm-bad", offset, {"value": value, "form": form, "better": better}, mend)
     elif size < 1024**2:
-        yield Found("shm-unit", offset, {"value": value, "bytes": in_gib(size), "better": better}, mend)
+        yield Observation("shm-unit", offset, {"value": value, "bytes": in_gib(size), "better": better}, mend)
     elif gpus > 1 and size < gpus * _LEAST_PER_GPU:
         words = {"size": in_gib(size), "taken": gpus, "needed": in_gib(gpus * _LEAST_PER_GPU), "better": better}
-        yield Found("shm-small", offset, words, mend)
+        yield Observation("shm-small", offset, words, mend)
     memory, size = case.engine.boxed("--memory"), size or docker_size(value)
     limit = (kubernetes_size if case.is_pod else docker_size)(memory.value or "") if memory else None
     if memory and limit and size and limit <= size:
-        yield Found("memory-below-shm", memory.text.start, {"memory": in_gib(limit), "shm": in_gib(size)})
+        yield Observation("memory-below-shm", memory.text.start, {"memory": in_gib(limit), "shm": in_gib(size)})
 
 
-def ports(case: RecipeCase) -> Iterator[Found]:
+def ports(case: RecipeCase) -> Iterator[Observation]:
     """Ports that are published and lead nowhere."""
     engine = case.engine
     network, host = engine.boxed("--network"), engine.option("--host")
@@ -292,16 +292,16 @@ def ports(case: RecipeCase) -> Iterator[Found]:
             outer = value.rpartition(":")[0].rpartition(":")[2]
             code = "port-not-mapped" if outer not in ("", case.port) else "ports-with-host-network"
             words = {"value": value, "port": case.port, "engine": case.title}
-            yield Found(code, port.text.start, words, engine.editor.remove(port))
+            yield Observation(code, port.text.start, words, engine.editor.remove(port))
         elif case.port_known and inner.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
             edits = _inner_port(port, inner, case.port)
             words = {"value": inner, "port": case.port, "engine": case.title}
-            yield Found("other-port", port.text.start, words, edits)
+            yield Observation("other-port", port.text.start, words, edits)
         elif host is not None and host.value in ("127.0.0.1", "localhost"):
             mend = replaced(host.shown, "0.0.0.0")  # noqa: S104 - within a container
-            yield Found("loopback-in-container", host.text.start, {"value": host.value}, mend)
+            yield Observation("loopback-in-container", host.text.start, {"value": host.value}, mend)
         elif host is None and case.other and case.other.local and not case.other.host_from and not _from_shell(case):
-            yield Found("loopback-in-container", port.text.start, {"value": "127.0.0.1 (its default)"})
+            yield Observation("loopback-in-container", port.text.start, {"value": "127.0.0.1 (its default)"})
 
 
 def _from_shell(case: RecipeCase) -> bool:
@@ -314,12 +314,12 @@ def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:
     return replaced(port.shown, value.removesuffix(inner) + right) if ":" in value and value.endswith(inner) else ()
 
 
-def ending(case: RecipeCase) -> Iterator[Found]:
+def ending(case: RecipeCase) -> Iterator[Observation]:
     """Check that requests may finish when the engine is stopped, and that its container waits that long."""
     engine, drains = case.engine, case.engine.option("--shutdown-timeout")
     killed = engine.in_container and engine.form not in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT)
     if killed and engine.boxed("--restart") and (removed := engine.boxed("--rm")):
-        yield Found("restart-with-rm", engine.container[0].text.start, {}, engine.editor.remove(removed))
+        yield Observation("restart-with-rm", engine.container[0].text.start, {}, engine.editor.remove(removed))
     found = engine.boxed("--stop-timeout") if killed else None
     grace = seconds(found.value or "") if found else POD_GRACE if case.is_pod else DOCKER_GRACE
     if grace is None or not killed:
@@ -330,9 +330,9 @@ def ending(case: RecipeCase) -> Iterator[Found]:
     offset = found.text.start if found else engine.at.start
     short = engine.sleeps and grace < LEAST_GRACE and not case.is_pod
     if timeout and timeout >= grace:
-        yield Found("grace-below-timeout", offset, words, _longer(found, timeout + 30, case))
+        yield Observation("grace-below-timeout", offset, words, _longer(found, timeout + 30, case))
     elif short:
-        yield Found("short-grace", offset, words, _longer(found, 60, case))
+        yield Observation("short-grace", offset, words, _longer(found, 60, case))
     if drains is None and engine.known and (case.version is None or case.version >= FIRST_DRAINING):
         more = grace <= DRAINING and not short
         edits = engine.editor.add_option(f"--shutdown-timeout={DRAINING}")
@@ -341,7 +341,7 @@ def ending(case: RecipeCase) -> Iterator[Found]:
             edits = (*edits, *longer) if longer else ()
         doubt = case.elsewhere("--shutdown-timeout") if case.version else UNKNOWN_VERSION
         allow = f", and allow 60 s: {words['better']}" if more else ""
-        yield Found("drops-requests", engine.at.start, {"seconds": DRAINING, "allow": allow}, edits, doubt)
+        yield Observation("drops-requests", engine.at.start, {"seconds": DRAINING, "allow": allow}, edits, doubt)
 
 
 def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[TextEdit]:
@@ -351,7 +351,7 @@ def _longer(found: Setting | None, wanted: int, case: RecipeCase) -> Sequence[Te
     return case.engine.editor.add_to_container("--stop-timeout", value)
 
 
-def no_cache(case: RecipeCase) -> Iterator[Found]:
+def no_cache(case: RecipeCase) -> Iterator[Observation]:
     """A model that is fetched anew for each container."""
     engine, option = case.engine, case.engine.option("--model")
     name = (engine.model.value if engine.model else option.value if option else None) or ""
@@ -359,10 +359,10 @@ def no_cache(case: RecipeCase) -> Iterator[Found]:
     wanted = engine.form in (RecipeForm.COMMAND, RecipeForm.COMPOSE, RecipeForm.QUADLET)
     kept = engine.boxed("--volume") or engine.boxed("--mount")
     if engine.in_container and wanted and engine.known and remote and not kept:
-        yield Found("no-cache", engine.at.start)
+        yield Observation("no-cache", engine.at.start)
 
 
-def outside(case: RecipeCase) -> Iterator[Found]:
+def outside(case: RecipeCase) -> Iterator[Observation]:
     """Variables that are set for the shell, which a container does not get."""
     if not case.engine.in_container:
         return
@@ -370,7 +370,7 @@ def outside(case: RecipeCase) -> Iterator[Found]:
         meant = setting.name.startswith(("VLLM_", "NCCL_", "PYTORCH_", "HF_", "HUGGING", "CUDA_VISIBLE"))
         if meant and case.engine.variable(setting.name) is None and not case.reads(setting.name):
             run = case.engine.editor.add_to_container("--env", setting.name)
-            yield Found("not-passed", setting.text.start, {"name": setting.name}, run)
+            yield Observation("not-passed", setting.text.start, {"name": setting.name}, run)
 
 
 RULES = (container_names, image, gpus, visible_gpus, shm, ports, ending, no_cache, outside)

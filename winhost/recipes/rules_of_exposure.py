@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import SECRET_OPTIONS, RecipeEngine, RecipeForm, Setting, is_secret
@@ -34,42 +34,42 @@ def _is_reference(value: str) -> bool:
     return not value or "$" in value or bool(placeholder)
 
 
-def secrets(case: RecipeCase) -> Iterator[Found]:
+def secrets(case: RecipeCase) -> Iterator[Observation]:
     """Keys and tokens in plain text."""
     engine = case.engine
     for setting in secret_settings(engine):
         if _is_reference(setting.value or ""):
             continue
         if engine.form in (RecipeForm.ENVIRONMENT, RecipeForm.CONFIG):
-            yield Found("secret-in-variables", setting.text.start, {"name": setting.name})
+            yield Observation("secret-in-variables", setting.text.start, {"name": setting.name})
         elif setting.name in SECRET_OPTIONS:
             instead = case.other.keeps if case.other else "Set VLLM_API_KEY from a file that only its owner reads."
-            yield Found("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
+            yield Observation("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
         elif engine.form is not RecipeForm.COMMAND or engine.in_container:
             # Of the chart only its own keys take such a mapping; an entry of env is as in a pod.
             of_pod = engine.form is RecipeForm.HELM and setting.written == setting.name
             instead = _INSTEAD.get(RecipeForm.KUBERNETES if of_pod else engine.form, _PASSED)
-            yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
+            yield Observation("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
 
-def exposed(case: RecipeCase) -> Iterator[Found]:
+def exposed(case: RecipeCase) -> Iterator[Observation]:
     """Routes without a key that others reach."""
     engine, how = case.engine, case.open_by
     if how is None:
         return
     dev = engine.variable("VLLM_SERVER_DEV_MODE")
     if dev is not None and dev.is_on and "$" not in (dev.value or ""):
-        yield Found("dev-mode-exposed", dev.text.start, {"how": how}, _kept_local(case))
+        yield Observation("dev-mode-exposed", dev.text.start, {"how": how}, _kept_local(case))
     if case.has_key:
         key = engine.option("--api-key") or engine.variable("VLLM_API_KEY")
         if key is not None and case.other is None:
-            yield Found("key-guards-little", key.text.start, {"how": how})
+            yield Observation("key-guards-little", key.text.start, {"how": how})
     elif not (dev and dev.is_on):
         service = engine.boxed("service")
         at = service or case.open_port
         code = "service-without-key" if service else "open-to-all"
         words = {"how": how, "verb": "Publish" if case.open_port else "Listen"}
-        yield Found(code, at.text.start if at else engine.at.start, words, _kept_local(case))
+        yield Observation(code, at.text.start if at else engine.at.start, words, _kept_local(case))
 
 
 def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:

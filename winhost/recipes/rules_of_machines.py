@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from winhost.findings.finding import Found
+from winhost.findings.finding import Observation
 from winhost.hardware.gpus import GpuModel
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
@@ -18,16 +18,16 @@ WSL_SHARE, WSL_SHARE_OF_SEVERAL, SHARE = 0.944, 0.8, 0.95
 DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
 
 
-def gpus_there(case: RecipeCase) -> Iterator[Found]:
+def gpus_there(case: RecipeCase) -> Iterator[Observation]:
     """More GPUs than the host has."""
     gpus = case.target.gpus
     if gpus is not None and case.engine.known and case.engine.gpus > len(gpus) and not case.engine.spread:
         at = case.engine.option("--tensor-parallel-size") or case.engine.option("--data-parallel-size")
         offset = at.text.start if at else case.engine.at.start
-        yield Found("more-gpus-than-there", offset, {"taken": case.engine.gpus, "gpus": len(gpus)})
+        yield Observation("more-gpus-than-there", offset, {"taken": case.engine.gpus, "gpus": len(gpus)})
 
 
-def generation(case: RecipeCase) -> Iterator[Found]:
+def generation(case: RecipeCase) -> Iterator[Observation]:
     """Find number formats that the oldest GPU cannot compute."""
     gpu = _oldest(case)
     if gpu is None or gpu.compute_capability is None or not case.engine.known:
@@ -35,17 +35,17 @@ def generation(case: RecipeCase) -> Iterator[Found]:
     capability = gpu.compute_capability
     words = {"gpu": gpu.name, "capability": ".".join(map(str, capability)), "version": case.version}
     if case.version and case.version >= FIRST_CUDA_13 and capability < OLDEST_OF_CUDA_13:
-        yield Found("too-old-for-cuda", case.engine.at.start, words)
+        yield Observation("too-old-for-cuda", case.engine.at.start, words)
     if capability < BFLOAT16:
         dtype = case.engine.option("--dtype")
         if dtype is None:
             edits = case.engine.editor.add_option("--dtype=half")
-            yield Found("half-needed", case.engine.at.start, words, edits, case.elsewhere("--dtype"))
+            yield Observation("half-needed", case.engine.at.start, words, edits, case.elsewhere("--dtype"))
         elif dtype.value == "bfloat16":
-            yield Found("no-bfloat16", dtype.text.start, words, replaced(dtype.shown, "half"))
+            yield Observation("no-bfloat16", dtype.text.start, words, replaced(dtype.shown, "half"))
 
 
-def formats(case: RecipeCase) -> Iterator[Found]:
+def formats(case: RecipeCase) -> Iterator[Observation]:
     """Formats of weights that the oldest GPU does not compute in."""
     gpu, quantization = _oldest(case), case.engine.option("--quantization")
     if gpu is not None and gpu.compute_capability is not None and quantization is not None:
@@ -53,9 +53,9 @@ def formats(case: RecipeCase) -> Iterator[Found]:
         words = {"gpu": gpu.name}
         value = (quantization.value or "").casefold()
         if value in ("fp8", "fbgemm_fp8", "modelopt") and capability < FP8:
-            yield Found("fp8-by-weights", quantization.text.start, words)
+            yield Observation("fp8-by-weights", quantization.text.start, words)
         elif "fp4" in value and gpu.nvfp4 is False:
-            yield Found("fp4-by-weights", quantization.text.start, words)
+            yield Observation("fp4-by-weights", quantization.text.start, words)
 
 
 def _oldest(case: RecipeCase) -> GpuModel | None:
@@ -63,14 +63,14 @@ def _oldest(case: RecipeCase) -> GpuModel | None:
     return min(gpus, key=lambda gpu: gpu.compute_capability or (0, 0), default=None)
 
 
-def driver(case: RecipeCase) -> Iterator[Found]:
+def driver(case: RecipeCase) -> Iterator[Observation]:
     """A driver older than the CUDA of this vLLM."""
     found = case.target.driver
     if found and case.engine.known and case.version and case.version >= FIRST_CUDA_13 and found < CUDA_13_DRIVER:
-        yield Found("driver-too-old", case.engine.at.start, {"version": case.version, "driver": found})
+        yield Observation("driver-too-old", case.engine.at.start, {"version": case.version, "driver": found})
 
 
-def share(case: RecipeCase) -> Iterator[Found]:
+def share(case: RecipeCase) -> Iterator[Observation]:
     """Check the share of each GPU's memory that the engine takes."""
     found, engine = case.engine.option("--gpu-memory-utilization"), case.engine
     several = engine.together > 1
@@ -80,7 +80,7 @@ def share(case: RecipeCase) -> Iterator[Found]:
         if case.wsl and several and engine.known:
             edits = engine.editor.add_option("--gpu-memory-utilization=0.8")
             doubt = case.elsewhere("--gpu-memory-utilization")
-            yield Found("share-of-default", engine.at.start, {"value": default}, edits, doubt)
+            yield Observation("share-of-default", engine.at.start, {"value": default}, edits, doubt)
         return
     try:
         value = float(found.value or "")
@@ -93,12 +93,12 @@ def share(case: RecipeCase) -> Iterator[Found]:
         better = "0.8" if several else "0.9"
         said = " over several GPUs" if several else ""
         words = {"value": found.told, "several": said, "better": better}
-        yield Found("share-on-wsl", found.text.start, words, replaced(found.shown, better))
+        yield Observation("share-on-wsl", found.text.start, words, replaced(found.shown, better))
     elif not case.wsl and value > SHARE:
-        yield Found("share-too-large", found.text.start, {"value": found.value}, replaced(found.shown, "0.95"))
+        yield Observation("share-too-large", found.text.start, {"value": found.value}, replaced(found.shown, "0.95"))
 
 
-def shares(case: RecipeCase) -> Iterator[Found]:
+def shares(case: RecipeCase) -> Iterator[Observation]:
     """Find engines of one Compose file that start together on the same GPUs and take more of them than there is."""
     mine, gpus = _share_of(case.engine), _gpus_of(case.engine)
     if case.engine.form is not RecipeForm.COMPOSE or case.recipe.template or not mine or gpus is None:
@@ -109,7 +109,7 @@ def shares(case: RecipeCase) -> Iterator[Found]:
     if before and whole > 1:
         at = case.engine.option(_SHARE)
         words = {"others": " and ".join(each.where for each in before), "whole": f"{whole:.2f}"}
-        yield Found("shares-over-one", at.text.start if at else case.engine.at.start, words)
+        yield Observation("shares-over-one", at.text.start if at else case.engine.at.start, words)
 
 
 _SHARE = "--gpu-memory-utilization"

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
-from winhost.findings.finding import Found, TextEdit
-from winhost.model.catalogue_file import load_beside
-from winhost.model.errors import did_you_mean, near_or_end
+from winhost.findings.finding import Observation, TextEdit
+from winhost.model.catalogue_file import load_package_file
+from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.misspelt import CUTOFF, meant, suggested
@@ -30,13 +30,13 @@ _OMNI = "--omni"
 @once
 def renames() -> Mapping[str, Any]:
     """See renames.yaml."""
-    return load_beside(__package__, "renames.yaml")
+    return load_package_file(__package__, "renames.yaml")
 
 
-def options(case: RecipeCase) -> Iterator[Found]:
+def options(case: RecipeCase) -> Iterator[Observation]:
     """Options that this version does not know."""
     if omni := case.engine.option(_OMNI):
-        yield Found("other-parser", omni.text.start)
+        yield Observation("other-parser", omni.text.start)
         return
     for setting in case.engine.options:
         if is_behind_image(case.engine, setting) or "$" in setting.name:
@@ -47,18 +47,18 @@ def options(case: RecipeCase) -> Iterator[Found]:
             yield from _by_version("engine", setting, case)
 
 
-def _single_dash(setting: Setting) -> Iterator[Found]:
+def _single_dash(setting: Setting) -> Iterator[Observation]:
     name = f"-{setting.written}"
     if len(setting.written) > 2 and name.replace("_", "-") in names("engine"):
         at = setting.text.at
         edits = (TextEdit(at[0], at[0], "-"),) if at else ()
-        yield Found("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
+        yield Observation("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
     elif setting.written != "-h":
-        words = {"name": setting.written, "near": near_or_end(setting.written, shapes().short)}
-        yield Found("unknown-option", setting.text.start, words)
+        words = {"name": setting.written, "near": did_you_mean_or_period(setting.written, shapes().short)}
+        yield Observation("unknown-option", setting.text.start, words)
 
 
-def variables(case: RecipeCase) -> Iterator[Found]:
+def variables(case: RecipeCase) -> Iterator[Observation]:
     """Variables of vLLM that this version does not read, and such of NCCL that no version does."""
     for setting in case.engine.variables:
         if (
@@ -72,7 +72,7 @@ def variables(case: RecipeCase) -> Iterator[Found]:
         elif setting.name.startswith("NCCL_") and setting.name not in renames()["nccl"].split():
             known = renames()["nccl"].split()
             words = {"name": setting.name, "near": suggested(setting.name, known)}
-            yield Found(
+            yield Observation(
                 "nccl-unknown", setting.text.start, words, _corrected(setting, meant(setting.name, known), case)
             )
 
@@ -90,7 +90,7 @@ def _option_for(variable: str) -> str | None:
     return option if option in names("engine") else None
 
 
-def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Found]:
+def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Observation]:
     version = case.version or seen_versions()[-1]
     known, having = knows(kind, setting.name, version), versions_with(kind, setting.name)
     doubt = "" if case.version else UNKNOWN_VERSION
@@ -100,19 +100,19 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         return
     row, other = renames()[f"{noun}s"].get(setting.name), _other_negation(setting, version)
     if having and known is None:
-        yield Found("option-unsure", offset, words)
+        yield Observation("option-unsure", offset, words)
     elif case.version is None and not case.wants_newest and (having or (row and case.derived)):
         instead = row["instead"] if row else f"Write {other}." if other else "Remove it."
         last = having[-1] if having else f"one before {seen_versions()[0]}"
-        yield Found("gone-by-now", offset, {**words, "last": last, "instead": instead}, doubt=doubt)
+        yield Observation("gone-by-now", offset, {**words, "last": last, "instead": instead}, doubt=doubt)
     elif row and not (having and version < having[0]):
         idle = "anyway" in row and setting.value == row["anyway"]
         code = f"{noun}-idle" if idle else f"{noun}-renamed"
-        yield Found(code, offset, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
+        yield Observation(code, offset, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
     elif other:
         words["instead"] = f"Write {other}."
         mended = () if case.uses(other, setting) else replaced(setting.text, other)
-        yield Found("option-renamed", offset, words, mended, doubt)
+        yield Observation("option-renamed", offset, words, mended, doubt)
     elif not having:
         known_names = [*names(kind), *(renames()["also"] if kind == "env" else ())]
         name = meant(setting.name, known_names)
@@ -122,11 +122,13 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         slip = did_you_mean(setting.name, known_names, cutoff=CUTOFF)
         sure = slip or option or (kind == "engine" and not case.derived)
         unknown = f"unknown-{noun}" if sure and not case.reads(setting.name) else "not-of-vllm"
-        yield Found(unknown, offset, {"name": setting.name, "near": near}, edits)
+        yield Observation(unknown, offset, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
-        yield Found(f"{noun}-too-new", offset, {**words, "first": having[0]})
+        yield Observation(f"{noun}-too-new", offset, {**words, "first": having[0]})
     else:
-        yield Found(f"{noun}-gone", offset, {**words, "last": having[-1]}, case.engine.editor.remove(setting), doubt)
+        yield Observation(
+            f"{noun}-gone", offset, {**words, "last": having[-1]}, case.engine.editor.remove(setting), doubt
+        )
 
 
 def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[TextEdit]:
@@ -146,13 +148,13 @@ def _other_negation(setting: Setting, version: Version) -> str | None:
     return None
 
 
-def values(case: RecipeCase) -> Iterator[Found]:
+def values(case: RecipeCase) -> Iterator[Observation]:
     """Values that the parser refuses, or takes for something else."""
     for setting in case.engine.options:
         value, offset = setting.value, setting.text.start
         if value is None:
             if setting.name in names("engine") and setting.name not in shapes().flags:
-                yield Found("no-value", offset, {"name": setting.name})
+                yield Observation("no-value", offset, {"name": setting.name})
             continue
         if _is_open(value) or "." in setting.written:
             continue
@@ -164,7 +166,7 @@ def values(case: RecipeCase) -> Iterator[Found]:
             yield from _value(setting, value, offset)
 
 
-def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Found:
+def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Observation:
     """`--enforce-eager=true`: without the value, or its opposite."""
     word, opposite = setting.texts[0], setting.name.replace("--", "--no-", 1)
     edits: Sequence[TextEdit] = ()
@@ -172,34 +174,45 @@ def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Found:
         edits = replaced(word, setting.written)
     elif value.lower() in ("false", "0", "no", "off"):
         edits = replaced(word, opposite) if opposite in names("engine") else case.engine.editor.remove(setting)
-    return Found("flag-with-value", setting.text.start, {"name": setting.name, "value": value}, edits)
+    return Observation("flag-with-value", setting.text.start, {"name": setting.name, "value": value}, edits)
 
 
-def _json(setting: Setting, value: str, offset: int) -> Iterator[Found]:
+def _json(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
     try:
         json.loads(re.sub(r"<[\w-]+>", "0", value))  # a placeholder of a page
     except ValueError as error:
-        yield Found("bad-json", offset, {"name": setting.name, "value": value, "problem": str(error).partition(":")[0]})
+        yield Observation(
+            "bad-json", offset, {"name": setting.name, "value": value, "problem": str(error).partition(":")[0]}
+        )
     except RecursionError:
-        yield Found("bad-json", offset, {"name": setting.name, "value": value, "problem": "it is nested too deeply"})
+        yield Observation(
+            "bad-json", offset, {"name": setting.name, "value": value, "problem": "it is nested too deeply"}
+        )
 
 
-def _value(setting: Setting, value: str, offset: int) -> Iterator[Found]:
+def _value(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
     name, choices = setting.name, shapes().choices.get(setting.name)
     number = re.fullmatch(r"-?\d+", value) if name in shapes().whole else re.fullmatch(r"-?\d*\.?\d+", value)
     if (name in shapes().whole | shapes().number) and name not in _LENGTHS and not number:
         kind = "whole" if name in shapes().whole else "decimal"
-        yield Found("bad-number", offset, {"name": name, "value": value, "kind": kind})
+        yield Observation("bad-number", offset, {"name": name, "value": value, "kind": kind})
     elif choices and value not in choices:
-        words = {"name": name, "value": value, "near": near_or_end(value, choices), "choices": ", ".join(choices)}
-        yield Found("bad-choice", offset, words)
+        words = {
+            "name": name,
+            "value": value,
+            "near": did_you_mean_or_period(value, choices),
+            "choices": ", ".join(choices),
+        }
+        yield Observation("bad-choice", offset, words)
     elif name == "--gpu-memory-utilization" and float(value) > 1:
         better = f"{float(value) / 100:g}" if 2 <= float(value) <= 100 else "0.9"
-        yield Found("utilization-percent", offset, {"value": value, "better": better}, replaced(setting.shown, better))
+        yield Observation(
+            "utilization-percent", offset, {"value": value, "better": better}, replaced(setting.shown, better)
+        )
     elif name in _LENGTHS and (found := _HUMAN.fullmatch(value)):
         power = _POWERS.index(found[2]) + 1
         lengths: dict[str, object] = {"name": name, "value": value, "small": int(float(found[1]) * 1000**power)}
-        yield Found("lower-case-k", offset, {**lengths, "large": int(float(found[1]) * 1024**power)})
+        yield Observation("lower-case-k", offset, {**lengths, "large": int(float(found[1]) * 1024**power)})
 
 
 def _is_open(value: str) -> bool:
@@ -207,7 +220,7 @@ def _is_open(value: str) -> bool:
     return "$" in value or value.startswith(("<", "{{", "%", "...", "\u2026"))
 
 
-def strays(case: RecipeCase) -> Iterator[Found]:
+def strays(case: RecipeCase) -> Iterator[Observation]:
     """Words that belong to nothing."""
     if case.engine.entered == "twice":
         return
@@ -219,19 +232,19 @@ def strays(case: RecipeCase) -> Iterator[Found]:
         said = f" ({flag} takes none)" if flag else ""
         gone = Setting("", None, word, None, (word,), "")
         edits = case.engine.editor.remove(gone) if flag else ()
-        yield Found("stray-word", word.start, {"word": word.value, "flag": said}, edits)
+        yield Observation("stray-word", word.start, {"word": word.value, "flag": said}, edits)
 
 
-def abbreviations(case: RecipeCase) -> Iterator[Found]:
+def abbreviations(case: RecipeCase) -> Iterator[Observation]:
     """Names that are not written whole."""
     for setting in case.engine.options:
         written = setting.written.partition(".")[0].replace("_", "-")
         if written.startswith("--") and written != setting.name and setting.name.startswith(written):
             words = {"written": setting.written, "name": setting.name}
-            yield Found("abbreviated", setting.text.start, words, replaced(setting.text, setting.name))
+            yield Observation("abbreviated", setting.text.start, words, replaced(setting.text, setting.name))
 
 
-def repeated(case: RecipeCase) -> Iterator[Found]:
+def repeated(case: RecipeCase) -> Iterator[Observation]:
     """Options that are given twice, where one counts."""
     if case.recipe.template:
         return  # they may be of two branches
@@ -242,26 +255,26 @@ def repeated(case: RecipeCase) -> Iterator[Found]:
         if counts is not setting:
             words = {"name": setting.name, "line": case.source.position(counts.text.start)[0]}
             code = "same-twice" if counts.value == setting.value else "set-twice"
-            yield Found(code, setting.text.start, words, case.engine.editor.remove(setting))
+            yield Observation(code, setting.text.start, words, case.engine.editor.remove(setting))
 
 
-def model(case: RecipeCase) -> Iterator[Found]:
+def model(case: RecipeCase) -> Iterator[Observation]:
     """A model is named, once."""
     engine = case.engine
     if engine.entered == "twice" and engine.places.get("again 0"):
         again = [word for name, word in engine.places.items() if name.startswith("again ")]
         words = [Setting("", None, word, None, (word,), "") for word in again]
         edits = [edit for each in words for edit in engine.editor.remove(each)]
-        yield Found("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
+        yield Observation("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
     told = engine.option("--model") or engine.option("--config")  # vLLM itself moves --model to the front
     name = engine.option("--served-model-name")
     if name and not told and not engine.leads and engine.entered in ("", "vllm serve"):
-        yield Found("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
+        yield Observation("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
     elif engine.known and not told and engine.model is None and (engine.entered or not case.derived):
-        yield Found("no-model", engine.at.start, doubt=case.elsewhere("--model"))
+        yield Observation("no-model", engine.at.start, doubt=case.elsewhere("--model"))
 
 
-def slips(case: RecipeCase) -> Iterator[Found]:
+def slips(case: RecipeCase) -> Iterator[Observation]:
     """Report text that a shell would read in another way than it is meant."""
     yield from case.engine.slips
 

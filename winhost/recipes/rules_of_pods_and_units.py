@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from winhost.findings.finding import Found
+from winhost.findings.finding import Observation
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm, Setting
@@ -15,7 +15,7 @@ _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", "/is_paused", *_GUARDED)
 
 
-def probes(case: RecipeCase) -> Iterator[Found]:
+def probes(case: RecipeCase) -> Iterator[Observation]:
     """Probes that kill an engine while it loads, or ask at the wrong place."""
     if case.engine.form is not RecipeForm.KUBERNETES or not case.engine.known:  # a chart has its own
         return
@@ -23,16 +23,16 @@ def probes(case: RecipeCase) -> Iterator[Found]:
     startup, liveness = found.get("startupProbe"), found.get("livenessProbe")
     if startup is not None and (given := _patience(startup)) < LEAST_START:
         code = "startup-too-short" if given < QUICKEST_START else "startup-may-be-short"
-        yield Found(code, _at(case, "startupProbe"), {"seconds": given})
+        yield Observation(code, _at(case, "startupProbe"), {"seconds": given})
     elif startup is liveness is None or case.recipe.template:
         pass
     elif startup is None and liveness is not None and (given := _patience(liveness)) < LEAST_START:
         code = "probe-kills-loading" if given < QUICKEST_START else "probe-may-kill-loading"
-        yield Found(code, _at(case, "livenessProbe"), {"seconds": given})
+        yield Observation(code, _at(case, "livenessProbe"), {"seconds": given})
     if "readinessProbe" not in found:
-        yield Found("no-readiness", case.engine.at.start)
+        yield Observation("no-readiness", case.engine.at.start)
     elif case.engine.sleeps and found["readinessProbe"].get("httpGet.path") == "/health":
-        yield Found("ready-while-asleep", _at(case, "readinessProbe"))
+        yield Observation("ready-while-asleep", _at(case, "readinessProbe"))
     for name, probe in found.items():
         yield from _asks(name, probe, case)
 
@@ -47,16 +47,16 @@ def _patience(probe: Mapping[str, object]) -> float:
     return number("initialDelaySeconds", 0) + number("periodSeconds", 10) * number("failureThreshold", 3)
 
 
-def _asks(name: str, probe: Mapping[str, object], case: RecipeCase) -> Iterator[Found]:
+def _asks(name: str, probe: Mapping[str, object], case: RecipeCase) -> Iterator[Observation]:
     path, port = probe.get("httpGet.path"), str(probe.get("httpGet.port", ""))
     words = {"probe": name, "path": path, "value": port, "port": case.port}
     if path is not None:
         if case.has_key and str(path).startswith(_GUARDED):
-            yield Found("probe-needs-key", _at(case, name), words)
+            yield Observation("probe-needs-key", _at(case, name), words)
         elif not str(path).startswith((*_ROUTES, "$")):
-            yield Found("probe-path", _at(case, name), words)
+            yield Observation("probe-path", _at(case, name), words)
     if port.isdigit() and case.port.isdigit() and port != case.port and not case.engine.option("--uds"):
-        yield Found("probe-port", _at(case, name), words)
+        yield Observation("probe-port", _at(case, name), words)
 
 
 def _at(case: RecipeCase, name: str) -> int:
@@ -86,7 +86,7 @@ _DRM = re.compile(r"/dev/dri|char-drm|/dev/kfd")  # the GPUs of other makers, an
 DEFAULT_START = 90  # seconds: DefaultTimeoutStartSec of systemd
 
 
-def sandbox(case: RecipeCase) -> Iterator[Found]:
+def sandbox(case: RecipeCase) -> Iterator[Observation]:
     """Find what a unit's sandbox takes away that an engine needs: the GPU, its files, locked memory."""
     engine = case.engine
     if engine.form is not RecipeForm.SYSTEMD or engine.in_container or not engine.known:
@@ -95,20 +95,20 @@ def sandbox(case: RecipeCase) -> Iterator[Found]:
     guard = engine.boxed("ProtectHome")
     if guard is not None and (_is_yes(guard) or guard.value == "tmpfs"):
         for path in _below_homes(case):
-            yield Found("home-hidden", guard.text.start, {**_said(guard), "path": path})
+            yield Observation("home-hidden", guard.text.start, {**_said(guard), "path": path})
     yield from _locked(case)
 
 
-def _devices(case: RecipeCase) -> Iterator[Found]:
+def _devices(case: RecipeCase) -> Iterator[Observation]:
     """Find GPUs that the unit hides or denies."""
     engine = case.engine
     elsewhere = engine.kind in ("llama.cpp", "ollama", "ffmpeg") or case.on_others  # they compute without a GPU as well
     hides = engine.boxed("PrivateDevices")
     if hides is not None and _is_yes(hides):
         code, edits = ("may-miss-gpu", ()) if elsewhere else ("devices-hidden", replaced(hides.shown, "no"))
-        yield Found(code, hides.text.start, _said(hides), edits)
+        yield Observation(code, hides.text.start, _said(hides), edits)
     elif (denies := _denied(case)) is not None and not (elsewhere and _DRM.search(denies.value or "")):
-        yield Found("may-miss-gpu" if elsewhere else "devices-denied", denies.text.start, _said(denies))
+        yield Observation("may-miss-gpu" if elsewhere else "devices-denied", denies.text.start, _said(denies))
 
 
 def _is_yes(setting: Setting) -> bool:
@@ -143,17 +143,17 @@ def _below_homes(case: RecipeCase) -> Iterator[str]:
     yield from [path for path in found if not f"{path}/".startswith(back)][:1]
 
 
-def _locked(case: RecipeCase) -> Iterator[Found]:
+def _locked(case: RecipeCase) -> Iterator[Observation]:
     """Find engines that lock more memory than the 8 MiB that systemd lets an account other than root lock."""
     user, engine = case.engine.boxed("User"), case.engine
     if user is None or user.value in ("root", "0") or engine.boxed("LimitMEMLOCK"):
         return
     locks = engine.option("--kv-transfer-config") or any(word.value == "--mlock" for word in engine.words)
     if locks or engine.spread:
-        yield Found("memlock-of-unit", user.text.start)
+        yield Observation("memlock-of-unit", user.text.start)
 
 
-def start_time(case: RecipeCase) -> Iterator[Found]:
+def start_time(case: RecipeCase) -> Iterator[Observation]:
     """Find starts that systemd ends although they go on: what it waits for takes longer than it waits."""
     engine = case.engine
     limit = engine.boxed("TimeoutStartSec") or engine.boxed("TimeoutSec")
@@ -170,7 +170,7 @@ def start_time(case: RecipeCase) -> Iterator[Found]:
         return
     if waits is not None:
         offset = (limit or waits).text.start
-        yield Found("start-too-short", offset, {**_said(waits), "seconds": f"{given:g}"})
+        yield Observation("start-too-short", offset, {**_said(waits), "seconds": f"{given:g}"})
 
 
 def _is_slow(setting: Setting) -> bool:

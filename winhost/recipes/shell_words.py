@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.recipe_text import PlacedText
 
 
@@ -62,7 +62,7 @@ def shell_of(text: str) -> ShellKind:
 
 def commands(
     text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True, compose: bool = False
-) -> tuple[list[Command], list[Found]]:
+) -> tuple[list[Command], list[Observation]]:
     """Split a text into commands, and find the slips in it. comments: whether # begins one, as in a shell;
     compose: split as Compose does, which takes a backslash away before any character within double quotes too.
     """
@@ -92,7 +92,7 @@ class _Lexer:
         self._prompted = False
         self._documents = list(_documents(text.value)) if shell is ShellKind.SH and "<<" in text.value else []
         self._i = 0
-        self.slips: list[Found] = []
+        self.slips: list[Observation] = []
 
     def _offset(self, i: int) -> int:
         if self._at is None:
@@ -205,7 +205,7 @@ class _Lexer:
             self._slip("continues-into-nothing", offset)
 
     def _slip(self, code: str, offset: int, edit: TextEdit | None = None, **words: str) -> None:
-        self.slips.append(Found(code, offset, words, (edit,) if edit and self._at is not None else ()))
+        self.slips.append(Observation(code, offset, words, (edit,) if edit and self._at is not None else ()))
 
     def _word(self) -> PlacedText:
         start = self._i

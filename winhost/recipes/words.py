@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found
-from winhost.model.catalogue_file import load_beside
+from winhost.findings.finding import Observation
+from winhost.model.catalogue_file import load_package_file
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText
@@ -34,7 +34,7 @@ class ContainerOptions:
 
 @once
 def container_options() -> ContainerOptions:
-    read = load_beside(__package__, "container_options.yaml")
+    read = load_package_file(__package__, "container_options.yaml")
     flags, valued, quadlet = (frozenset(read[key].split()) for key in ("flags", "valued", "quadlet"))
     return ContainerOptions(flags, valued, read["short"], quadlet)
 
@@ -119,7 +119,7 @@ class OptionShapes:
 
 @once
 def shapes() -> OptionShapes:
-    read = load_beside("winhost.knowledge", "vllm_option_shapes.yaml")
+    read = load_package_file("winhost.knowledge", "vllm_option_shapes.yaml")
     sets = {name: frozenset(read[name].split()) for name in ("flags", "several", "whole", "number")}
     return OptionShapes(**sets, short=read["short"], choices={k: tuple(v) for k, v in read["choices"].items()})
 
@@ -148,7 +148,7 @@ def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     rest = list(words[:MOST])
     if len(words) > MOST:
         said = {"problem": f"it has more than {MOST} words"}
-        engine.slips.append(Found("unreadable", words[MOST].start, said))
+        engine.slips.append(Observation("unreadable", words[MOST].start, said))
     while rest:
         word = rest.pop(0)
         if word.value == "--" or not word.value:
@@ -222,7 +222,7 @@ class OtherEngine:
 
 @once
 def other_engines() -> Mapping[str, OtherEngine]:
-    return {name: OtherEngine(**row) for name, row in load_beside(__package__, "engines.yaml").items()}
+    return {name: OtherEngine(**row) for name, row in load_package_file(__package__, "engines.yaml").items()}
 
 
 def kind_of(image: str) -> str | None:

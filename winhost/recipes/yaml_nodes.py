@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -105,7 +105,7 @@ class YamlNode:
         return YamlNode(self.source, self.key).text
 
 
-def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Found]:
+def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observation]:
     """Keys that a mapping has twice, of each all but the last. A key for `<<` may come again."""
     seen = set() if seen is None else seen
     if node.node is None or id(node.node) in seen or len(seen) > MOST:
@@ -116,7 +116,7 @@ def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Found]:
     for key, _ in own:
         if isinstance(key, yaml.ScalarNode) and last[key.value] is not key:
             line = node.source.position(last[key.value].start_mark.index)[0]
-            yield Found("key-twice", key.start_mark.index, {"key": str(key.value), "line": str(line)})
+            yield Observation("key-twice", key.start_mark.index, {"key": str(key.value), "line": str(line)})
     for each in [
         *node.items(),
         *(YamlNode(node.source, value) for _, value in (node.node.value if node.is_map else ())),

@@ -1,4 +1,4 @@
-"""The base of all resource types: a key, a state, needs and risks. The engine does the rest."""
+"""The base of all resource types: `State`, the properties of an instance, and `ResourceType`, its declaration."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transf
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
+from winhost.core.rules import UNDO_EACH_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.values import Value
 
@@ -20,24 +20,24 @@ _MISSING = frozenset((Unknown, Unavailable))
 
 
 class State:
-    """A typed state. Reading a property that the host could not tell raises `MissingFact`; nothing tests for it.
+    """A typed state. Reading a property that the host did not report raises `MissingFact`, so callers need no test.
 
-    Such a property is no attribute of the instance, so that Python asks `__getattr__` for it and for no other: rules
-    read tens of thousands of properties.
+    Such a property is not stored on the instance. Python therefore calls `__getattr__` only for missing properties,
+    which keeps the others fast: rules read tens of thousands of properties.
     """
 
     resource_type: ClassVar["ResourceType"]
-    may_lack: ClassVar[frozenset[str]]
+    optional_properties: ClassVar[frozenset[str]]
 
     def __post_init__(self) -> None:
-        told = vars(self)
-        if not _MISSING.isdisjoint(map(type, told.values())):
-            missing = {name: value for name, value in told.items() if type(value) in _MISSING}
+        properties = vars(self)
+        if not _MISSING.isdisjoint(map(type, properties.values())):
+            missing = {name: value for name, value in properties.items() if type(value) in _MISSING}
             for name in missing:
-                del told[name]
-            told["_missing"] = missing
+                del properties[name]
+            properties["_missing"] = missing
 
-    if not TYPE_CHECKING:  # which would take any name for a property
+    if not TYPE_CHECKING:  # with this method, a type checker would accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
             why = vars(self).get("_missing", {}).get(name)
@@ -58,21 +58,29 @@ class Attachment:
 class ResourceType:
     """A resource's declaration.
 
-    name: as in `Get-Winhost<name>`; title: what sentences for people call it, in the plural but for what a host has
-    once; order: lower ones are read first, and without one the last; key: names of the
-    key's parts; sets: the properties that `set` can change, and to
-    what; after: resources whose steps come first; requires: the resource without which this one is unavailable;
-    absent: the state of an instance that the host does not list, where `set` can make one;
-    usual: the state on a new Windows, which a simulated host has that states none;
-    restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
-    needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
-    may turn out to ask for; dependents: what depends on an instance as it is, so that rollback keeps it for newer ones;
-    within: what it lies in, and goes with; known_as: the part of others' keys that names it, and its property
-    with that name, where others are parts of it and go with it; upload: the file next to the plan that a change takes,
-    sent to the host before it, or nothing; download: the address from which the host fetches what a change takes;
-    credential: the property that holds a secret reference, whose value goes to the host with a change and nowhere else;
-    lasts: seconds that a change may take, where that is more than others get;
-    irreversible: why a change cannot be taken back; undo: how rollback takes it back.
+    - name: as in `Get-Winhost<name>`.
+    - title: its name in messages; plural unless a host has only one instance.
+    - order: resources with a lower order are read first; those without one are read last.
+    - key: the names of the key's parts.
+    - sets: the properties that `set` can change, with their allowed values.
+    - after: resources whose steps run before the steps of this one.
+    - requires: the resource without which this one is unavailable.
+    - absent: the state of an instance that the host does not list, if `set` can create it.
+    - usual: the state on a new Windows, and on a simulated host that states none.
+    - restarts: a change takes effect only after a restart.
+    - asks: every consent that a change can require.
+    - needs: states of other resources that must hold during a change.
+    - risks: consents that a change requires.
+    - may_need: consents that a change requires only if the host turns out to need them.
+    - dependents: what depends on an instance; rollback keeps the instance while newer dependents exist.
+    - within: what contains an instance; the instance is removed with its container.
+    - known_as: for a container, the part of its contents' keys that names it, and its own property with that name.
+    - upload: the file next to the plan that a change needs and that is sent to the host first, or None.
+    - download: the address from which the host downloads what a change needs, or None.
+    - credential: the property that holds a secret reference; the secret goes to the host with a change, nowhere else.
+    - timeout: the seconds that a change may take, if more than the default.
+    - irreversible: reasons why a change cannot be undone.
+    - undo: how rollback undoes a change.
     """
 
     name: str
@@ -95,22 +103,22 @@ class ResourceType:
     upload: Callable[[Change], Attachment | None] = lambda change: None
     download: Callable[[Change], str | None] = lambda change: None
     credential: str = ""
-    lasts: Callable[[Change], float] = lambda change: 0
+    timeout: Callable[[Change], float] = lambda change: 0
     irreversible: tuple[KeepIf, ...] = ()
-    undo: UndoRule = BY_PROPERTY
+    undo: UndoRule = UNDO_EACH_PROPERTY
     state: type[State] = field(default=State)
 
-    def misfit(self, key: Key, desired: Mapping[str, Json]) -> str | None:
-        """Say why this cannot be desired of an instance of this resource, or None."""
+    def check_names(self, key: Key, desired: Mapping[str, Json]) -> str | None:
+        """Return what is wrong with the names of the key's parts or of the desired properties, or None."""
         if set(key) != set(self.key):
             return f"the key of {self.name} has the parts: {', '.join(self.key) or 'none'}"
-        wrong = sorted(set(desired) - set(self.sets))
-        if wrong:
-            return f"{self.name} cannot set {', '.join(wrong)}; it sets: {', '.join(self.sets) or 'nothing'}"
+        unknown = sorted(set(desired) - set(self.sets))
+        if unknown:
+            return f"{self.name} cannot set {', '.join(unknown)}; it sets: {', '.join(self.sets) or 'nothing'}"
         return None
 
-    def wrong_value(self, desired: Mapping[str, Json]) -> str | None:
-        """Say why a property cannot be set to the desired value, or None. Its names must be right (`misfit`)."""
+    def check_values(self, desired: Mapping[str, Json]) -> str | None:
+        """Return why a property cannot be set to its desired value, or None. Call `check_names` first."""
         for name, value in desired.items():
             if not self.sets[name].fits(value):
                 return f"{self.name}.{name} should be {self.sets[name].expected}, not {value!r:.80}"
@@ -118,22 +126,22 @@ class ResourceType:
 
 
 @dataclass(frozen=True)
-class Within:
-    """Marks a whole number that has bounds: no host has a value beyond them, and arithmetic with one would overflow."""
+class Bounds:
+    """The bounds of an integer property. No host has a value outside them, and such a value would overflow."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.int_schema(ge=self.least, le=self.most)
+        return core_schema.int_schema(ge=self.minimum, le=self.maximum)
 
 
 @dataclass(frozen=True)
 class Form:
-    """Marks text that rules parse. parse: raises ValueError for text of another form; expected: the rest of a sentence
-    that begins `should be`.
+    """The format of a text property that rules parse. parse: raises ValueError for text in another format; expected:
+    completes a sentence that begins with `should be`.
     """
 
     parse: Callable[[str], object]
@@ -152,40 +160,42 @@ class Form:
         return text
 
 
-# The default of a property that facts may lack: reading it raises as if the host had not told it.
-NOT_TOLD: Any = NOT_THERE
+# The default of a property that facts of older versions may not contain. Reading such a property raises `MissingFact`.
+NOT_REPORTED: Any = NOT_READ
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 
 
 @dataclass_transform(frozen_default=True)
 def resource(declared: ResourceType) -> Callable[[type[S]], type[S]]:
-    """Make a class the typed state of `declared`: a frozen dataclass each of whose properties may be missing."""
+    """Make a class the typed state of `declared`: a frozen dataclass, of which each property may be missing."""
 
     def declare(cls: type[S]) -> type[S]:
-        cls.may_lack = frozenset(name for name in cls.__annotations__ if vars(cls).get(name) is NOT_TOLD)
-        for name in cls.may_lack:
-            setattr(cls, name, field(default_factory=lambda: NOT_TOLD))
-        made = dataclass(frozen=True)(cls)
-        if cls.may_lack:  # until its methods are generated, a default is in the class, where it hides `__getattr__`
-            fields(cast(Any, made))
-        unknown = set(declared.sets) - set(made.__annotations__)
+        cls.optional_properties = frozenset(name for name in cls.__annotations__ if vars(cls).get(name) is NOT_REPORTED)
+        for name in cls.optional_properties:
+            setattr(cls, name, field(default_factory=lambda: NOT_REPORTED))
+        state = dataclass(frozen=True)(cls)
+        if cls.optional_properties:
+            # Generate the dataclass's methods now. Until then its defaults are class attributes, which Python finds
+            # without calling `__getattr__`.
+            fields(cast(Any, state))
+        unknown = set(declared.sets) - set(state.__annotations__)
         if unknown:
             raise TypeError(f"{declared.name} sets {sorted(unknown)}, which its state does not have")
-        made.resource_type = ResourceType(**{**declared.__dict__, "state": made})
-        return made
+        state.resource_type = ResourceType(**{**declared.__dict__, "state": state})
+        return state
 
     return declare
 
 
 __all__ = [
     "ADDRESS",
-    "NOT_TOLD",
+    "NOT_REPORTED",
     "VERSION",
     "Attachment",
+    "Bounds",
     "Form",
     "ResourceType",
     "State",
-    "Within",
     "resource",
 ]

@@ -1,4 +1,4 @@
-"""Facts of one host, typed: what rules and decisions read."""
+"""The typed facts of one host, as rules and decisions read them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, MissingFact, Record
+from winhost.core.answers import NOT_READ, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts, Instance
@@ -18,7 +18,7 @@ from winhost.model.once import once
 from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES, host_answers, is_linux
 from winhost.resources.shape import faults, validator
-from winhost.resources.shared import BESIDE, SEED
+from winhost.resources.shared import INSTALLER, SEED
 from winhost.resources.windows.pci_device import PciDevice, gpu_location
 from winhost.resources.windows.read_only import (
     DeviceAssignmentPolicy,
@@ -34,13 +34,14 @@ from winhost.resources.windows.vms import AssignableDevice, HyperVRole
 S = TypeVar("S", bound=State)
 T = TypeVar("T")
 
-DOCUMENT = "document"  # stands for all facts among the inputs of an answer
-STATED = "stated"  # for all versions that are stated
+DOCUMENT = "document"  # the input of an answer that read the whole document of facts
+STATED = "stated"  # the input of an answer that read all stated versions
 
 
 class _Inputs(dict[object, int]):
-    """The bit of each input of answers: a class of states, DOCUMENT, `stated.vllm`, a path. Sets of inputs are numbers,
-    because thousands are made for each host.
+    """The bit for each input of cached answers: a class of states, DOCUMENT, `stated.vllm`, a path.
+
+    Sets of inputs are integers with these bits, because thousands are created for each host.
     """
 
     def __missing__(self, name: object) -> int:
@@ -53,7 +54,7 @@ _INPUTS = _Inputs()
 
 
 class WrongState(UsageError):
-    """A state that this winhost does not understand: facts of another version, edited facts, or a bug of winhost."""
+    """A state that this version of winhost cannot parse: from facts of another version, edited facts, or a bug."""
 
     def __init__(self, resource: str, faults: str) -> None:
         super().__init__(
@@ -64,8 +65,8 @@ class WrongState(UsageError):
         self.faults = faults
 
 
-def typed(state: type[S], record: Record) -> Instance[S]:
-    """The typed state of a record. Raises WrongState."""
+def typed_instance(state: type[S], record: Record) -> Instance[S]:
+    """Parse a record as a state of this type. Raises WrongState."""
     from pydantic import ValidationError
 
     try:
@@ -77,7 +78,7 @@ def typed(state: type[S], record: Record) -> Instance[S]:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: its display function and the functions that share its slot."""
+    """A GPU: its display function, and the other functions in its slot."""
 
     pci: Instance[PciDevice]
     companions: tuple[Instance[PciDevice], ...] = ()
@@ -93,139 +94,143 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Selection:
-    """The GPUs that go, and the VM that gets them; None where no VM was chosen."""
+    """The GPUs to assign, and the VM that receives them; None if no VM was chosen."""
 
     gpus: tuple[Gpu, ...]
     vm: Instance[Vm] | None = None
 
 
-def of_other_system(facts: "HostFacts", what: str) -> UsageError:
-    """Something that Windows hosts have was asked of a Linux, or the other way round."""
-    here = visible(facts.host)
+def other_system_error(facts: "HostFacts", what: str) -> UsageError:
+    """Return the error for a request that needs Windows on a Linux host, or Linux on a Windows host."""
+    host = visible(facts.host)
     if facts.is_linux:
-        known, hint = "a Linux of its own", f"What it is: winhost detect {here}; what can be planned: --path linux"
+        system, hint = "a Linux of its own", f"What it is: winhost detect {host}; what can be planned: --path linux"
         other = "a Windows host"
     else:
-        known, hint = "a Windows host", f"What works on it: winhost assess {facts.named}; a Linux in it: --path wsl2"
+        system, hint = "a Windows host", f"What works on it: winhost assess {facts.named}; a Linux in it: --path wsl2"
         other = "a host with kind: linux"
-    return UsageError("OtherSystem", what=f"{here} is {known}, and {what} is for {other}", hint=hint, host=facts.host)
+    return UsageError("OtherSystem", what=f"{host} is {system}, and {what} is for {other}", hint=hint, host=facts.host)
 
 
 class HostFacts:
-    """The facts of one host, resource by resource, and the versions that a user states over them. Reading what could
-    not be read raises `MissingFact`. named: how a command names them, which is the host if they are not of a file.
+    """The facts of one host, resource by resource, with the versions that a user states for it.
 
-    Answers that follow from facts are kept with what they read, so that `changed` facts keep those that stay true.
-    Not thread-safe: each host is worked on in one thread.
+    Reading a fact that the host did not report raises `MissingFact`. named: the argument by which a command refers to
+    these facts: the path of a facts file, or the host's name.
+
+    Answers computed from facts are cached together with the inputs that they read, so that `updated` facts keep the
+    answers that are still valid. Not thread-safe: each host is processed in one thread.
     """
 
     def __init__(self, facts: Facts, stated: Mapping[str, Version] | None = None, named: str | None = None) -> None:
         self.named = named or visible(facts.host)
         self._document = facts
         self._stated = stated or {}
-        self.is_linux = is_linux(facts)  # a Linux of its own, of which there is no Windows to read
+        self.is_linux = is_linux(facts)  # a machine of its own, without a Windows to read
         self._answers = host_answers(facts)
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
-        self._kept: dict[Any, tuple[Any, int]] = {}  # each answer, and the inputs that it was computed from
-        self._kept_at = defaultdict[str, dict[Any, tuple[Any, int]]](
-            dict
-        )  # by the path or variant that matters, "" if none
-        self._reads = 0
+        self._cache: dict[Any, tuple[Any, int]] = {}  # by question: the answer, and the inputs that it read
+        # By path or variant, "" for answers that depend on neither.
+        self._scoped_cache = defaultdict[str, dict[Any, tuple[Any, int]]](dict)
+        self._inputs = 0  # the inputs that the answer being computed has read so far
 
-    def changed(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
-        """The facts of this host as `document` has them. Answers that rest on nothing that differs are kept."""
+    def updated(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
+        """Return the facts in `document`, with the cached answers that did not read any changed input."""
         before, after = self._document.resources, document.resources
         names = [name for name in {**before, **after} if before.get(name) is not after.get(name)]
-        found = HostFacts(document, stated, self.named)
-        if document.measured is not self.measured or found.is_linux is not self.is_linux or {BESIDE, SEED} & {*names}:
-            return found  # these decide what other answers mean
-        changed = {RESOURCE_TYPES[name].state for name in names if name in RESOURCE_TYPES}
-        stated, ours = found._stated, self._stated
-        differ = [f"{STATED}.{name}" for name in {**ours, **stated} if ours.get(name) != stated.get(name)]
-        differ += [STATED] if stated != ours else []
-        inputs = sum(_INPUTS[each] for each in (DOCUMENT, *changed, *differ))
-        found._typed = {state: known for state, known in self._typed.items() if state not in changed}
-        found._kept = {asked: kept for asked, kept in self._kept.items() if not kept[1] & inputs}
-        for scope, answers in self._kept_at.items():
-            found._kept_at[scope] = {asked: kept for asked, kept in answers.items() if not kept[1] & inputs}
-        return found
+        new = HostFacts(document, stated, self.named)
+        if document.measured is not self.measured or new.is_linux is not self.is_linux or {INSTALLER, SEED} & {*names}:
+            return new  # these change the meaning of other answers
+        states = {RESOURCE_TYPES[name].state for name in names if name in RESOURCE_TYPES}
+        versions, old = new._stated, self._stated
+        changed = [f"{STATED}.{name}" for name in {**old, **versions} if old.get(name) != versions.get(name)]
+        changed += [STATED] if versions != old else []
+        inputs = sum(_INPUTS[each] for each in (DOCUMENT, *states, *changed))
+        new._typed = {state: instances for state, instances in self._typed.items() if state not in states}
+        new._cache = {question: entry for question, entry in self._cache.items() if not entry[1] & inputs}
+        for scope, answers in self._scoped_cache.items():
+            new._scoped_cache[scope] = {judge: entry for judge, entry in answers.items() if not entry[1] & inputs}
+        return new
 
-    def keep(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
-        """The answer to a question, computed once. It must follow from the facts and the question alone."""
-        kept: tuple[T, int] | None = self._kept.get(question)
-        if kept is None:
-            outside, self._reads = self._reads, 0
+    def cached(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
+        """Return the answer to a question, computed once. It must depend only on the facts and the question."""
+        entry: tuple[T, int] | None = self._cache.get(question)
+        if entry is None:
+            outer, self._inputs = self._inputs, 0
             try:
-                kept = self._kept[question] = answer(*about), self._reads
+                entry = self._cache[question] = answer(*about), self._inputs
             finally:
-                self._reads |= outside
-        self._reads |= kept[1]
-        return kept[0]
+                self._inputs |= outer
+        self._inputs |= entry[1]
+        return entry[0]
 
     def outcomes(
         self, judges: Iterable[Callable[..., T]], *about: Any, key: object = (), given: Iterable[Any] = ()
     ) -> list[T | MissingFact]:
-        """The outcomes of judges about a subject, or the fact that each lacks, kept as by `keep`. key: of the subject,
-        nothing for the host; given: the inputs of each, because the subject comes from them.
+        """Return, for each judge, its result for a subject, or the fact that it is missing. Results are cached.
+
+        key: identifies the subject; empty for the host. given: the inputs from which the subject was computed.
         """
-        found, kept, outside = [], self._kept, self._reads
+        results, cache, outer = [], self._cache, self._inputs
         inputs = sum(_INPUTS[each] for each in given)
         for judge in judges:
-            asked: Any = (judge, key) if key else judge
-            known = kept.get(asked)
-            if known is None:
-                self._reads = inputs
+            question: Any = (judge, key) if key else judge
+            entry = cache.get(question)
+            if entry is None:
+                self._inputs = inputs
                 try:
-                    seen: T | MissingFact = judge(*about)
+                    result: T | MissingFact = judge(*about)
                 except MissingFact as missing:
-                    seen = missing.with_traceback(None)  # which would keep all frames
-                known = kept[asked] = (seen, self._reads)
-            outside |= known[1]
-            found.append(known[0])
-        self._reads = outside
-        return found
+                    result = missing.with_traceback(None)  # the traceback would keep all frames alive
+                entry = cache[question] = (result, self._inputs)
+            outer |= entry[1]
+            results.append(entry[0])
+        self._inputs = outer
+        return results
 
     def outcomes_at(
         self, scopes: tuple[str, str], judges: Sequence[Callable[..., T]], *about: Any
     ) -> list[T | MissingFact]:
-        """Like `outcomes`, of judges that may ask for a path and its variant. scopes: both. An answer that depends on
-        neither is kept for all variants, one that depends on the path alone for the variants of that.
-        """
-        everywhere, outside = self._kept_at[""], self._reads
-        wide, narrow = map(self._kept_at.__getitem__, scopes)
-        known: list[Any] = list(map(everywhere.get, judges))
-        for number, judge in enumerate(judges):
-            if known[number] is not None:
-                continue
-            kept = wide.get(judge) or narrow.get(judge)
-            if kept is None:
-                self._reads = 0
-                try:
-                    seen: T | MissingFact = judge(*about)
-                except MissingFact as missing:
-                    seen = missing.with_traceback(None)
-                kept = seen, self._reads
-                read_wide, read_narrow = (kept[1] & _INPUTS[scope] for scope in scopes)
-                (narrow if read_narrow else wide if read_wide else everywhere)[judge] = kept
-            known[number] = kept
-        self._reads = reduce(or_, map(itemgetter(1), known), outside)
-        return list(map(itemgetter(0), known))
+        """Return what `outcomes` returns, for judges that may read a path and its variant. scopes: path and variant.
 
-    def reads(self, question: Any) -> frozenset[Any]:
-        """The inputs that the kept answer to a question was computed from: classes of states, `stated.vllm`, DOCUMENT.
+        A result that read neither is cached for all variants; one that read only the path, for all variants of it.
+        """
+        shared, outer = self._scoped_cache[""], self._inputs
+        of_path, of_variant = map(self._scoped_cache.__getitem__, scopes)
+        entries: list[Any] = list(map(shared.get, judges))
+        for number, judge in enumerate(judges):
+            if entries[number] is not None:
+                continue
+            entry = of_path.get(judge) or of_variant.get(judge)
+            if entry is None:
+                self._inputs = 0
+                try:
+                    result: T | MissingFact = judge(*about)
+                except MissingFact as missing:
+                    result = missing.with_traceback(None)
+                entry = result, self._inputs
+                reads_path, reads_variant = (entry[1] & _INPUTS[scope] for scope in scopes)
+                (of_variant if reads_variant else of_path if reads_path else shared)[judge] = entry
+            entries[number] = entry
+        self._inputs = reduce(or_, map(itemgetter(1), entries), outer)
+        return list(map(itemgetter(0), entries))
+
+    def inputs_of(self, question: Any) -> frozenset[Any]:
+        """Return the inputs that the cached answer to a question read: classes of states, `stated.vllm`, DOCUMENT.
+
         Raises KeyError.
         """
-        _, reads = self._kept[question]
-        return frozenset(name for name, bit in [*_INPUTS.items()] if reads & bit)
+        _, inputs = self._cache[question]
+        return frozenset(name for name, bit in [*_INPUTS.items()] if inputs & bit)
 
-    def rest_on(self, *read: Any) -> None:
-        """Note an input of the answer that is being computed, where it does not show by itself."""
-        for each in read:
-            self._reads |= _INPUTS[each]
+    def add_inputs(self, *inputs: Any) -> None:
+        """Record inputs of the answer being computed that it does not read through this class."""
+        for each in inputs:
+            self._inputs |= _INPUTS[each]
 
     @property
     def document(self) -> Facts:
-        self._reads |= _INPUTS[DOCUMENT]
+        self._inputs |= _INPUTS[DOCUMENT]
         return self._document
 
     @property
@@ -238,63 +243,63 @@ class HostFacts:
 
     @property
     def measured(self) -> tuple[Measurement, ...]:
-        """The results of `winhost probe`, which no change of facts changes."""
+        """The results of `winhost probe`."""
         return self._document.measured
 
     @property
     def stated(self) -> Mapping[str, Version]:
-        self._reads |= _INPUTS[STATED]
+        self._inputs |= _INPUTS[STATED]
         return self._stated
 
     def version(self, name: str) -> Version | None:
-        """The version of something that a user states."""
-        self._reads |= _INPUTS[f"{STATED}.{name}"]
+        """Return the stated version of a program, or None."""
+        self._inputs |= _INPUTS[f"{STATED}.{name}"]
         return self._stated.get(name)
 
     @cached_property
     def machine_id(self) -> str:
-        """The identity of a host that may have another name or address by now."""
+        """The identity of the machine. The host's name and address may change; this does not."""
         system: Any = self.the(RESOURCE_TYPES["LinuxSystem" if self.is_linux else "OperatingSystem"].state)
         return str(system.machine_id)
 
     def answer(self, resource: str) -> Answer:
-        """A resource as the host answered it, before it is typed."""
-        self._reads |= _INPUTS[RESOURCE_TYPES[resource].state]
+        """Return the host's answer about a resource, not typed."""
+        self._inputs |= _INPUTS[RESOURCE_TYPES[resource].state]
         return self._document.answer(resource)
 
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
-        """Every instance of a resource."""
-        self._reads |= _INPUTS[state]
-        known = self._typed.get(state)
-        if known is None:
-            found = self._answers.answer(state.resource_type.name)
-            if not isinstance(found, tuple):
-                raise MissingFact(state.resource_type.name, found)
-            known = self._typed[state] = tuple([typed(state, record) for record in found])
-        return known
+        """Return every instance of a resource. Raises MissingFact, WrongState."""
+        self._inputs |= _INPUTS[state]
+        instances = self._typed.get(state)
+        if instances is None:
+            answer = self._answers.answer(state.resource_type.name)
+            if not isinstance(answer, tuple):
+                raise MissingFact(state.resource_type.name, answer)
+            instances = self._typed[state] = tuple([typed_instance(state, record) for record in answer])
+        return instances
 
     def the(self, state: type[S]) -> S:
-        """The only instance of a resource without a key. Raises MissingFact, WrongState."""
+        """Return the only instance of a resource without a key. Raises MissingFact, WrongState."""
         instances = self.all(state)
         if not instances:
-            raise MissingFact(state.resource_type.name, NOT_THERE)
+            raise MissingFact(state.resource_type.name, NOT_READ)
         if len(instances) > 1:
             raise WrongState(state.resource_type.name, f"{len(instances)} records of what a host has once")
         return instances[0].state
 
     def ask(self, question: str) -> tuple[Any, ...]:
-        """A property of every instance, asked for as `OperatingSystem.build`. Raises MissingFact."""
-        return asking(question)(self)
+        """Return a property of every instance. question: as `OperatingSystem.build`. Raises MissingFact."""
+        return property_reader(question)(self)
 
     def __getitem__(self, resource: str) -> State:
-        """The only instance of a resource by its name, for sentences of rows. Raises as `the`."""
+        """Return the only instance of a resource by its name, for messages in YAML. Raises as `the`."""
         return self.the(RESOURCE_TYPES[resource].state)
 
-    def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
-        """The state of one key, or of what can yet be made; None where the host has no such instance."""
-        wanted = dict(key)
-        found = next((each.state for each in self.all(state) if each.key == wanted), None)
-        return _absent(state) if found is None else found
+    def find(self, state: type[S], key: Mapping[str, str]) -> S | None:
+        """Return the state of the instance with this key; if there is none, the declared absent state, or None."""
+        key = dict(key)
+        instance = next((each.state for each in self.all(state) if each.key == key), None)
+        return _absent_state(state) if instance is None else instance
 
     @property
     def session(self) -> Session:
@@ -329,21 +334,24 @@ class HostFacts:
         return self.all(Vm)
 
     def assignment(self, function: Instance[PciDevice]) -> str:
-        """The step of the ladder of assignment on which a function is."""
-        found = self.of(AssignableDevice, function.key)
-        if found is None:
-            raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
-        return found.assignment
+        """Return the assignment of a PCI function: host-enabled, host-disabled, dismounted or assigned:<VM GUID>."""
+        device = self.find(AssignableDevice, function.key)
+        if device is None:
+            raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_READ)
+        return device.assignment
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """GPUs in the order of their location paths, so that plans are stable."""
-        return self.keep(_gpus, _gpus, self)
+        """The GPUs, sorted by location path so that plans are stable."""
+        return self.cached(_gpus, _gpus, self)
 
 
 @lru_cache(maxsize=1024)
-def asking(question: str) -> Callable[..., tuple[Any, ...]]:
-    """The reader of a property of facts, as `HostFacts.ask` names it, whatever subject comes with them."""
+def property_reader(question: str) -> Callable[..., tuple[Any, ...]]:
+    """Return a function that reads a property from facts. It accepts, and ignores, a subject as second argument.
+
+    question: as in `HostFacts.ask`.
+    """
     resource, _, name = question.partition(".")
     kind = RESOURCE_TYPES[resource]
     if kind.key:
@@ -365,7 +373,7 @@ def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
 
 
 @once
-def _absent(state: type[S]) -> S | None:
-    """The state of what can yet be made."""
+def _absent_state(state: type[S]) -> S | None:
+    """Return the declared state of an instance that does not exist but can be created, or None."""
     absent = state.resource_type.absent
-    return None if absent is None else typed(state, Record(absent)).state
+    return None if absent is None else typed_instance(state, Record(absent)).state

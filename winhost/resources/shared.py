@@ -1,4 +1,4 @@
-"""The declarations that several resources share: dependents, the consents that a change asks for, and undo."""
+"""Declarations that several resource types share: dependents, containers, consents and undo rules."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -7,37 +7,40 @@ from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, DependentRule, UndoRule
 from winhost.resources.base import ResourceType
 
-ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
-SEED = "VmSeed"  # until it has told the guest of a new VM who may log on, nothing in that can be read either
-BESIDE = "UbuntuInstaller"  # it keeps how the Linux that takes turns with Windows is known
-RUNNING = "RunningSystem"  # which of the two runs: what is in that Linux can be read only while it does
-READING = "a new reading of the host"  # a Linux tells what it does not list only when it is asked by name
+# Resources that must be set up before a Linux can be read: SSH access to a distro, and the seed of a new VM, which
+# authorizes winhost's SSH key in the guest.
+ACCESS = "WslAccess"
+SEED = "VmSeed"
+INSTALLER = "UbuntuInstaller"  # records the address and the SSH host key of a Linux that is installed for dual boot
+RUNNING = "RunningSystem"  # with dual boot, the Linux can be read only while it runs
+# What a step waits for if it needs facts that are read only by their key, such as a file of a Linux.
+READING = "a new reading of the host"
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 
 # ---- what depends on an instance
 
-# What the VM has now: its windows, its memory and its automatic actions are as they are for them.
+# The devices assigned to a VM depend on its MMIO windows, memory mode, checkpoints and automatic actions.
 DEVICES = (DependentRule("AssignableDevice", at=("assignment", "assigned:{vm}"), lent=True),)
-# Without the feature no VM of theirs starts, and without WSL nobody can take them back.
+# Distros depend on the Windows feature and on WSL: without these they cannot start, and cannot be removed either.
 DISTROS = DependentRule("WslDistro", disks=True)
-# Without the account, its right, its tasks or its configuration they could not run as they do.
-DISTROS_OF = DependentRule("WslDistro", on=("account",), disks=True)
-TASKS_OF = DependentRule("AccountTasks", on=("account",), unless=("jobs", ("absent",)))
-CONFIG_OF = DependentRule("WslConfig", on=("account",), unless=("text", (None, NO_PROFILE)))
-# Who goes back in a distro goes in by them.
-WAYS_IN = (DependentRule("WslAccess", unless=("active", (False,))),)
-# What came into a distro since, as far as winhost knows it: not what was in its image, or came with its own packages.
-INSIDE = (
+# An account's distros depend on the account, its right, its tasks and its .wslconfig.
+DISTROS_OF_ACCOUNT = DependentRule("WslDistro", on=("account",), disks=True)
+TASKS_OF_ACCOUNT = DependentRule("AccountTasks", on=("account",), unless=("jobs", ("absent",)))
+CONFIG_OF_ACCOUNT = DependentRule("WslConfig", on=("account",), unless=("text", (None, NO_PROFILE)))
+# SSH access to distros depends on forwarded ports and the Hyper-V firewall. Rollback inside a distro uses it.
+DISTRO_ACCESS = (DependentRule("WslAccess", unless=("active", (False,))),)
+# Files, sources and packages that were added to a distro since, other than those of its image or its own packages.
+DISTRO_CONTENTS = (
     DependentRule("LinuxFile", unless=("text", (None,)), since=()),
     DependentRule("AptSource", unless=("present", (False,)), since=()),
     DependentRule("DebianPackage", unless=("version", (None,)), since=()),
 )
-# Units enabled since the run: which files and packages a unit runs with is not known.
+# Units that were enabled since the run. Which files and packages a unit uses is not known, so any of them counts.
 UNITS = DependentRule("SystemdUnit", at=("enabled", "enabled"), since=())
 PACKAGES = DependentRule("DebianPackage", unless=("version", (None,)), since=())
 SPEC = DependentRule("CdiSpec", unless=("present", (False,)), since=())
 
-# ---- what an instance lies in
+# ---- what contains an instance
 
 WITHIN_DISTRO = DependentRule("WslDistro", on=("account", "distro"), disks=True)
 LinuxType = partial(ResourceType, requires=ACCESS, within=DISTROS)
@@ -47,28 +50,29 @@ WITHIN_PARTITION = DependentRule("OwnPartition", unless=("made", (False,)))
 # ---- consents that a change asks for
 
 
-# It takes effect with a restart, or may come to ask for one when it is too late to ask anybody.
-RESTART = (ConsentRule("restart"),)
-# Whatever it changes, somebody may be on the other end of it.
-CUTS_THE_WIRE = (ConsentRule("network"),)
-# The machine undoes it by itself unless somebody gets in again: until then nobody knows.
-ON_FILES_OF_SSH = tuple(
+# The change takes effect with a restart, or may require one when consent can no longer be requested.
+RESTART_CONSENT = (ConsentRule("restart"),)
+# The change may interrupt network connections.
+NETWORK_CONSENT = (ConsentRule("network"),)
+# A change of these files may lock winhost out. The machine undoes it by itself unless winhost connects again.
+REMOTE_ACCESS_FILES = tuple(
     ConsentRule("network", (Condition("path", of="key", starts_with=folder),))
     for folder in ("/etc/ssh/", "/etc/sudoers.d/", "/etc/netplan/")
 )
-# API keys and prompts can be read on their way: what the gateway's settings in such a folder agree to.
+# With these settings the gateway serves plain HTTP: API keys and prompts can be read on the network.
 PLAIN_HTTP = ConsentRule("network", (Condition("path", of="key", starts_with="/opt/winhost/gateway-plain-http-"),))
-# k3s listens for other nodes on all addresses, and puts rules of its own before those of the machine.
-OF_A_NODE = ConsentRule(
+# k3s listens for other nodes on all addresses, and inserts its own rules before the machine's firewall rules.
+K3S_UNIT = ConsentRule(
     "network", (Condition("path", of="key", starts_with="/usr/local/lib/systemd/system/winhost-k3s.service"),)
 )
-# It takes effect with the next start. What has never been set is that of a distro, or of a VM, just made.
-ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),)),)
+# The change takes effect when the VM of WSL starts again. A property that was null belongs to a new distro or VM, which
+# need not be stopped.
+STOPS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),)),)
 
 # ---- undoing
 
-# All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in.
-WHOLE = UndoRule(gone_if=((Condition(one_of=(NO_PROFILE,)),),), whole=True)
-ONLY_AWAITED = UndoRule(gone_if=((Condition(),),))  # setting it waits, and changes nothing
-# What a Linux still had to do, such as a restart, is done: nothing is put back to having to do it.
-DUE_NO_MORE: Mapping[str, tuple[Json, Json]] = dict.fromkeys(("initramfs_due", "restart_due"), (True, False))
+# The properties are restored together or not at all. If the account's profile was removed, there is nothing to restore.
+UNDO_WHOLE = UndoRule(gone_if=((Condition(one_of=(NO_PROFILE,)),),), whole=True)
+NOTHING_TO_UNDO = UndoRule(gone_if=((Condition(),),))  # `set` only waits for a state, and changes nothing
+# Work that was pending, such as a restart, and is done by now is never made pending again.
+PENDING_WORK_DONE: Mapping[str, tuple[Json, Json]] = dict.fromkeys(("initramfs_due", "restart_due"), (True, False))

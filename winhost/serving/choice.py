@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
-from winhost.compat.capabilities.amounts import FROM_DISK
-from winhost.compat.needs import Fit, fit_of, fits, needs_of
-from winhost.compat.swap import STARTS, slowest
-from winhost.compat.target import Target, available_memory, in_a_guest
+from winhost.compat.capabilities.amounts import DISK_RATE
+from winhost.compat.needs import Fit, fit_of, fit_paths, needs_of
+from winhost.compat.swap import START_SECONDS, slowest
+from winhost.compat.target import Target, available_memory, is_in_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
@@ -31,7 +31,7 @@ from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.memories import planned_memory
 from winhost.wslconfig.keys import effective
 
-READ_SPEED = round(FROM_DISK * 1000)  # MB/s
+READ_SPEED = round(DISK_RATE * 1000)  # MB/s
 EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
 
 
@@ -62,13 +62,13 @@ def stop_cost(model: Model, workload: Workload, budget: Budget, read_speed: int)
     share, swap = weights(model), slowest(replace(workload, models=(sleeper,)), budget)
     size = share.bytes * model.gpus if isinstance(share, MemoryPart) else None
     reading = None if size is None else size / (read_speed * 10**6)
-    least, within = max(reading or 0, STARTS[0]), workload.availability.swap_within
+    least, within = max(reading or 0, START_SECONDS[0]), workload.availability.swap_within
     return StopCost(
         weights=size,
         waking=(swap.best, swap.worst) if swap else None,
         read_speed=read_speed,
         reading=reading,
-        starting=STARTS,
+        starting=START_SECONDS,
         least=least,
         within=within,
         kept=None if within is None else least <= within,
@@ -165,7 +165,7 @@ def serving(
     except RefusedError as refused:
         if fixed_path or refused.code != "NoProfile":
             raise
-        dda = [fit for fit in fits(judged, needs_of(workload), workload) if path_of(fit.variant) == "dda"]
+        dda = [fit for fit in fit_paths(judged, needs_of(workload), workload) if path_of(fit.variant) == "dda"]
         if all(fit.verdict is Verdict.UNSUPPORTED for fit in dda):
             raise
     return _serving(judged, facts, workload, named, read_speed, "dda", requested=False)
@@ -216,7 +216,7 @@ def _serving(
     else:
         variant, verdict = _choose_variant(judged, workload, awake, granted, judged.path(path).every_variant, path)
         why = "what was asked for" if requested else "what can carry this workload here"
-    cases = _cases(target.on(variant), awake, granted, wsl_ram)
+    cases = _cases(target.for_variant(variant), awake, granted, wsl_ram)
     served = tuple(
         _served(
             case,
@@ -235,7 +235,7 @@ def base_profile(target: Target) -> str:
     """The profile of a target, one of BASES. Raises MissingFact."""
     if target.path in (WSL, "dda"):
         return target.path
-    return "dda" if target.path in PATHS_OF_LINUX and in_a_guest(target) else "bare-metal"
+    return "dda" if target.path in PATHS_OF_LINUX and is_in_guest(target) else "bare-metal"
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def _choose_variant(
         if reason.severity is Severity.UNSUPPORTED
     ]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
-    best, path = fits(judged, needs_of(workload), workload)[0], path_of(default)
+    best, path = fit_paths(judged, needs_of(workload), workload)[0], path_of(default)
     possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != path
     raise _profile_error(judged.host, path, dict.fromkeys(why), path_of(best.variant) if possible else None)
 

@@ -182,7 +182,7 @@ def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
         **hardened(request.image, "unless-stopped"),
         "network_mode": "none",
         "entrypoint": ["/bin/sh", "-c", 'while sleep 600; do python3 -I "$$0" "$$@"; done'],
-        "command": [_PRUNE, str(mirror.kept), *folders],
+        "command": [_PRUNE, str(mirror.disk_limit), *folders],
         "environment": {"NVIDIA_VISIBLE_DEVICES": "void"},
         "volumes": [f"kv-{slug(model.name)}:{kv_folder(model.name)}" for model in request.workload.models],
         "configs": [{"source": "kv-prune", "target": _PRUNE}],

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from winhost.core.dataclass import dataclass
-from winhost.model.fleet import in_url
+from winhost.model.fleet import bracket_ipv6
 from winhost.model.yamlfile import adapter
 
 PATH = "/etc/winhost/serving.json"
@@ -110,7 +110,7 @@ class Deployed:
 
 def endpoint(address: str, port: int) -> str:
     """Return ADDRESS:PORT, with the brackets of IPv6."""
-    return f"{in_url(address)}:{port}"
+    return f"{bracket_ipv6(address)}:{port}"
 
 
 def _checked(kind: Any, value: object, where: str) -> Any:

@@ -20,13 +20,13 @@ from math import floor, log2
 from typing import Any
 
 from winhost.compat.assess import assess
-from winhost.compat.needs import fit_as_it_is, fits, needs_of
+from winhost.compat.needs import fit_paths, fit_without_advice, needs_of
 from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
-from winhost.hardware.host_gpus import listed
+from winhost.hardware.host_gpus import catalogue_entry
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
-from winhost.model.path import AvailableMemory, is_meant
+from winhost.model.path import AvailableMemory, is_requested
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
@@ -193,8 +193,8 @@ def serving_variants(facts: Facts, path: str | None = None) -> Iterator["Serving
     """Yield the variants that can serve on this host, as `assess` ranks them without a workload."""
     host = HostFacts(facts)
     assessment = assess(host)
-    for fit in fits(assessment, BASE, None, path):
-        if fit.verdict is Verdict.UNSUPPORTED or not is_meant(path, fit.variant):
+    for fit in fit_paths(assessment, BASE, None, path):
+        if fit.verdict is Verdict.UNSUPPORTED or not is_requested(path, fit.variant):
             continue
         (variant,) = (each for each in assessment.every_variant if each.path == fit.variant)
         if variant.available_memory is not None and variant.available_memory.gpus:
@@ -212,7 +212,9 @@ class ServingVariant:
     def capability(self) -> tuple[int, int] | None:
         """The lowest compute capability among the GPUs that winhost's catalogue knows."""
         gpus = Target(self._host, self.variant.path).gpus
-        known = [model.compute_capability for gpu in gpus if (model := listed(gpu)) and model.compute_capability]
+        known = [
+            model.compute_capability for gpu in gpus if (model := catalogue_entry(gpu)) and model.compute_capability
+        ]
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:
@@ -225,7 +227,7 @@ class ServingVariant:
         if not found.fits and found.may_fit is False:
             return replace(planned, because=("gpu-memory.does-not-fit",), lacks=lacks or "memory")
         workload = workload_of(plan)
-        judged = fit_as_it_is(self.variant, needs_of(workload), workload)
+        judged = fit_without_advice(self.variant, needs_of(workload), workload)
         worst = (each.because for each in judged.lacking if each.verdict is judged.verdict)
         because = tuple(dict.fromkeys(chain.from_iterable(worst)))
         because = because or (self.variant.because if self.variant.verdict is judged.verdict else ())

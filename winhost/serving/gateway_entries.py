@@ -13,7 +13,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.gateway import api_keys
-from winhost.gateway.api_keys import SHORTEST, ApiKeys
+from winhost.gateway.api_keys import MIN_KEY_LENGTH, ApiKeys
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.yielding import MODE_FILE
 from winhost.model.secrets import SecretRef
@@ -37,8 +37,8 @@ def key_line(kind: str, name: str, reference: str) -> str:
     """
     name, colon, models = name.partition(":") if kind == "metrics" else (name, "", "")
     key = SecretRef.parse(reference).resolve()
-    if len(key.reveal()) < SHORTEST:
-        raise ValueError(f"the key of {name} has fewer than {SHORTEST} characters")
+    if len(key.reveal()) < MIN_KEY_LENGTH:
+        raise ValueError(f"the key of {name} has fewer than {MIN_KEY_LENGTH} characters")
     uses = {"api": "", "metrics": f"metrics={models}" if colon else "metrics", "yield": "yield"}
     return api_keys.key_line(name, key.reveal(), uses[kind])
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
-from winhost.compat.capabilities.amounts import FROM_DISK, GB
-from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB
+from winhost.compat.capabilities.amounts import DISK_RATE, GB
+from winhost.compat.swap import IMAGE_START_SECONDS, IMAGE_WEIGHTS_GIB
 from winhost.compat.target import Target
-from winhost.compat.workload_rules import is_safe_to_reload, with_levels
+from winhost.compat.workload_rules import is_safe_to_reload, with_sleep_levels
 from winhost.core.dataclass import dataclass
 from winhost.gateway.gateway_settings import Limits
 from winhost.model.path import AvailableMemory
@@ -65,8 +65,9 @@ AWAKE = Rung("awake", (0, 0), "-", 0, 0, "all of it", "room beside the others")
 PINNED = Rung("level 1, pinned", (0.39, 0.82), _FIRST_SLEEP, 0.43, 1.95, _SLEEPER_ON_GPU, "memory stays taken")
 SUSPENDED = Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.93, 1.95, "4 MiB", _NATIVE)
 ON_DISK = Rung(
-    "level 1, then on disk", FROM_IMAGE, "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
-    measured_with=IMAGED_GIB,
+    "level 1, then on disk", IMAGE_START_SECONDS, "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing",
+    f"{_NATIVE}, CRIU",
+    measured_with=IMAGE_WEIGHTS_GIB,
 )  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _SLEEPER_ON_GPU, "dense bf16, no adapters, files cached")
 RELOADED_PACKED = Rung(
@@ -168,12 +169,12 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
     named first get level 1. fallback: the profile without sleep.
     """
     undecided = [each.name for each in workload.models if each.sleeps and each.sleep_level is None]
-    decided = with_levels(workload, dict.fromkeys(undecided, 0))
+    decided = with_sleep_levels(workload, dict.fromkeys(undecided, 0))
     stopped: dict[str, tuple[Finding, ...]] = {}
     for name in undecided:
         trial = _Trial(target, decided, granted, fallback, name)
         rung = choose(trial.possible_rungs, trial.weights_gib, workload.availability.swap_within).rung
-        decided = with_levels(decided, {name: _LEVELS[rung]})
+        decided = with_sleep_levels(decided, {name: _LEVELS[rung]})
         if rung == STOPPED.name:
             stopped[name] = tuple(trial.reasons_against(1))
     return Levels(decided, stopped)
@@ -191,7 +192,7 @@ def state_between_turns(case: Case, granted: AvailableMemory) -> TurnState | Non
     ram = case.budget.use_of(RAM)
     cached = bool(ram and ram.margin is not None and files is not None and ram.margin >= files)
     if model.level == 2 and files is not None and not cached:
-        reading = files / (FROM_DISK * GB)
+        reading = files / (DISK_RATE * GB)
         return TurnState(rung.name, reading, None if within is None else reading <= within)
     return turn_state(rung, None if size is None else size / GiB, within)
 
@@ -247,7 +248,7 @@ class _Trial:
 
     def reasons_against(self, level: int) -> Iterator[Finding]:
         """Yield the reasons against sleep of this level."""
-        workload = with_levels(self.workload, {self.name: level})
+        workload = with_sleep_levels(self.workload, {self.name: level})
         (model,) = (each for each in workload.models if each.name == self.name)
         memory = budget(workload, replace(self.granted, variant=self.target.variant))
         case = Case(self.target, workload, model, memory, self.granted.gpus, self.granted.ram)

@@ -6,8 +6,8 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.catalogue import typed
-from winhost.findings.condition import Condition, When, format_when
+from winhost.findings.catalogue import parse_row
+from winhost.findings.condition import Condition, When, format_condition
 from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
@@ -123,7 +123,7 @@ def explain_row(code: str) -> Explanation:
             "A plan for a model with `load_format: packed` mounts the loader's folders, and names them in PYTHONPATH."
         )
         return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
-    when = f", for: {format_when(row.when)}" if row.when else ""
+    when = f", for: {format_condition(row.when)}" if row.when else ""
     no_sleep_effect = "starts and stops a model instead of letting it sleep"
     effect = _EFFECTS[row.kind].format(row.name) if isinstance(row, ProfileRow) else no_sleep_effect
     means = f"`winhost serve profile` {effect}{when}."
@@ -139,7 +139,7 @@ def _row(file: str, written: Mapping[str, Any]) -> ProfileRow:
 def _typed(file: str, written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a row with its code, made of its file and `id`: `profile.wsl2.NCCL_P2P_DISABLE`."""
     code = f"profile.{file}.{written['id']}"
-    return {"code": code, **typed(code, {key: value for key, value in written.items() if key != "id"})}
+    return {"code": code, **parse_row(code, {key: value for key, value in written.items() if key != "id"})}
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import ConditionResult, format_when
+from winhost.findings.condition import ConditionResult, format_condition
 from winhost.model.reason import Finding, Severity
 from winhost.serving.computed import COMPUTED, Computed
 from winhost.serving.containers import docker_options
@@ -78,7 +78,7 @@ def _line(row: ProfileRow, result: ConditionResult, case: Case) -> ProfileLine:
     """Make the line of a row that holds or may hold. The tables of vLLM's options say whether this version knows it."""
     reference = _REFERENCE.fullmatch(str(row.value))
     computed = COMPUTED[reference[1]](case) if reference else Computed(row.value, None)
-    observed, doubts = format_when(row.when, result), [result.doubt, computed.doubt]
+    observed, doubts = format_condition(row.when, result), [result.doubt, computed.doubt]
     severity = Severity.NOTE if result.unknown.keys().isdisjoint(row.must_know) else Severity.DEGRADED
     version, default = case.workload.versions.get("vllm"), None
     if version and (row.kind == "engine" or (row.kind == "env" and row.name.startswith("VLLM_"))):

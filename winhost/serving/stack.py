@@ -11,10 +11,10 @@ from winhost.gateway.turn_settings import IMAGES
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
+from winhost.model.workload import LoadFormat, Mirror, Model, Workload, add_standbys, is_folder
 from winhost.paths.linux import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
-from winhost.resources.values import networks_in_order
+from winhost.resources.values import order_networks
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway, endpoint
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
@@ -79,7 +79,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     """Make the stack. Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
     found = serving(facts, request.workload, path=request.path)
     with_second_engine = [each.stands_by for each in found.models if each.stands_by]
-    request = replace(request, workload=with_standbys(request.workload, with_second_engine))
+    request = replace(request, workload=add_standbys(request.workload, with_second_engine))
     refuse_mirror(request.workload, found)
     if request.image is not None:
         refuse_suspending(request.workload.models, found.host)
@@ -154,7 +154,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries.append(file_entry("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
-        allowed: dict[str, Json] = {"allowed": [*networks_in_order(request.allowed)]}
+        allowed: dict[str, Json] = {"allowed": [*order_networks(request.allowed)]}
         why = "Only these networks reach the endpoint."
         entries.append(entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
     entries += [_unit(engine) for engine in engines]
@@ -220,7 +220,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
     if mirror is None:
         return
     if mirror.through is Mirror.TIERS:
-        for title, path, text in prune_entries(_models_with_files(request.workload), mirror.kept):
+        for title, path, text in prune_entries(_models_with_files(request.workload), mirror.disk_limit):
             yield file_entry(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
@@ -273,7 +273,7 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.TIERS:
         folders = " ".join(map(kv_folder, _models_with_files(request.workload)))
-        yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
+        yield f"rollback leaves what users asked, up to {gib(mirror.disk_limit)} for each model: rm -r {folders}"
     if request.image:
         program = "podman" if request.runtime == "podman" else "docker"
         yield f"rollback leaves the volume {CACHE} (compiled graphs): {program} volume rm {CACHE}"

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
-from winhost.compat.target import Target, in_a_guest
-from winhost.compat.workload_rules import RELOADING
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.compat.capabilities.nccl import PEERS, SHM, measured_transport, transport
+from winhost.compat.target import Target, is_in_guest
+from winhost.compat.workload_rules import RELOADING_FORMATS
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings import condition
-from winhost.findings.condition import ConditionResult, R, format_when
-from winhost.hardware.host_gpus import gpu_name, listed
+from winhost.findings.condition import ConditionResult, R, format_condition
+from winhost.hardware.host_gpus import catalogue_entry, gpu_name
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import Cause, ProfileRow, profile
@@ -43,19 +43,19 @@ class Case:
 
 
 def _has_blackwell(case: Case) -> bool:
-    gpus = [(gpu, listed(gpu)) for gpu in case.target.gpus]
+    gpus = [(gpu, catalogue_entry(gpu)) for gpu in case.target.gpus]
     if any(model and model.architecture == "Blackwell" for _, model in gpus):
         return True
     for gpu, model in gpus:
         if model is None or model.architecture is None:
-            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_THERE)
+            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_READ)
     return False
 
 
 def _can_use_peers(case: Case) -> bool:
     """Tell whether the GPUs of an engine may copy to each other; in a guest only once a measurement has shown it."""
-    if case.target.path in ("dda", "linux") and in_a_guest(case.target):
-        return shown_transport(case.target) == PEERS
+    if case.target.path in ("dda", "linux") and is_in_guest(case.target):
+        return measured_transport(case.target) == PEERS
     found = transport(case.target)
     return found is None or found.name != SHM
 
@@ -68,7 +68,7 @@ def _backups_fit(case: Case) -> bool:
     """Tell whether the backups of all models that sleep fit next to everything else in memory."""
     ram = case.ram
     if ram.fits is None:
-        raise MissingFact("the memory of all sleeping models", NOT_THERE)
+        raise MissingFact("the memory of all sleeping models", NOT_READ)
     return ram.fits
 
 
@@ -104,7 +104,7 @@ VALUES: Mapping[str, Callable[[Case], Value]] = {
     "backs_up": lambda case: case.model.sleeps and case.model.level == 1,
     "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
     "weight_cache": lambda case: case.model.load_format is LoadFormat.IPC_CACHE,
-    "reloads": lambda case: case.model.load_format in RELOADING,
+    "reloads": lambda case: case.model.load_format in RELOADING_FORMATS,
     "backups_fit": _backups_fit,
     "residues_fit": _residues_fit,
     "kv_tiers": lambda case: _is_mirrored(case, Mirror.TIERS),
@@ -116,7 +116,7 @@ VALUES: Mapping[str, Callable[[Case], Value]] = {
 
 def holding(rows: Iterable[R], case: Case) -> Iterator[tuple[R, ConditionResult]]:
     """Yield the rows of a profile that hold for a model on a target, or may hold."""
-    return condition.holding(rows, lambda name: (VALUES[name](case),), "blocks")
+    return condition.matching_rows(rows, lambda name: (VALUES[name](case),), "blocks")
 
 
 def reason(
@@ -141,4 +141,4 @@ def causes_of(case: Case, fallback: str) -> Iterator[Finding]:
     """Yield the reasons for the profile without sleep: those that hold, and unverified ones that may hold."""
     for cause, result in holding(profile(fallback).chosen, case):
         severity = Severity.UNVERIFIED if result.doubt else Severity.DEGRADED
-        yield reason(cause, case, severity, observed=format_when(cause.when, result), lacks=result.doubt)
+        yield reason(cause, case, severity, observed=format_condition(cause.when, result), lacks=result.doubt)

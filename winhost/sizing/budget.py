@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from winhost.core.dataclass import dataclass
 from winhost.model.path import AvailableMemory
 from winhost.model.units import gib_range
-from winhost.model.workload import Workload, with_standbys
+from winhost.model.workload import Workload, add_standbys
 from winhost.sizing.engines import Engine, Missing, engine
 from winhost.sizing.memories import (
     HOST,
@@ -114,10 +114,10 @@ def with_fitting_standbys(workload: Workload, available_memory: AvailableMemory)
     for model in workload.models:
         if model.name not in workload.availability.standby or model.sleeps:
             continue
-        trial = budget(with_standbys(workload, [*fitting, model.name]), available_memory)
+        trial = budget(add_standbys(workload, [*fitting, model.name]), available_memory)
         if trial.may_fit is not False:
             fitting.append(model.name)
-    return with_standbys(workload, fitting) if workload.availability.standby else workload
+    return add_standbys(workload, fitting) if workload.availability.standby else workload
 
 
 def _conjunction(verdicts: Sequence[bool | None]) -> bool | None:

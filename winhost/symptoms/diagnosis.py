@@ -5,12 +5,12 @@ from itertools import starmap
 from typing import Any, Literal, TypeAlias
 
 from winhost.compat.assess import judge
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
 from winhost.knowledge import catalogue
 from winhost.model.masking import masked
-from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
+from winhost.model.path import PATHS_OF_LINUX, WINDOWS_VARIANTS, path_of
 from winhost.model.reason import Evidence, Finding, Remedy, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import OsFamily
@@ -72,7 +72,7 @@ class Rulings:
         if question in ORIGINS and self._at[question]:
             return tuple(self._at[question])
         if question in ORIGINS or self._facts is None:
-            raise MissingFact(question, NOT_THERE)
+            raise MissingFact(question, NOT_READ)
         return self._facts.ask(question)
 
     def exclude(self, symptom: Symptom) -> bool:
@@ -85,7 +85,7 @@ class Rulings:
         if allowed.holds is False:
             return self._contradicted(cause, *allowed.seen)
         here = any(len(at) < len(ORIGINS[kind]) for kind, at in allowed.seen.items() if kind in ORIGINS)
-        needed = evaluate(cause.when, self._ask, whole=True)
+        needed = evaluate(cause.when, self._ask, exhaustive=True)
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
             return Ruling(RULED_OUT, because, here=here)
@@ -116,7 +116,7 @@ class Rulings:
             return None
         path = path_of(code.partition(".")[0])
         if path not in self._reasons:
-            of_path = [variant for variant in (*ALL_VARIANTS, *PATHS_OF_LINUX) if path_of(variant) == path]
+            of_path = [variant for variant in (*WINDOWS_VARIANTS, *PATHS_OF_LINUX) if path_of(variant) == path]
             if self._facts.is_linux != (path in PATHS_OF_LINUX):
                 of_path = []
             reasons = (reason for variant in of_path for reason in judge(self._facts, variant).every_reason)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.catalogue import Catalogue, typed
+from winhost.findings.catalogue import Catalogue, parse_row
 from winhost.findings.condition import Condition, When
 from winhost.knowledge import catalogue
 from winhost.model.once import once
@@ -205,7 +205,7 @@ def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
     signs = tuple(sign for written in row["signs"] for sign in _signs(written))
     causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
     causes = tuple(_of_program(cause, row["program"]) for cause in causes)
-    return Symptom(name, **typed(name, {**row, "signs": signs, "causes": causes}))
+    return Symptom(name, **parse_row(name, {**row, "signs": signs, "causes": causes}))
 
 
 def _of_program(cause: KnownCause, program: str) -> KnownCause:
@@ -228,7 +228,7 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
         return Sign(text=written)
     if isinstance(written, int):
         return Sign(code=written)
-    row = typed("", written, texts=("near",))
+    row = parse_row("", written, texts=("near",))
     line = {"line": {"like": f"(?i){row.pop('like')}"}} if "like" in row else {}
     near = {"near": {"contains": [each.lower() for each in row.pop("near")]}} if "near" in row else {}
     return Sign(**{**row, "when": Condition({**line, **near, **row.get("when", {})})})
@@ -244,7 +244,7 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
         filled.setdefault("evidence", said.evidence)
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
-    cause = typed(owner, filled, texts=("where", "beside", "shown_by", "unless"))
+    cause = parse_row(owner, filled, texts=("where", "beside", "shown_by", "unless"))
     if "wsl" in cause.get("where", ()):
         cause["where"] += ("docker-desktop",)  # its distro is one of WSL
     if "llama.cpp" in cause.get("where", ()):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import Condition, When
-from winhost.model.catalogue_file import load_beside
+from winhost.model.catalogue_file import load_package_file
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.units import Bytes
@@ -88,7 +88,7 @@ def _table(file: str) -> Mapping[Id, Key]:
 
 @once
 def _book() -> Mapping[str, Any]:
-    return load_beside(__package__, "known_keys.yaml")
+    return load_package_file(__package__, "known_keys.yaml")
 
 
 Value: TypeAlias = bool | int | str | tuple[int, ...]

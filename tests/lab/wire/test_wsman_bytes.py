@@ -24,9 +24,9 @@ SEALED = {"Content-Type": 'multipart/encrypted;protocol="x";boundary="Encrypted 
 
 class Machine:
     boot = 1
-    wire = 0
+    network_epoch = 0
 
-    def accepting(self):
+    def accepts_connections(self):
         return True
 
     def open_runspace(self, user):

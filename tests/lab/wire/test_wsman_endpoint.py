@@ -26,7 +26,7 @@ SHELL_NOT_FOUND = 2150858843
 class Machine:
     """A host whose runspaces know a handful of commands."""
 
-    wire = 0
+    network_epoch = 0
 
     def __init__(self):
         self.boot = 1
@@ -37,7 +37,7 @@ class Machine:
         self.release = threading.Event()
         self.ended = threading.Event()
 
-    def accepting(self):
+    def accepts_connections(self):
         return self.up
 
     def open_runspace(self, user):

@@ -1,7 +1,7 @@
 # What is desired of a resource: values and their forms, the consent to risks, and the time that a change may take.
 $script:WinhostGuidForm = '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z'
 
-function Assert-WinhostGiven {
+function Assert-WinhostRequired {
     param($Desired, [string[]]$Names, [string]$Says)
     foreach ($name in $Names) {
         if ($null -eq (Read-WinhostField $Desired $name)) {
@@ -10,7 +10,7 @@ function Assert-WinhostGiven {
     }
 }
 
-function Assert-WinhostForm {
+function Assert-WinhostPattern {
     param($Desired, [string]$Name, [string]$Form, [string]$Says)
     # The property is a text of this form, or null.
     $text = Read-WinhostField $Desired $Name
@@ -19,7 +19,7 @@ function Assert-WinhostForm {
     }
 }
 
-function Assert-WinhostWhole {
+function Assert-WinhostInteger {
     param($Desired, [string]$Name, [long]$Step, [long]$Most)
     # The property is a whole number of steps, or null.
     $number = Read-WinhostField $Desired $Name
@@ -42,17 +42,17 @@ function Join-WinhostDesired {
 
 function Assert-WinhostDataConsent {
     param($How, [string]$What)
-    if (-not (Test-WinhostAccepted $How 'data')) {
+    if (-not (Test-WinhostConsent $How 'data')) {
         Stop-Winhost 'Winhost.HoldsData' 'ResourceBusy' "$What, without the consent for it."
     }
 }
 
-function Test-WinhostAccepted {
+function Test-WinhostConsent {
     param($How, [string]$Risk)
     @(Read-WinhostField $How 'accept') -contains $Risk
 }
 
-function Read-WinhostWithin {
+function Read-WinhostTimeout {
     param($How, [int]$Otherwise)
     # The seconds that a change may take.
     $within = Read-WinhostField $How 'within'

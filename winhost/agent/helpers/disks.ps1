@@ -1,6 +1,6 @@
 # Disks and partitions by their GUIDs, which no restart and no other system renumbers.
 function Read-WinhostDisks {
-    @(Read-WinhostOnce 'disks' { Get-Disk -ErrorAction Stop })
+    @(Read-WinhostCached 'disks' { Get-Disk -ErrorAction Stop })
 }
 
 function Find-WinhostPartitions {
@@ -9,7 +9,7 @@ function Find-WinhostPartitions {
     foreach ($disk in @(Read-WinhostDisks)) {
         $disks["$($disk.Number)"] = $disk
     }
-    foreach ($partition in @(Read-WinhostOnce 'partitions' { Get-Partition -ErrorAction Stop })) {
+    foreach ($partition in @(Read-WinhostCached 'partitions' { Get-Partition -ErrorAction Stop })) {
         $guid = ConvertTo-WinhostGuid $partition.Guid
         $disk = $disks["$($partition.DiskNumber)"]
         if ($null -ne $guid -and $null -ne $disk) {
@@ -39,7 +39,7 @@ function Protect-WinhostPartition {
     $root = Read-WinhostPartitionRoot $Partition
     Reset-WinhostVolume $root
     Set-Partition -InputObject $Partition -IsReadOnly $true -ErrorAction Stop
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     Reset-WinhostVolume $root
     if (-not (Test-WinhostReadOnlyVolume $root)) {
         Stop-Winhost 'Winhost.StillWritable' 'InvalidResult' 'Windows made the partition read-only, and its volume can still be written to.'
@@ -50,7 +50,7 @@ function Unprotect-WinhostPartition {
     param($Partition)
     if ($Partition.IsReadOnly) {
         Set-Partition -InputObject $Partition -IsReadOnly $false -ErrorAction Stop
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         Reset-WinhostVolume (Read-WinhostPartitionRoot $Partition)
     }
 }

@@ -31,15 +31,15 @@ function Write-WinhostJson {
 function Read-WinhostBytes {
     param([string]$Path)
     # A file that is being replaced is missing for a moment, so look twice.
-    if ($null -eq (Read-WinhostEntry $Path)) {
-        Wait-WinhostGap
+    if ($null -eq (Read-WinhostAttributes $Path)) {
+        Wait-WinhostReplacement
     }
-    if ($null -ne (Read-WinhostEntry $Path)) {
+    if ($null -ne (Read-WinhostAttributes $Path)) {
         , [System.IO.File]::ReadAllBytes($Path)
     }
 }
 
-function Read-WinhostEntry {
+function Read-WinhostAttributes {
     param([string]$Path)
     # The attributes of a file or folder; nothing where there is none. Exists of .NET also returns false where access is
     # denied.
@@ -51,7 +51,7 @@ function Read-WinhostEntry {
     }
 }
 
-function Wait-WinhostGap {
+function Wait-WinhostReplacement {
     [System.Threading.Thread]::Sleep(100)
 }
 
@@ -77,7 +77,7 @@ function Write-WinhostFile {
     # Writes beside the file and then replaces it, so that readers see the old or the new one. The file keeps its
     # permissions; a new file gets those of its folder.
     $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
-    $there = $null -ne (Read-WinhostEntry $Path)
+    $there = $null -ne (Read-WinhostAttributes $Path)
     $stream = New-Object -TypeName System.IO.FileStream -ArgumentList $beside, ([System.IO.FileMode]::CreateNew)
     try {
         try {
@@ -89,7 +89,7 @@ function Write-WinhostFile {
             $stream.Dispose()
         }
         if ($there) {
-            Move-WinhostOver $beside $Path
+            Move-WinhostReplacement $beside $Path
         }
         else {
             [System.IO.File]::Move($beside, $Path)
@@ -98,8 +98,8 @@ function Write-WinhostFile {
     catch {
         # Remove the new file: it may hold a key, and a retry writes another one. Keep it if Windows has removed the old
         # file already, so that nothing is lost.
-        Invoke-WinhostAside "$beside could not be removed" {
-            if (-not $there -or $null -ne (Read-WinhostEntry $Path)) {
+        Invoke-WinhostBestEffort "$beside could not be removed" {
+            if (-not $there -or $null -ne (Read-WinhostAttributes $Path)) {
                 [System.IO.File]::Delete($beside)
             }
         }
@@ -107,7 +107,7 @@ function Write-WinhostFile {
     }
 }
 
-function Move-WinhostOver {
+function Move-WinhostReplacement {
     param([string]$From, [string]$Path)
     [System.IO.File]::Replace($From, $Path, [System.Management.Automation.Language.NullString]::Value)
 }
@@ -115,7 +115,7 @@ function Move-WinhostOver {
 function Remove-WinhostFile {
     param([string]$Path)
     # Does nothing where there is no file. Delete alone fails where the folder is missing, too.
-    if ($null -ne (Read-WinhostEntry $Path)) {
+    if ($null -ne (Read-WinhostAttributes $Path)) {
         [System.IO.File]::Delete($Path)
     }
 }
@@ -123,7 +123,7 @@ function Remove-WinhostFile {
 function Read-WinhostFileTime {
     param([string]$Path)
     # The Unix time of the last write; nothing where there is no file.
-    if ($null -eq (Read-WinhostEntry $Path)) {
+    if ($null -eq (Read-WinhostAttributes $Path)) {
         return $null
     }
     # The kind is an enumeration here: PowerShell would take a text for the milliseconds, and fail.
@@ -165,10 +165,10 @@ function Initialize-WinhostFolder {
     }
 }
 
-function Initialize-WinhostData {
+function Initialize-WinhostDataFolder {
     param([string[]]$Below)
     # The folder of winhost's data, and folders below it, each in the one before.
-    $path = Read-WinhostData
+    $path = Read-WinhostDataFolder
     Initialize-WinhostFolder $path 'ours'
     foreach ($name in $Below) {
         $path = "$path\$name"
@@ -207,7 +207,7 @@ function Test-WinhostLink {
 
 function Test-WinhostAttribute {
     param([string]$Path, [string]$Name)
-    $found = Read-WinhostEntry $Path
+    $found = Read-WinhostAttributes $Path
     $null -ne $found -and [bool]($found -band [System.IO.FileAttributes]$Name)
 }
 
@@ -283,7 +283,7 @@ function Remove-WinhostEmptyFolder {
 
 # ---- a file that somebody else writes into
 
-function Open-WinhostAnswer {
+function Open-WinhostAnswerFile {
     param([string]$Path)
     # We make the file and keep it open: whatever happens to its name, we read this file. It is deleted when whoever
     # waits for it closes it or ends.
@@ -294,7 +294,7 @@ function Open-WinhostAnswer {
     New-Object -TypeName System.IO.FileStream -ArgumentList $Path, $mode, $access, $share, 4096, $goes
 }
 
-function Read-WinhostAnswer {
+function Read-WinhostAnswerFile {
     param($Stream)
     # The text, once its line is complete; nothing before that.
     $null = $Stream.Seek(0, 'Begin')
@@ -306,10 +306,10 @@ function Read-WinhostAnswer {
     }
 }
 
-function Test-WinhostEmpty {
+function Test-WinhostEmptyPath {
     param([string]$Path)
     # True where there is no such file, and no such folder with content.
-    $found = Read-WinhostEntry $Path
+    $found = Read-WinhostAttributes $Path
     if ($null -eq $found) {
         return $true
     }
@@ -318,19 +318,19 @@ function Test-WinhostEmpty {
 
 # ---- places
 
-function Read-WinhostProgramData {
+function Read-WinhostProgramDataFolder {
     [System.Environment]::GetFolderPath('CommonApplicationData')
 }
 
-function Read-WinhostData {
-    "$(Read-WinhostProgramData)\winhost"
+function Read-WinhostDataFolder {
+    "$(Read-WinhostProgramDataFolder)\winhost"
 }
 
 function Read-WinhostSystemFolder {
     [System.Environment]::SystemDirectory
 }
 
-function Read-WinhostTemporary {
+function Read-WinhostTemporaryFolder {
     # The folder of Windows: users cannot list it, and its path has no blank.
     "$([System.Environment]::GetFolderPath('Windows'))\Temp"
 }

@@ -303,7 +303,7 @@ function Import-WinhostNative {
     if ($null -ne ('WinhostNative' -as [type])) {
         return
     }
-    Assert-WinhostSent 'Add-WinhostNative'
+    Assert-WinhostPart 'Add-WinhostNative'
     Add-WinhostNative
 }
 

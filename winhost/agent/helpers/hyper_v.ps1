@@ -1,6 +1,6 @@
 # Hyper-V: whether it can be asked, and its VMs by what survives.
 function Test-WinhostHyperV {
-    Read-WinhostOnce 'hyper-v' {
+    Read-WinhostCached 'hyper-v' {
         $modules = @(Get-Module -ListAvailable -Name Hyper-V -ErrorAction Stop)
         $modules.Count -gt 0 -and (Read-WinhostService 'vmms') -ne 'absent'
     }
@@ -18,7 +18,7 @@ function Find-WinhostVms {
     Assert-WinhostHyperV
     $desired = Read-WinhostField $Key 'vm'
     # Never by name: names repeat, and -Name takes wildcards. One listing serves a whole batch.
-    $vms = @(Read-WinhostOnce 'vms' { Get-VM -ErrorAction Stop })
+    $vms = @(Read-WinhostCached 'vms' { Get-VM -ErrorAction Stop })
     foreach ($vm in $vms) {
         if ($null -eq $desired -or "$($vm.Id)" -eq $desired) {
             $vm

@@ -23,12 +23,12 @@ function Add-WinhostMark {
     }
 }
 
-function Join-WinhostMarks {
-    "$(Read-WinhostData)\marks.txt"
+function Join-WinhostMarksPath {
+    "$(Read-WinhostDataFolder)\marks.txt"
 }
 
 function Read-WinhostMarks {
-    $folder = Read-WinhostData
+    $folder = Read-WinhostDataFolder
     if (Test-WinhostFolder $folder) {
         # To anybody else it would look empty.
         Assert-WinhostAdministrator
@@ -37,7 +37,7 @@ function Read-WinhostMarks {
     if (-not (Test-WinhostOwnFolder $folder)) {
         return
     }
-    $bytes = Read-WinhostFile (Join-WinhostMarks)
+    $bytes = Read-WinhostFile (Join-WinhostMarksPath)
     if ($null -eq $bytes) {
         return
     }
@@ -52,8 +52,8 @@ function Write-WinhostMarks {
     param($Marks)
     $lines = @(foreach ($mark in $Marks) { "$mark" })
     if ($lines.Count -eq 0) {
-        Remove-WinhostFile (Join-WinhostMarks)
-        $null = Remove-WinhostEmptyFolder (Read-WinhostData)
+        Remove-WinhostFile (Join-WinhostMarksPath)
+        $null = Remove-WinhostEmptyFolder (Read-WinhostDataFolder)
         return
     }
     # Runs that nobody ever rolls back must not fill the disk: the oldest lines go.
@@ -63,7 +63,7 @@ function Write-WinhostMarks {
         $size -= $lines[$first].Length + 1
         $first++
     }
-    Initialize-WinhostData
+    Initialize-WinhostDataFolder
     $text = (@($lines[$first..($lines.Count - 1)]) -join "`n") + "`n"
-    Write-WinhostFile (Join-WinhostMarks) ([System.Text.Encoding]::UTF8.GetBytes($text))
+    Write-WinhostFile (Join-WinhostMarksPath) ([System.Text.Encoding]::UTF8.GetBytes($text))
 }

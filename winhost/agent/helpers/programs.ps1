@@ -40,7 +40,7 @@ function Invoke-WinhostProgram {
 function Start-WinhostProgram {
     param([string]$Program, [string[]]$Arguments, [int]$Seconds)
     $path = [System.IO.Path]::Combine((Read-WinhostSystemFolder), $Program)
-    if ($null -eq (Read-WinhostEntry $path)) {
+    if ($null -eq (Read-WinhostAttributes $path)) {
         return $null
     }
     $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
@@ -74,8 +74,8 @@ function Test-WinhostCommand {
 
 function Read-WinhostService {
     param([string]$Name)
-    foreach ($service in @(Read-WinhostUnless 'NoServiceFoundForGivenName,*' { Get-Service -Name $Name -ErrorAction Stop })) {
-        return ConvertTo-WinhostWord "$($service.Status)"
+    foreach ($service in @(Read-WinhostOptional 'NoServiceFoundForGivenName,*' { Get-Service -Name $Name -ErrorAction Stop })) {
+        return ConvertTo-WinhostKebab "$($service.Status)"
     }
     'absent'
 }

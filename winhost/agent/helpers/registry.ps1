@@ -1,10 +1,10 @@
 # The registry of the machine: what resources read there, and the few values that winhost writes.
 function Open-WinhostRegistry {
     param([string]$Path)
-    (Open-WinhostMachine).OpenSubKey($Path)
+    (Open-WinhostLocalMachine).OpenSubKey($Path)
 }
 
-function Open-WinhostMachine {
+function Open-WinhostLocalMachine {
     # The 64-bit view, whatever the process is.
     [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
 }
@@ -23,7 +23,7 @@ function Read-WinhostRegistry {
 function Write-WinhostRegistry {
     param([string]$Path, [string]$Name, $Data)
     # Null removes the value, and a key of ours with its last value.
-    $machine = Open-WinhostMachine
+    $machine = Open-WinhostLocalMachine
     $key = $machine.CreateSubKey($Path)
     if ($null -eq $Data) {
         $key.DeleteValue($Name, $false)

@@ -11,15 +11,15 @@ function ConvertTo-WinhostAscii {
     [regex]::Replace($Json, '[^\x00-\x7f]', { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
 }
 
-function ConvertTo-WinhostWord {
+function ConvertTo-WinhostKebab {
     param([string]$Name)
     ($Name -creplace '(?<=[a-z])([A-Z])', '-$1').ToLowerInvariant()
 }
 
-function ConvertFrom-WinhostWord {
+function ConvertFrom-WinhostKebab {
     param([string]$Word, [string[]]$Names)
     foreach ($name in $Names) {
-        if (Test-WinhostText (ConvertTo-WinhostWord $name) $Word 'Ordinal') {
+        if (Test-WinhostText (ConvertTo-WinhostKebab $name) $Word 'Ordinal') {
             return $name
         }
     }

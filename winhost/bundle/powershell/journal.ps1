@@ -20,7 +20,7 @@ function Protect-WinhostFolder {
         return
     }
     $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
-    if ($null -ne (Read-WinhostEntry $Path)) {
+    if ($null -ne (Read-WinhostAttributes $Path)) {
         Assert-WinhostFolderOurs $folder
     }
     else {
@@ -75,7 +75,7 @@ function Find-WinhostJournals {
     param($Run)
     # Of every plan, oldest first: a journal is named by the sum of its plan and the time at which it was begun.
     $found = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
-    if ($null -ne (Read-WinhostEntry $Run.journals)) {
+    if ($null -ne (Read-WinhostAttributes $Run.journals)) {
         foreach ($path in [System.IO.Directory]::GetFiles($Run.journals, '*.jsonl')) {
             $sum, $time = [System.IO.Path]::GetFileNameWithoutExtension($path) -split '\.'
             $found["$time $sum"] = @{ path = $path; sum = $sum }

@@ -2,8 +2,8 @@
 
 function Open-WinhostPlan {
     param([string]$Script)
-    $script:WinhostBeside = $PSScriptRoot
-    $script:WinhostTells = -not $script:Json
+    $script:WinhostPlanFolder = $PSScriptRoot
+    $script:WinhostShowsProgress = -not $script:Json
     Assert-WinhostSums $PSScriptRoot @($Script, 'Winhost.ps1', 'plan.json')
     $bytes = [System.IO.File]::ReadAllBytes((Join-WinhostPath $PSScriptRoot 'plan.json'))
     $plan = ConvertFrom-WinhostPlan $bytes

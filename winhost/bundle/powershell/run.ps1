@@ -235,7 +235,7 @@ function Register-WinhostTask {
 function Unregister-WinhostTask {
     param($Run)
     # Only where there is a copy can there be a task.
-    if ($null -ne (Read-WinhostEntry (Join-WinhostPath $Run.journals $Run.sum))) {
+    if ($null -ne (Read-WinhostAttributes (Join-WinhostPath $Run.journals $Run.sum))) {
         Unregister-WinhostStartTask "winhost-$($Run.sum)"
     }
 }

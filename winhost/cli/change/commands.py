@@ -1,4 +1,4 @@
-"""Arguments, options and help of commands that change hosts by plans, and look after that."""
+"""Arguments, options and help of the commands that apply plans, inspect and undo runs, and package plans."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ from winhost.core.dataclass import dataclass
 @options.of_run
 @options.at_once
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
-@click.option("--check", "only_check", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
+@click.option("--check", "check_only", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
 @click.option("--max-age", type=options.AGE, help="Refuse plans older than this, for example 12h or 7d.")
 @does("change.apply")
 def apply() -> None:
@@ -98,7 +98,7 @@ def verify() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("word", metavar="[HOST]", required=False, **completion.HOSTS)
+@click.argument("name", metavar="[HOST]", required=False, **completion.HOSTS)
 @options.of_run
 @does("up.down")
 def down() -> None:
@@ -114,7 +114,9 @@ SYSTEMS = ("linux", "windows", "installer")
 
 @dataclass(frozen=True)
 class BootOptions:
-    """The machine, and the system that it is to start. other: its name once that runs; console: None if not stated."""
+    """The options of `winhost boot`. other: the machine's name in fleet.yaml when the other system runs; console: None
+    if not stated.
+    """
 
     host: str = declared(click.argument("host", metavar="HOST", **completion.HOSTS))
     system: str = declared(click.argument("system", type=click.Choice(SYSTEMS)))
@@ -138,7 +140,7 @@ class BootOptions:
 
 
 @click.command(cls=WinhostCommand)
-@options_object(BootOptions, "asked")
+@options_object(BootOptions, "options")
 @options.answers()
 @does("change.boot")
 def boot() -> None:
@@ -150,19 +152,19 @@ def boot() -> None:
     """
 
 
-def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
-    """A command line as the words of a process, without a shell."""
+def _split_command(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
+    """Split a command line into the arguments of a process that runs without a shell. Raises BadParameter."""
     if command is None:
         return ()
-    # Not by POSIX rules on Windows: there a backslash is part of a path. Quotes then stay, and are taken off.
+    # On Windows, a backslash is part of a path, so POSIX rules do not apply; without them, shlex keeps quotes.
     posix = os.name != "nt"
     try:
-        words = [word if posix else word.strip('"') for word in shlex.split(command, posix=posix)]
+        arguments = [argument if posix else argument.strip('"') for argument in shlex.split(command, posix=posix)]
     except ValueError as error:
         raise click.BadParameter(f"{command!r}: {error}") from error
-    if not words:
+    if not arguments:
         raise click.BadParameter("no command is named")
-    return tuple(words)
+    return tuple(arguments)
 
 
 @click.command(cls=WinhostCommand)
@@ -171,7 +173,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     "--sign-with",
     "signing",
     metavar="CMD",
-    callback=_words,
+    callback=_split_command,
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
 @options.answers("FOLDER", "The folder to create.", required=True)
@@ -187,7 +189,9 @@ def bundle() -> None:
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """The plan, and what its downloads are for: the folder on the Linux that serves, its platform and its release."""
+    """The options of `winhost fetch`. there: the path of the folder on the Linux that serves; platform, release: of
+    that Linux.
+    """
 
     plan_file: Path = declared(click.argument("plan_file", metavar="PLAN", type=options.PATH))
     there: str = option("PATH", "The path of the folder on the Linux that serves.", default="/srv/winhost-offline")
@@ -206,7 +210,7 @@ class FetchOptions:
 
 
 @click.command(cls=WinhostCommand)
-@options_object(FetchOptions, "asked")
+@options_object(FetchOptions, "options")
 @options.answers("FOLDER", "The folder to fill.", required=True)
 @does("change.offline")
 def fetch() -> None:

@@ -18,7 +18,7 @@ DDA = "Path dda"
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The request for a plan. variant: a path or one of its variants; power: None if not specified."""
+    """The options of `winhost plan`. variant: a path or one of its variants; power: None if not specified."""
 
     variant: str | None = declared(options.path)
     vm: str | None = option(
@@ -53,7 +53,7 @@ class PlanOptions:
 @click.command(cls=WinhostCommand)
 @options.hosts_or_facts
 @options.facts_files
-@options_object(PlanOptions, "given")
+@options_object(PlanOptions, "options")
 @options.force
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
 @options.fleet
@@ -72,7 +72,7 @@ def plan() -> None:
 
 @dataclass(frozen=True)
 class UpOptions:
-    """The request of `winhost up`. on: None for this machine."""
+    """The request of `winhost up`: its argument and options. on: None for this machine."""
 
     model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
     on: str | None = option("HOST", "A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS)
@@ -86,22 +86,25 @@ class UpOptions:
     options: RunOptions = declared(of_run, RunOptions())
 
     @property
-    def asks(self) -> bool:
+    def can_ask(self) -> bool:
+        """Tell whether the user can answer questions."""
         return not self.options.yes and sys.stdin.isatty()
 
     @property
-    def answered(self) -> tuple[str, ...]:
-        """The options that answer questions, as they were given."""
+    def answer_options(self) -> tuple[str, ...]:
+        """The options that answer questions, as they were typed."""
         accept = ("--accept", ",".join(self.options.accepted)) if self.options.accepted else ()
         return (*(("--yes",) if self.options.yes else ()), *accept)
 
-    def command(self, *more: str) -> str:
-        """This command, without options for questions, and with more."""
+    def command(self, *extra: str) -> str:
+        """Return this command as a line for the shell, without the options that answer questions. extra: more options,
+        which replace those for the same purpose.
+        """
         from winhost.cli.shells import command_line
 
-        other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
-        settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
-        words = [
+        uses_vhdx = any(each.startswith("new_vm.vhdx.") for each in extra)  # a new VM has either a VHDX or an image
+        settings = [each for each in self.settings if not (uses_vhdx and each.startswith("new_vm.image."))]
+        arguments = [
             "winhost",
             "up",
             *((self.model,) if self.model else ()),
@@ -109,14 +112,14 @@ class UpOptions:
             *(("--path", self.variant) if self.variant else ()),
             *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
-            *self.stack.command(more),
+            *self.stack.command(extra),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
         ]
-        return command_line((*words, *more))
+        return command_line((*arguments, *extra))
 
 
 @click.command(cls=WinhostCommand)
-@options_object(UpOptions, "asked")
+@options_object(UpOptions, "request")
 @does("up.up")
 def up() -> None:
     """Serve a MODEL on this machine, or on another.

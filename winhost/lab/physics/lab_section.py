@@ -2,13 +2,28 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
 from winhost.core.dataclass import dataclass
 from winhost.model.written import Closed
+
+PART_PHYSICS: dict[str, type[Closed]] = {}
+"""The models of single parts under `lab: found:`, by name; each part registers its own."""
+
+Model = TypeVar("Model", bound=type[Closed])
+
+
+def part_physics(name: str) -> Callable[[Model], Model]:
+    """Register a model of the physics of one part."""
+
+    def register(model: Model) -> Model:
+        PART_PHYSICS[name] = model
+        return model
+
+    return register
 
 
 @dataclass(frozen=True)
@@ -161,7 +176,7 @@ class LabSection(Closed):
     wsl: WslPhysics = Field(default_factory=WslPhysics)
     new_vms: NewVmPhysics = Field(default_factory=NewVmPhysics)
     found: Mapping[str, Mapping[str, Any]] = Field(
-        default_factory=dict, description="of parts that have some of their own, by name"
+        default_factory=dict, description="the physics of single parts, by name (PART_PHYSICS)"
     )
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
         default_factory=dict, description="instances that are there but do not show in the facts, by resource"

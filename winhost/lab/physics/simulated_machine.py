@@ -22,7 +22,7 @@ from winhost.lab.physics.own_vms import OwnVms
 from winhost.lab.physics.parts import Part, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS
 from winhost.lab.physics.vm_cmdlets import FeatureCmdlets
-from winhost.lab.physics.vm_making import VmMaking
+from winhost.lab.physics.vm_creation import VmCreation
 from winhost.lab.physics.windows_accounts import Accounts, YieldWatchers
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_files import Files
@@ -38,13 +38,13 @@ class InstalledLinux:
     """The Linux that an installer left. private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
 
     hostname: str
-    private: str
+    private_key: str
     user: str
     keys: tuple[str, ...]
 
 
 @dataclass
-class LinuxTurn:
+class DualBoot:
     """The Linux that takes turns with Windows. installer: plays the installer, and returns what that installed, or None
     where it stops; starts: the number of its starts.
     """
@@ -54,7 +54,7 @@ class LinuxTurn:
     runs: bool = False
     starts: int = 0
 
-    def begins(self, entry: Mapping[str, Any]) -> bool:
+    def starts_from(self, entry: Mapping[str, Any]) -> bool:
         """Tell whether this boot entry starts the installed Linux, and count the start."""
         self.runs = self.installed is not None and str(entry["path"]).casefold().endswith("\\ubuntu\\shimx64.efi")
         self.starts += self.runs
@@ -67,7 +67,7 @@ INSTALLER = "winhost-installer"  # what the boot entry of a played installer is 
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 
 
-class Machine(VmMaking, FeatureCmdlets):
+class Machine(VmCreation, FeatureCmdlets):
     """A simulated Windows host with its cmdlets."""
 
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
@@ -77,17 +77,17 @@ class Machine(VmMaking, FeatureCmdlets):
         self._ready = threading.Event()
         self._ready.set()
         self._restart: threading.Thread | None = None
-        self.linux = LinuxTurn()
-        self._ends_with_boot: list[Callable[[], None]] = []
+        self.dual_boot = DualBoot()
+        self._shutdown_callbacks: list[Callable[[], None]] = []
         self.files = Files()
-        self.accounts = self._with_part(Accounts)
-        self._with_part(YieldWatchers)
-        self.software = self._with_part(Software)
-        self.network = self._with_part(Network)
-        self.nats = self._with_part(HostNats)
-        self.own_vms = self._with_part(OwnVms)
+        self.accounts = self._add_part(Accounts)
+        self._add_part(YieldWatchers)
+        self.software = self._add_part(Software)
+        self.network = self._add_part(Network)
+        self.nats = self._add_part(HostNats)
+        self.own_vms = self._add_part(OwnVms)
         for kind in (Curl, Disks, FirmwarePart, InstallerPart, Power):
-            self._with_part(kind)
+            self._add_part(kind)
         self.distros = Distros(self)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         self.changes |= {
@@ -99,9 +99,9 @@ class Machine(VmMaking, FeatureCmdlets):
         for part in self.parts:
             self.changes |= part.changes()
         # Something else starts it, as virtualization-based security does.
-        self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
+        self._hypervisor_always = self._hypervisor and not self._needs_hypervisor()
 
-    def _with_part(self, kind: type[NewPart]) -> NewPart:
+    def _add_part(self, kind: type[NewPart]) -> NewPart:
         part = kind(self)
         self.parts.append(part)
         return part
@@ -110,11 +110,11 @@ class Machine(VmMaking, FeatureCmdlets):
         """The one part of this kind."""
         return next(each for each in self.parts if isinstance(each, kind))
 
-    def settled_state(self) -> dict[str, Json]:
+    def comparable_state(self) -> dict[str, Json]:
         """The state with the files of EFI system partitions, which no resource tells."""
-        return {**super().settled_state(), "files of EFI partitions": self.part(Disks).every_efi_file()}
+        return {**super().comparable_state(), "files of EFI partitions": self.part(Disks).efi_files()}
 
-    def settle(self, seconds: float = 60.0) -> None:
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
         """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""
         if not self._ready.wait(seconds):
             raise TimeoutError(f"{self.name} is still restarting")
@@ -124,9 +124,9 @@ class Machine(VmMaking, FeatureCmdlets):
         """Tell whether it is up and its services have started."""
         return self._up and self._logon_ready
 
-    def when_down(self, call: Callable[[], None]) -> None:
+    def on_shutdown(self, callback: Callable[[], None]) -> None:
         """Call this once when the host goes down."""
-        self._ends_with_boot.append(call)
+        self._shutdown_callbacks.append(callback)
 
     # ---- restart
 
@@ -143,7 +143,7 @@ class Machine(VmMaking, FeatureCmdlets):
                 return False
             self._ready.clear()
             # A daemon: a controller that ends does not wait for a lab host to come up.
-            self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)
+            self._restart = threading.Thread(target=self._run_restart, name=f"restart of {self.name}", daemon=True)
             self._restart.start()
             return True
 
@@ -154,22 +154,22 @@ class Machine(VmMaking, FeatureCmdlets):
         except CmdletError as error:
             return _ACCESS_DENIED, error.message
 
-    def _go_down_and_up(self) -> None:
+    def _run_restart(self) -> None:
         self.clock.sleep(self.lab.restart_delay)
         with self._lock:
-            self._up = self.linux.runs = False
+            self._up = self.dual_boot.runs = False
             for vm in self.vms.values():
                 vm.was_running = vm.power == "running"
                 if vm.power in ("running", "paused"):
                     vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
-            ending, self._ends_with_boot = self._ends_with_boot, []
-        for end in ending:
-            end()
+            callbacks, self._shutdown_callbacks = self._shutdown_callbacks, []
+        for callback in callbacks:
+            callback()
         self.clock.sleep(self.lab.reboot_seconds)
         if self._starts_linux():
             return
         with self._lock:
-            changed = self._come_up()
+            changed = self._start_windows()
         self.clock.sleep(self.lab.logon_seconds)
         self._logon_ready = True
         self.clock.sleep(self.lab.servicing_seconds if changed else 0.0)
@@ -183,32 +183,32 @@ class Machine(VmMaking, FeatureCmdlets):
         end, and the firmware chooses again.
         """
         firmware = self.part(FirmwarePart)
-        entry = firmware.start()
+        entry = firmware.choose_entry()
         if entry is not None and entry["description"] == INSTALLER:
-            self.linux.installed = self.linux.installer() or self.linux.installed
+            self.dual_boot.installed = self.dual_boot.installer() or self.dual_boot.installed
             self.clock.sleep(self.lab.reboot_seconds)
-            entry = firmware.start()
+            entry = firmware.choose_entry()
         with self._lock:
-            if entry is None or not self.linux.begins(entry):
+            if entry is None or not self.dual_boot.starts_from(entry):
                 return False
             self._restart = None
             self._ready.set()
             return True
 
-    def _come_up(self) -> bool:
+    def _start_windows(self) -> bool:
         """Start Windows, and tell whether it has changes to finish."""
-        changed = any([self.role in PENDING, *(part.restarted() for part in self.parts)])
+        changed = any([self.role in PENDING, *(part.on_restart() for part in self.parts)])
         self.role = PENDING.get(self.role, self.role)
         if changed:
-            self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
+            self._hypervisor = self._hypervisor_always or (self._needs_hypervisor() and self._virtualization)
         self._reasons = []
         self._logon_ready, self._servicing = False, changed
         self.boot += 1
         for vm in self.vms.values() if self.service_runs else ():
-            desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
+            starts_by_itself = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
             # A VM that cannot start says so in the event log, and to nobody else.
             with suppress(CmdletError):
-                if desired and vm.power != "running":
+                if starts_by_itself and vm.power != "running":
                     self._power_on(vm)
         self._up = True
         return changed

@@ -85,7 +85,7 @@ def _answer(process: CmdletProcess, request: Mapping[str, Any]) -> Mapping[str, 
     except CmdletError as error:
         fault = error
     except (LookupError, StopIteration):  # what no script of ours asks for needs no error of its own
-        fault = process.machine.fail("not-stood-in", request["name"], what="one of these values")
+        fault = process.machine.windows_error("not-stood-in", request["name"], what="one of these values")
     return {"objects": [], "fault": {**_on_wire(fault.as_json()), "terminating": fault.terminating}}
 
 

@@ -108,7 +108,7 @@ class LabScheduler {
     }
 }
 
-function Open-WinhostMachine {
+function Open-WinhostLocalMachine {
     [LabRegistry]::new()
 }
 
@@ -133,7 +133,7 @@ function Write-WinhostFolderRights {
     param([string]$Path, [string]$Rights)
 }
 
-function Open-WinhostAnswer {
+function Open-WinhostAnswerFile {
     param([string]$Path)
     Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = '' }
     [LabAnswer]@{ Path = $Path }

@@ -13,9 +13,9 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostState
-from winhost.lab.physics.virtual_machine import Device, known_or
-from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, of_type
-from winhost.lab.physics.windows_software import PRODUCT, drives
+from winhost.lab.physics.virtual_machine import Device, get_known
+from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, windows_object
+from winhost.lab.physics.windows_software import PRODUCT, is_nvidia_gpu
 from winhost.lab.powershell.standins import types
 from winhost.model.units import MiB
 from winhost.resources.registry import WINDOWS
@@ -63,7 +63,7 @@ def shown(type_name: str, *sources: Any, **given: Any) -> WindowsObject:
             members = types().enumerations.get(kind, ())
             how = how or ("word" if members and isinstance(value, str) and value not in members else "")
             of_sources[name] = _HOW[how](value) if how and (value is not None or how == "padded") else value
-    return of_type(type_name, **{**of_sources, **given})
+    return windows_object(type_name, **{**of_sources, **given})
 
 
 def _known(name: str, sources: tuple[Any, ...]) -> Any:
@@ -119,7 +119,9 @@ def cim(machine: HostState, class_name: str) -> list[WindowsObject] | None:
 
 def _cim_key(class_name: str, type_name: str = "CimObject", **key: Any) -> WindowsObject:
     """An instance as an association names it: its class and its key, nothing else."""
-    return of_type(type_name, CimSystemProperties=of_type("CimSystemProperties", ClassName=class_name), **key)
+    return windows_object(
+        type_name, CimSystemProperties=windows_object("CimSystemProperties", ClassName=class_name), **key
+    )
 
 
 def _memory_addresses(machine: HostState) -> Iterator[WindowsObject]:
@@ -128,8 +130,8 @@ def _memory_addresses(machine: HostState) -> Iterator[WindowsObject]:
             start, end = each["start"], each["start"] + each["length"] - 1
             if position == 0:
                 # The bridge above it opens a window that starts in the same place.
-                yield of_type("Win32_DeviceMemoryAddress", StartingAddress=start, EndingAddress=end + 64 * MiB)
-            yield of_type("Win32_DeviceMemoryAddress", StartingAddress=start, EndingAddress=end)
+                yield windows_object("Win32_DeviceMemoryAddress", StartingAddress=start, EndingAddress=end + 64 * MiB)
+            yield windows_object("Win32_DeviceMemoryAddress", StartingAddress=start, EndingAddress=end)
 
 
 def _allocated(machine: HostState) -> Iterator[WindowsObject]:
@@ -139,15 +141,15 @@ def _allocated(machine: HostState) -> Iterator[WindowsObject]:
         for each in reversed(device.state()["ranges"]):
             name = "Win32_DeviceMemoryAddress"
             address = _cim_key(name, name, StartingAddress=each["start"])
-            yield of_type("Win32_PnPAllocatedResource", Antecedent=address, Dependent=dependent)
+            yield windows_object("Win32_PnPAllocatedResource", Antecedent=address, Dependent=dependent)
         lines: list[int] = []
         if device.enabled and not device.dismounted:
             # Message-signalled ones count down from 2^32.
-            messages = not device.known_or("line_interrupts_only", False)
+            messages = not device.get_known("line_interrupts_only", False)
             lines = [17, (1 << 32) - 3 - number] if messages else [16 + number]
         for line in lines:
             irq = _cim_key("Win32_IRQResource", "Win32_IRQResource", IRQNumber=line)
-            yield of_type("Win32_PnPAllocatedResource", Antecedent=irq, Dependent=dependent)
+            yield windows_object("Win32_PnPAllocatedResource", Antecedent=irq, Dependent=dependent)
 
 
 # ---- Plug and Play
@@ -170,7 +172,7 @@ class Entity:
     def property(self, key: str) -> WindowsObject:
         value = self.properties.get(key)
         kind = next((kind for type_, kind in _PROPERTY_TYPES.items() if type(value) is type_), "")
-        return of_type(f"Win32_PnPDeviceProperty{kind}", DeviceID=self.instance, KeyName=key, Data=value)
+        return windows_object(f"Win32_PnPDeviceProperty{kind}", DeviceID=self.instance, KeyName=key, Data=value)
 
 
 _PROPERTY_TYPES = {bool: "Boolean", int: "Uint32", str: "String", list: "StringArray"}
@@ -219,8 +221,8 @@ def _functions(machine: HostState) -> Iterator[Entity]:
             str(state["instance"]),
             str(state["name"]),
             str(state["device_class"]),
-            known_or(state, "driver", None),
-            int(known_or(state, "problem", 0)),
+            get_known(state, "driver", None),
+            int(get_known(state, "problem", 0)),
             {name: value for name, value in properties.items() if not isinstance(value, Mapping)},
         )
 
@@ -239,7 +241,7 @@ def _address(device: Device, number: int) -> tuple[int, int, int]:
 def _roots(machine: HostState) -> Iterator[Entity]:
     controls: dict[str, Json] = {}
     for device in machine.devices:
-        controls.setdefault(device.location.split("#")[0], device.known_or("pcie_control", None))
+        controls.setdefault(device.location.split("#")[0], device.get_known("pcie_control", None))
     for number, (path, control) in enumerate(controls.items()):
         properties = {_LOCATIONS: [path, f"ACPI(_SB_)#ACPI(PC{number:02X})"], _PCIE_CONTROL: control}
         yield Entity(f"ACPI\\PNP0A08\\{number}", "PCI Express Root Complex", "System", "pci", properties=properties)
@@ -256,14 +258,14 @@ def _others(machine: HostState) -> Iterator[Entity]:
     yield Entity("PCI\\VEN_8086&DEV_A2AF&SUBSYS_00000000&REV_00\\3&11583659&0&A0", "PCI Device", "System")
     claims = [claim for vm in machine.vms.values() for claim in vm.assignments]
     for claim in claims:
-        if claim.location in machine.other_devices:
+        if claim.location in machine.non_gpu_devices:
             properties = {f"{_PCI} 1": 2, f"{_PCI} 3": 1, _LOCATIONS: [claim.location]}
             yield Entity(claim.instance, "PCI Express Device - Dismounted", "System", "pcip", properties=properties)
 
 
 def _monitors(machine: HostState) -> Iterator[Entity]:
     for device in machine.devices:
-        for number in range(int(known_or(device.state(), "displays", 0))):
+        for number in range(int(get_known(device.state(), "displays", 0))):
             instance = f"DISPLAY\\DEL4187\\5&{device.location}&UID{number}"
             yield Entity(instance, "Generic PnP Monitor", "Monitor", properties={_PARENT: device.instance})
 
@@ -328,7 +330,7 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     for keys in machine.registry_keys:
         yield from keys()
     for number, device in enumerate(machine.devices):
-        memory = known_or(device.state(), "vram", None)
+        memory = get_known(device.state(), "vram", None)
         yield f"{_CONTROL}\\Class\\{_driver_key(number)}", {"HardwareInformation.qwMemorySize": memory}
 
 
@@ -359,7 +361,7 @@ def services(machine: HostState) -> dict[str, str]:
 
 def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> tuple[int, str] | None:
     """nvidia-smi's exit code and CSV, or None where no NVIDIA driver has brought the program."""
-    if not any(drives(device) for device in machine.devices):
+    if not any(is_nvidia_gpu(device) for device in machine.devices):
         return None
     lines = [
         f"{address}, {', '.join(models[device.location])}"

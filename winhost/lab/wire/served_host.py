@@ -53,11 +53,11 @@ class SimulatedHost(Protocol):
     def boot(self) -> int:
         """Another number after each reboot. Shells and connections of another boot are gone."""
 
-    def accepting(self) -> bool:
+    def accepts_connections(self) -> bool:
         """False while the machine reboots: connections are closed without an answer."""
 
     @property
-    def wire(self) -> int | None:
+    def network_epoch(self) -> int | None:
         """The network may go away: another number after each time that it did, nothing while it leads nowhere.
         Connections go with it, shells stay.
         """

@@ -50,7 +50,7 @@ class SshServer(Protocol):
 
 
 class SshHost(Protocol):
-    def listening(self) -> SshServer | None:
+    def find_sshd(self) -> SshServer | None:
         """The SSH server; None while there is none."""
 
 
@@ -88,7 +88,7 @@ class SshEndpoint(socketserver.ThreadingTCPServer):
         self._while_open.close()
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.host.listening() is not None
+        return self.host.find_sshd() is not None
 
     def handle_error(self, request: object, client_address: object) -> None:
         log.debug("a connection ended badly", exc_info=True)
@@ -105,7 +105,7 @@ class _Connection(socketserver.BaseRequestHandler):
     server: SshEndpoint
 
     def handle(self) -> None:
-        sshd = self.server.host.listening()
+        sshd = self.server.host.find_sshd()
         if sshd is None:
             return
         transport = paramiko.Transport(self.request)

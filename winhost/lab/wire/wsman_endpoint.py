@@ -100,7 +100,7 @@ class Service:
 
     def alive(self, boot: int) -> bool:
         """Tell whether the machine is up, and has been since that boot."""
-        return not self._stopped and self._host.accepting() and self._host.boot == boot
+        return not self._stopped and self._host.accepts_connections() and self._host.boot == boot
 
     def stop(self) -> None:
         self._stopped = True
@@ -200,7 +200,7 @@ class Connection(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._boot = self.server.host.boot
-        self._wire = self.server.host.wire
+        self._network_epoch = self.server.host.network_epoch
         self._session = ConnectionLogon(self.server.users)
 
     def do_POST(self) -> None:
@@ -219,8 +219,8 @@ class Connection(BaseHTTPRequestHandler):
             self._send(reply)
 
     def _check_machine(self) -> None:
-        wire = self.server.host.wire
-        if not self.server.service.alive(self._boot) or wire is None or wire != self._wire:
+        epoch = self.server.host.network_epoch
+        if not self.server.service.alive(self._boot) or epoch is None or epoch != self._network_epoch:
             raise ConnectionDropped
 
     def _reply(self, body: bytes) -> Reply:
@@ -347,7 +347,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
             self.unencrypted_bodies += 1
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.host.accepting() and self.host.wire is not None
+        return self.host.accepts_connections() and self.host.network_epoch is not None
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from winhost.core.answers import Json
 from winhost.core.rules import NotRestored, UndoRule
 from winhost.resources.base import State, resource
-from winhost.resources.shared import ONLY_AWAITED, LinuxType
+from winhost.resources.shared import NOTHING_TO_UNDO, LinuxType
 from winhost.resources.values import AWAITED, or_nothing, secret_reference, text
 
 
@@ -17,8 +17,8 @@ from winhost.resources.values import AWAITED, or_nothing, secret_reference, text
         key=("node",),
         sets={"ready": AWAITED},
         after=("SystemdUnit", "ReleaseFile", "SecretFile"),
-        lasts=lambda change: 900,
-        undo=ONLY_AWAITED,
+        timeout=lambda change: 900,
+        undo=NOTHING_TO_UNDO,
     )
 )
 class ClusterNode(State):
@@ -46,7 +46,7 @@ NO_OBJECTS: Mapping[str, Json] = {"text": None, "serves": False, "token": None}
         after=("ClusterNode",),
         absent=NO_OBJECTS,
         credential="token",
-        lasts=lambda change: 6 * 3600,
+        timeout=lambda change: 6 * 3600,
         undo=UndoRule(
             remove_if_created={"text": None}, not_restored=(NotRestored("serves", False, "it is only waited for"),)
         ),

@@ -80,7 +80,7 @@ NO_IMAGE: Mapping[str, Json] = {
         after=("AptPackages", "DebianPackage", "SystemdUnit", "DockerSetting"),
         absent=NO_IMAGE,
         credential="credentials",
-        lasts=lambda change: 4 * 3600,
+        timeout=lambda change: 4 * 3600,
         undo=UndoRule(
             keep_if=(
                 KeepIf(

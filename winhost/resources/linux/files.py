@@ -7,7 +7,7 @@ from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.base import State, resource
-from winhost.resources.shared import OF_A_NODE, ON_FILES_OF_SSH, PACKAGES, PLAIN_HTTP, UNITS, LinuxType
+from winhost.resources.shared import K3S_UNIT, PACKAGES, PLAIN_HTTP, REMOTE_ACCESS_FILES, UNITS, LinuxType
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING, UUID, Value, one_of, or_nothing, secret_reference, text
 
 
@@ -25,10 +25,11 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, UUID, Value, one_o
         },
         after=("LinuxFolder", "PythonVenv"),  # a unit that runs is restarted where its file changes, with what it names
         asks=("network",),
-        risks=(*ON_FILES_OF_SSH, PLAIN_HTTP, OF_A_NODE),
-        lasts=lambda change: 900 if change.key["path"] == "/etc/cloud/cloud-init.disabled" else 0,  # waits for its end
+        risks=(*REMOTE_ACCESS_FILES, PLAIN_HTTP, K3S_UNIT),
+        # Writing this file waits until cloud-init has ended.
+        timeout=lambda change: 900 if change.key["path"] == "/etc/cloud/cloud-init.disabled" else 0,
         dependents=(PACKAGES, UNITS),
-        # Without its text there is no mode to put back.
+        # A mode or owner cannot be restored without the text.
         undo=UndoRule(whole=True),
     )
 )
@@ -123,7 +124,7 @@ def _seconds(change: Change) -> float:
             "bytes": or_nothing(Value("a size in bytes", lambda value: type(value) is int and value > 0)),
         },
         absent=NO_RELEASE,
-        lasts=_seconds,
+        timeout=_seconds,
         undo=UndoRule(remove_if_created={"source": None}),
     )
 )
@@ -155,7 +156,7 @@ _STAYS = "winhost never wipes a disk; its file system and what is on it stay"
         after=("AptPackages", "DebianPackage"),
         asks=("data",),
         risks=(ConsentRule("data"),),
-        lasts=lambda change: 1800,
+        timeout=lambda change: 1800,
         irreversible=(
             KeepIf(
                 (Condition("serial", of="key"), Condition("size", of="key")),

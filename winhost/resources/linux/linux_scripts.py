@@ -6,7 +6,7 @@ from importlib.resources.abc import Traversable
 
 from winhost import agent, gateway
 from winhost.model.once import once
-from winhost.model.one_text import one_text
+from winhost.model.one_text import join_modules
 
 AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
@@ -40,27 +40,27 @@ def files() -> dict[str, Traversable]:
 @once
 def agent_text() -> str:
     """The agent and the scripts: definitions only. The same for every target and every call; values travel as JSON."""
-    return one_text(files().values())
+    return join_modules(files().values())
 
 
 @once
 def probe_text() -> str:
     """The text that `winhost probe` sends instead of the agent. It knows no resource and changes nothing."""
     names = (PROBE, *(f"linux_{name}.py" for name in PROBE_PARTS))
-    return f"{one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
+    return f"{join_modules(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
 
 
 @once
 def boot_text() -> str:
     """The text that `winhost boot` sends to a Linux beside Windows. It knows no resource."""
-    return f"{one_text([packaged(agent) / BOOT])}\n{_LAST_LINE}"
+    return f"{join_modules([packaged(agent) / BOOT])}\n{_LAST_LINE}"
 
 
 @once
 def serving_text() -> str:
     """The text that `winhost serve` sends to look after engines and the gateway. It knows no resource."""
     first, last = ([packaged(agent) / name for name in names] for names in (SERVING, SERVING_LAST))
-    return f"{one_text([*first, packaged(gateway) / KEYS, *last])}\n{_LAST_LINE}"
+    return f"{join_modules([*first, packaged(gateway) / KEYS, *last])}\n{_LAST_LINE}"
 
 
 def session_text() -> str:

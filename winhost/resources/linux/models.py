@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from winhost.core.answers import Json
 from winhost.core.rules import UndoRule
 from winhost.resources.base import State, resource
-from winhost.resources.shared import ONLY_AWAITED, LinuxType
+from winhost.resources.shared import NOTHING_TO_UNDO, LinuxType
 from winhost.resources.values import (
     AWAITED,
     FLAG,
+    download_seconds,
     lines,
     or_nothing,
-    seconds_of_download,
     secret_reference,
     text,
     texts,
@@ -36,7 +36,7 @@ _FILE = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) ([0-9]{1,15}) (.+)"
         after=("SystemdUnit", "Mount"),
         absent=NO_MODEL,
         credential="token",
-        lasts=lambda change: 600 + seconds_of_download(change.desired.get("files")),
+        timeout=lambda change: 600 + download_seconds(change.desired.get("files")),
         undo=UndoRule(remove_if_created={"source": None}),
     )
 )
@@ -70,7 +70,7 @@ NOT_PACKED: Mapping[str, Json] = {"source": None, "files": None, "command": None
         },
         after=("ModelFiles", "PythonVenv", "LinuxFolder", "LinuxFile", "ContainerImage", "CdiSpec"),
         absent=NOT_PACKED,
-        lasts=lambda change: 3600 + seconds_of_download(change.desired.get("files")),
+        timeout=lambda change: 3600 + download_seconds(change.desired.get("files")),
         undo=UndoRule(remove_if_created={"source": None}),
     )
 )
@@ -103,7 +103,7 @@ _WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
             "source": or_nothing(text(r"https?://[!-~]+|/[^\0]+", "the address of a server, or a folder there")),
         },
         absent=NO_VENV,
-        lasts=lambda change: 1800 + seconds_of_download(change.desired.get("wheels")),
+        timeout=lambda change: 1800 + download_seconds(change.desired.get("wheels")),
         undo=UndoRule(remove_if_created={"wheels": None}, transitional_states={"wheels": ([],)}),
     )
 )
@@ -138,7 +138,7 @@ class PythonVenv(State):
             "FirewallPort",
         ),
         absent={"text": None, "enabled": False, "active": False, "failed": False},
-        lasts=lambda change: 3600,
+        timeout=lambda change: 3600,
         undo=UndoRule(whole=True),
     )
 )
@@ -165,8 +165,8 @@ class EngineUnit(State):
         order=84,
         sets={"ready": AWAITED},
         after=("EngineUnit", "FirewallPort"),
-        lasts=lambda change: 3600,
-        undo=ONLY_AWAITED,
+        timeout=lambda change: 3600,
+        undo=NOTHING_TO_UNDO,
     )
 )
 class ServingReady(State):

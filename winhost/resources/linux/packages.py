@@ -1,9 +1,9 @@
 """Packages of a Linux, one by one and in sets, and where they come from."""
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
-from winhost.resources.base import NOT_TOLD, State, resource
-from winhost.resources.shared import DUE_NO_MORE, PACKAGES, SPEC, UNITS, LinuxType
-from winhost.resources.values import DONE, FLAG, Value, or_nothing, text
+from winhost.resources.base import NOT_REPORTED, State, resource
+from winhost.resources.shared import PACKAGES, PENDING_WORK_DONE, SPEC, UNITS, LinuxType
+from winhost.resources.values import CLEARED, FLAG, Value, or_nothing, text
 
 
 @resource(
@@ -57,7 +57,7 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
             "to_change": _NOTHING,
             "to_change_foreign": _NOTHING,
             "to_remove": _NOTHING,
-            "restart_due": DONE,
+            "restart_due": CLEARED,
         },
         after=("AptSource", "LinuxFile"),
         restarts=True,
@@ -68,7 +68,7 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
             ConsentRule("restart", (_ITS_DRIVER, Condition("restart_due", of="desired"))),
         ),
         dependents=(UNITS, SPEC),
-        lasts=lambda change: 1800,
+        timeout=lambda change: 1800,
         undo=UndoRule(
             keep_if=(
                 KeepIf(
@@ -77,7 +77,7 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
                 ),
             ),
             remove_if_created={"installed": False},
-            instead=DUE_NO_MORE,
+            instead=PENDING_WORK_DONE,
         ),
     )
 )
@@ -102,7 +102,7 @@ class AptPackages(State):
     to_change_foreign: tuple[str, ...]
     to_remove: tuple[str, ...]
     needed_by: tuple[str, ...]
-    restart_due: bool = NOT_TOLD
+    restart_due: bool = NOT_REPORTED
 
 
 @resource(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
-from winhost.resources.base import NOT_TOLD, ResourceType, State, Within, resource
+from winhost.resources.base import NOT_REPORTED, Bounds, ResourceType, State, resource
 from winhost.resources.shared import ACCESS
 
 
@@ -26,14 +26,14 @@ class LinuxSystem(State):
     wsl: bool
     wsl_networking: str | None
     systemd: bool
-    machine_id: str = NOT_TOLD
-    simulated: bool = NOT_TOLD
-    virtualization: str = NOT_TOLD
-    secure_boot: bool | None = NOT_TOLD
-    cgroups: int = NOT_TOLD
-    memory: Bytes = NOT_TOLD
-    shm: Bytes | None = NOT_TOLD
-    pci_hyperv: bool | None = NOT_TOLD
+    machine_id: str = NOT_REPORTED
+    simulated: bool = NOT_REPORTED
+    virtualization: str = NOT_REPORTED
+    secure_boot: bool | None = NOT_REPORTED
+    cgroups: int = NOT_REPORTED
+    memory: Bytes = NOT_REPORTED
+    shm: Bytes | None = NOT_REPORTED
+    pci_hyperv: bool | None = NOT_REPORTED
 
 
 @resource(ResourceType("LinuxBoot", title="the last start of the Linux", order=11, requires=ACCESS))
@@ -59,13 +59,13 @@ class LinuxGpuDriver(State):
     packages: tuple[str, ...]
     libraries: tuple[str, ...]
     wsl_libcuda: bool
-    loaded: str | None = NOT_TOLD
-    kind: str | None = NOT_TOLD
-    installed: str | None = NOT_TOLD
-    signer: str | None = NOT_TOLD
+    loaded: str | None = NOT_REPORTED
+    kind: str | None = NOT_REPORTED
+    installed: str | None = NOT_REPORTED
+    signer: str | None = NOT_REPORTED
 
 
-_Address = Annotated[int, Within(0, 2**63 - 1)]
+_Address = Annotated[int, Bounds(0, 2**63 - 1)]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class ContainerEngine(State):
 
     version: str
     socket: str | None
-    snap: bool = NOT_TOLD
+    snap: bool = NOT_REPORTED
 
 
 @resource(ResourceType("LinuxDisk", title="disks in Linux", order=26, key=("disk",), requires=ACCESS))

@@ -2,9 +2,9 @@
 
 from winhost.core.rules import Condition, ConsentRule, UndoRule
 from winhost.model.units import Bytes
-from winhost.resources.base import NOT_TOLD, State, resource
-from winhost.resources.shared import CUTS_THE_WIRE, DUE_NO_MORE, ONLY_AWAITED, LinuxType
-from winhost.resources.values import DONE, FLAG, NETWORKS_IN_ORDER, Value, or_nothing, text
+from winhost.resources.base import NOT_REPORTED, State, resource
+from winhost.resources.shared import NETWORK_CONSENT, NOTHING_TO_UNDO, PENDING_WORK_DONE, LinuxType
+from winhost.resources.values import CLEARED, FLAG, ORDERED_NETWORKS, Value, or_nothing, text
 
 _WORDS = text(r"[!-~]+( [!-~]+)*", "words with one space between them")
 
@@ -42,8 +42,8 @@ class Sysctl(State):
             "options": or_nothing(text(r"[a-zA-Z0-9_]+=[!-~]+( [a-zA-Z0-9_]+=[!-~]+)*", "options, as NAME=VALUE")),
             "blacklisted": FLAG,
             "at_boot": FLAG,
-            "initramfs_due": DONE,
-            "restart_due": DONE,
+            "initramfs_due": CLEARED,
+            "restart_due": CLEARED,
         },
         restarts=True,
         asks=("restart",),
@@ -52,7 +52,7 @@ class Sysctl(State):
             ConsentRule("restart", (Condition(each, of="desired"),))
             for each in ("options", "blacklisted", "restart_due")
         ),
-        undo=UndoRule(instead=DUE_NO_MORE),
+        undo=UndoRule(instead=PENDING_WORK_DONE),
     )
 )
 class KernelModule(State):
@@ -101,11 +101,11 @@ class SystemdUnit(State):
         title="ports in the firewall of Linux",
         order=36,
         key=("port",),
-        sets={"allowed": or_nothing(NETWORKS_IN_ORDER)},
+        sets={"allowed": or_nothing(ORDERED_NETWORKS)},
         after=("AptPackages", "DebianPackage"),
         absent={"allowed": None, "by": None, "others": []},
         asks=("network",),
-        risks=CUTS_THE_WIRE,
+        risks=NETWORK_CONSENT,
     )
 )
 class FirewallPort(State):
@@ -132,7 +132,7 @@ class FirewallPort(State):
             "unplaced": Value("0", lambda value: type(value) is int and value == 0),
         },
         after=("VmPower", "AptPackages"),
-        undo=ONLY_AWAITED,
+        undo=NOTHING_TO_UNDO,
     )
 )
 class ShownGpus(State):
@@ -147,5 +147,5 @@ class ShownGpus(State):
     count: int
     needed_high: Bytes | None
     needed_low: Bytes | None
-    loaded: bool = NOT_TOLD
-    unplaced: int = NOT_TOLD
+    loaded: bool = NOT_REPORTED
+    unplaced: int = NOT_REPORTED

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, DependentRule, KeepIf, NotRestored, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import CONFIG_OF, DISTROS_OF, TASKS_OF
+from winhost.resources.shared import CONFIG_OF_ACCOUNT, DISTROS_OF_ACCOUNT, TASKS_OF_ACCOUNT
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING, Value, one_of, or_nothing, secret_reference, text
 
 
@@ -29,12 +29,12 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, Value, one_of, or_
             "distros": None,
         },
         dependents=(
-            DISTROS_OF,
-            TASKS_OF,
+            DISTROS_OF_ACCOUNT,
+            TASKS_OF_ACCOUNT,
             DependentRule("AccountRight", on=("account",), unless=("granted", (False,))),
-            CONFIG_OF,
+            CONFIG_OF_ACCOUNT,
         ),
-        # An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`.
+        # An account goes only if it is still the one that was made; for its distros see `DISTROS_OF_ACCOUNT`.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
@@ -78,7 +78,7 @@ class LocalAccount(State):
         sets={"granted": FLAG},
         after=("LocalAccount",),
         absent={"granted": False},
-        dependents=(DISTROS_OF, TASKS_OF),
+        dependents=(DISTROS_OF_ACCOUNT, TASKS_OF_ACCOUNT),
     )
 )
 class AccountRight(State):
@@ -124,7 +124,7 @@ _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letter
         },
         after=("LocalAccount", "AccountRight", "Wsl"),
         absent=NO_TASKS,
-        dependents=(DISTROS_OF, CONFIG_OF),
+        dependents=(DISTROS_OF_ACCOUNT, CONFIG_OF_ACCOUNT),
         irreversible=tuple(
             KeepIf((Condition(name, of="before", one_of=(broken,)),), why) for name, (broken, _, why) in _MENDED.items()
         ),

@@ -7,7 +7,7 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.core.rules import Condition, ConsentRule, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import RESTART
+from winhost.resources.shared import RESTART_CONSENT
 from winhost.resources.values import FLAG, GUID, INTERFACE, one_of, or_nothing, text
 
 
@@ -146,7 +146,7 @@ LINUX_NEXT = "linux-next"  # Windows runs, and the next start is of the other on
         after=("UbuntuInstaller", "OwnBootEntry", "FirmwareBoot", "BitLocker", "FastStartup", "EfiBackup"),
         restarts=True,
         asks=("restart",),
-        risks=RESTART,
+        risks=RESTART_CONSENT,
         undo=UndoRule(transitional_states={"system": (LINUX_NEXT, LINUX)}),
     )
 )
@@ -191,7 +191,7 @@ _COPYING = 3600  # seconds that some GB may take from a slow disk, also to be ha
         absent=NO_INSTALLER,
         asks=("data",),
         risks=(ConsentRule("data"),),
-        lasts=lambda change: _COPYING if change.desired.get("made") or change.desired.get("ticket") else 60,
+        timeout=lambda change: _COPYING if change.desired.get("made") or change.desired.get("ticket") else 60,
         undo=UndoRule(remove_if_created=NO_INSTALLER),
     )
 )

@@ -8,7 +8,7 @@ from winhost.core.dataclass import dataclass
 from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, UndoRule
 from winhost.core.steps import Change
 from winhost.model.units import Bytes, MiB
-from winhost.resources.base import NOT_TOLD, Attachment, ResourceType, State, resource
+from winhost.resources.base import NOT_REPORTED, Attachment, ResourceType, State, resource
 from winhost.resources.values import FLAG, GUID, Value, one_of, or_nothing, secret_reference, sizes, text
 
 EFI = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b"
@@ -35,7 +35,7 @@ RESIZING = 3600  # seconds: what is at the end of a full volume is moved first
         after=("BitLocker", "FastStartup", "EfiBackup", "StagedFile"),
         asks=("data",),
         risks=(ConsentRule("data"),),
-        lasts=lambda change: RESIZING,
+        timeout=lambda change: RESIZING,
     )
 )
 class Partition(State):
@@ -210,11 +210,11 @@ class BitLocker(State):
 
     protection: str
     volume_type: str
-    conversion: str = NOT_TOLD
-    percentage: int = NOT_TOLD
-    suspended: int | None = NOT_TOLD
-    protectors: tuple[KeyProtector, ...] = NOT_TOLD
-    pcrs: tuple[int, ...] = NOT_TOLD
+    conversion: str = NOT_REPORTED
+    percentage: int = NOT_REPORTED
+    suspended: int | None = NOT_REPORTED
+    protectors: tuple[KeyProtector, ...] = NOT_REPORTED
+    pcrs: tuple[int, ...] = NOT_REPORTED
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -10,14 +10,14 @@ from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, Un
 from winhost.model.units import Bytes
 from winhost.resources.base import VERSION, ResourceType, State, resource
 from winhost.resources.shared import (
-    CUTS_THE_WIRE,
+    DISTRO_CONTENTS,
     DISTROS,
-    DISTROS_OF,
-    ENDS_DISTROS,
-    INSIDE,
+    DISTROS_OF_ACCOUNT,
+    NETWORK_CONSENT,
     NO_PROFILE,
-    RESTART,
-    WHOLE,
+    RESTART_CONSENT,
+    STOPS_DISTROS,
+    UNDO_WHOLE,
     WITHIN_DISTRO,
 )
 from winhost.resources.values import (
@@ -25,10 +25,10 @@ from winhost.resources.values import (
     NETWORKS,
     SHA256_OR_NOTHING,
     Value,
+    is_canonical,
+    is_port,
     one_of,
     or_nothing,
-    port,
-    spelled,
     text,
     texts,
 )
@@ -43,7 +43,7 @@ from winhost.resources.windows.vms import INSTALLED, PENDING, UNINSTALLING
         sets={"feature": one_of(INSTALLED, "available")},
         restarts=True,
         asks=("restart",),
-        risks=RESTART,
+        risks=RESTART_CONSENT,
         dependents=(DependentRule("Wsl", unless=("present", (False,))), DISTROS),
         # Between two restarts it is nobody else's state.
         undo=UndoRule(transitional_states={"feature": (PENDING, UNINSTALLING)}),
@@ -75,7 +75,7 @@ _ENDS = "{version} does not come back; whatever runs in a distro, of any account
         },
         after=("VirtualMachinePlatform", "StagedFile"),
         asks=("restart",),
-        risks=RESTART,
+        risks=RESTART_CONSENT,
         dependents=(DISTROS,),
         irreversible=(KeepIf((_WAS_THERE,), f"{NO_DOWNGRADE}: {_ENDS}"),),
         # What was not there goes; a version that was there does not come back.
@@ -115,8 +115,8 @@ class Wsl(State):
         },
         after=("AccountTasks",),
         absent={"text": NO_PROFILE, "encoding": NO_PROFILE},
-        dependents=(DISTROS_OF,),
-        undo=WHOLE,
+        dependents=(DISTROS_OF_ACCOUNT,),
+        undo=UNDO_WHOLE,
     )
 )
 class WslConfig(State):
@@ -144,9 +144,9 @@ NO_VM: Mapping[str, Json] = MappingProxyType({"running": False, "config": None, 
         requires="AccountTasks",
         absent=NO_VM,
         asks=("vm-stop",),
-        risks=ENDS_DISTROS,
+        risks=STOPS_DISTROS,
         may_need=(ConsentRule("vm-stop"),),  # one that winhost did not start may run all the same,
-        within=DISTROS_OF,
+        within=DISTROS_OF_ACCOUNT,
         # The file goes back by itself, later: a VM cannot be made with what it does not say yet.
         undo=UndoRule(
             gone_if=((Condition("running", one_of=(False,)),),),
@@ -198,7 +198,7 @@ _IMPORTED = Condition("installed", of="before", one_of=(False,))
         dependents=(
             DependentRule("WslConf", on=("account", "distro"), since=("conf", "network", "resolver")),
             DependentRule("WslAccess", on=("account", "distro"), since=("port", "listen", "allowed", "authorized")),
-            *INSIDE,
+            *DISTRO_CONTENTS,
         ),
         # A distro goes only if it is the one that was imported; then it goes as a whole.
         undo=UndoRule(
@@ -246,7 +246,7 @@ _WAY_IN = DependentRule("WslAccess", on=("account", "distro"), unless=("active",
         requires="WslDistro",
         absent=NO_CONF,
         asks=("vm-stop",),
-        risks=ENDS_DISTROS,
+        risks=STOPS_DISTROS,
         dependents=(_WAY_IN,),
         within=WITHIN_DISTRO,
     )
@@ -288,8 +288,8 @@ NO_ACCESS: Mapping[str, Json] = MappingProxyType(
         order=350,
         key=("account", "distro"),
         sets={
-            "port": or_nothing(Value("a port", port)),
-            "listen": or_nothing(Value("an address in its usual spelling", spelled(ipaddress.ip_address))),
+            "port": or_nothing(Value("a port", is_port)),
+            "listen": or_nothing(Value("an address in its usual spelling", is_canonical(ipaddress.ip_address))),
             "allowed": NETWORKS,
             "authorized": texts(PUBLIC_KEY, "a list of public keys"),
             "active": FLAG,
@@ -298,10 +298,10 @@ NO_ACCESS: Mapping[str, Json] = MappingProxyType(
         requires="WslDistro",
         absent=NO_ACCESS,
         asks=("network",),
-        risks=CUTS_THE_WIRE,
-        dependents=INSIDE,
+        risks=NETWORK_CONSENT,
+        dependents=DISTRO_CONTENTS,
         within=WITHIN_DISTRO,
-        undo=WHOLE,
+        undo=UNDO_WHOLE,
     )
 )
 class WslAccess(State):

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, DependentRule, KeepIf, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import CUTS_THE_WIRE, WAYS_IN
-from winhost.resources.values import FLAG, GUID, NETWORKS, Value, one_of, or_nothing, port, spelled, text
+from winhost.resources.shared import DISTRO_ACCESS, NETWORK_CONSENT
+from winhost.resources.values import FLAG, GUID, NETWORKS, Value, is_canonical, is_port, one_of, or_nothing, text
 
 NONE, SETTLED = "none", "settled"
 
@@ -24,7 +24,7 @@ NONE, SETTLED = "none", "settled"
         after=("NetworkAdapter",),
         absent={"adapter": None, "management_os": False, "vms": 0, "phase": NONE, "detail": None},
         asks=("network",),
-        risks=CUTS_THE_WIRE,
+        risks=NETWORK_CONSENT,
         dependents=(DependentRule("WslVm", at=("mode", "bridged")),),
         # Only the host's record of what winhost made there gives the right to remove it.
         undo=UndoRule(
@@ -72,7 +72,7 @@ NO_NAT: Mapping[str, Json] = MappingProxyType(
 
 def _network(value: Json) -> bool:
     """An IPv4 network with room for hosts."""
-    return spelled(ipaddress.IPv4Network)(value) and ipaddress.IPv4Network(value).prefixlen <= 30
+    return is_canonical(ipaddress.IPv4Network)(value) and ipaddress.IPv4Network(value).prefixlen <= 30
 
 
 @resource(
@@ -120,14 +120,16 @@ class NatSwitch(State):
         order=370,
         key=("port",),
         sets={
-            "target": Value("an IPv4 address, or nothing", lambda v: v is None or spelled(ipaddress.IPv4Address)(v)),
-            "connect_port": Value("a port, or nothing", lambda v: v is None or port(v)),
+            "target": Value(
+                "an IPv4 address, or nothing", lambda v: v is None or is_canonical(ipaddress.IPv4Address)(v)
+            ),
+            "connect_port": Value("a port, or nothing", lambda v: v is None or is_port(v)),
             "allowed": NETWORKS,
         },
         absent={"target": None, "connect_port": None, "allowed": None},
         asks=("network",),
-        risks=CUTS_THE_WIRE,
-        dependents=WAYS_IN,
+        risks=NETWORK_CONSENT,
+        dependents=DISTRO_ACCESS,
     )
 )
 class PortForward(State):
@@ -155,12 +157,12 @@ WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V fi
         key=("creator",),
         sets={
             "inbound": one_of("allow", "block", "not-configured"),
-            "ports": Value("a list of ports", lambda v: isinstance(v, list) and all(map(port, v))),
+            "ports": Value("a list of ports", lambda v: isinstance(v, list) and all(map(is_port, v))),
             "allowed": NETWORKS,
         },
         asks=("network",),
-        risks=CUTS_THE_WIRE,
-        dependents=WAYS_IN,
+        risks=NETWORK_CONSENT,
+        dependents=DISTRO_ACCESS,
     )
 )
 class HyperVFirewall(State):

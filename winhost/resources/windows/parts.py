@@ -25,7 +25,7 @@ _READS = "get-winhost"
 _MARKS = "get-winhostrunmarks"  # never read together with a whole host
 _CHANGES = ("set", "send", "restart")
 _VERBS = frozenset(f"invoke-winhost{verb}" for verb in _CHANGES)
-_ASKED_FOR = re.compile(r"Assert-WinhostSent ('[\w', -]+')")
+_ASKED_FOR = re.compile(r"Assert-WinhostPart ('[\w', -]+')")
 
 
 @dataclass(frozen=True)

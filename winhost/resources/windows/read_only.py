@@ -9,7 +9,7 @@ from typing import Annotated
 from winhost.core.answers import MissingFact, if_known
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
-from winhost.resources.base import ADDRESS, NOT_TOLD, ResourceType, State, Within, resource
+from winhost.resources.base import ADDRESS, NOT_REPORTED, Bounds, ResourceType, State, resource
 
 
 @resource(ResourceType("Session", title="the session", order=10))
@@ -140,8 +140,8 @@ class Firmware(State):
     virtualization_enabled: bool
     second_level_translation: bool
     security_properties: tuple[int, ...]
-    address_width: Annotated[int, Within(1, 64)]
-    serial: str | None = NOT_TOLD
+    address_width: Annotated[int, Bounds(1, 64)]
+    serial: str | None = NOT_REPORTED
 
 
 @resource(ResourceType("Processor", title="processors", order=50, key=("socket",)))
@@ -190,12 +190,12 @@ class Disk(State):
     style: str
     boot: bool
     system: bool
-    guid: str | None = NOT_TOLD
-    number: int = NOT_TOLD
-    sector: int = NOT_TOLD
-    offline: bool = NOT_TOLD
-    read_only: bool = NOT_TOLD
-    health: str = NOT_TOLD
+    guid: str | None = NOT_REPORTED
+    number: int = NOT_REPORTED
+    sector: int = NOT_REPORTED
+    offline: bool = NOT_REPORTED
+    read_only: bool = NOT_REPORTED
+    health: str = NOT_REPORTED
 
 
 @resource(ResourceType("ResizeLimit", title="how far the Windows volume can shrink", order=74, key=("partition",)))
@@ -314,7 +314,7 @@ class NetworkAdapter(State):
     switch: str | None
     management: bool
     filters: tuple[str, ...]
-    service: str | None = NOT_TOLD
+    service: str | None = NOT_REPORTED
 
     @property
     def described(self) -> str:

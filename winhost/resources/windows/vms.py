@@ -6,7 +6,7 @@ from types import MappingProxyType
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule, UnknownIf
 from winhost.model.units import Bytes, MiB
-from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
+from winhost.resources.base import NOT_REPORTED, ResourceType, State, resource
 from winhost.resources.shared import DEVICES
 from winhost.resources.values import (
     FLAG,
@@ -244,7 +244,7 @@ _MADE = Condition("made", of="before", one_of=(False,))
         absent=NO_DISK,
         asks=("data",),
         risks=(ConsentRule("data", (Condition("made", of="desired", one_of=(False,)),)),),
-        lasts=lambda change: 3600,  # an image has GBs, and they are read again after they were written
+        timeout=lambda change: 3600,  # an image has GBs, and they are read again after they were written
         dependents=(DependentRule("OwnVm", on=("name",), unless=("made", (False,))),),
         undo=UndoRule(
             keep_if=(
@@ -445,4 +445,4 @@ class AssignableDevice(State):
     """
 
     assignment: str
-    present: bool = NOT_TOLD
+    present: bool = NOT_REPORTED

@@ -45,7 +45,7 @@ def agent_text() -> str:
 
 def inside_script() -> str:
     """The constant text that the agent gives to `sh -s VERB` inside a distro."""
-    _, _, rest = agent_text().partition("function Read-WinhostInsideScript {")
+    _, _, rest = agent_text().partition("function Read-WinhostDistroScript {")
     return rest.partition("@'\n")[2].partition("\n'@")[0]
 
 

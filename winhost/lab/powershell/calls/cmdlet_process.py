@@ -11,8 +11,8 @@ from typing import Any
 from winhost.lab.physics.own_switches import TASK
 from winhost.lab.physics.parts import STANDINS
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import WindowsObject, of_type
-from winhost.lab.physics.windows_files import on_wire
+from winhost.lab.physics.windows_errors import WindowsObject, windows_object
+from winhost.lab.physics.windows_files import encode_base64
 from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.standins import cmdlets, quoted, script_text
 from winhost.lab.powershell.windows_views import all_shown, our_word
@@ -64,9 +64,9 @@ _BODIES = {
 }
 _SAYS = {
     "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
-    "Read-WinhostProgramData": "C:\\ProgramData",
+    "Read-WinhostProgramDataFolder": "C:\\ProgramData",
     "Read-WinhostSystemFolder": "C:\\Windows\\System32",
-    "Read-WinhostTemporary": "C:\\Windows\\Temp",
+    "Read-WinhostTemporaryFolder": "C:\\Windows\\Temp",
 }
 
 
@@ -105,7 +105,7 @@ class CmdletProcess:
         known, answer = _ANSWERS.get(name) or _declared(name)
         if answer is None or set(bound) - known:
             what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(bound) - known))
-            raise self.machine.fail("not-stood-in", name, what=what)
+            raise self.machine.windows_error("not-stood-in", name, what=what)
         module = cmdlets()[name]["module"] if name in cmdlets() else ""
         if name.split("-")[0] in _LOOK:
             with self.machine.reading(name, module):
@@ -133,7 +133,7 @@ def _declared(name: str) -> tuple[frozenset[str], Answer | None]:
 
     def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         if any(not bound.get(each) for each in required):
-            raise process.machine.fail("not-stood-in", name, what="somebody who answers its question")
+            raise process.machine.windows_error("not-stood-in", name, what="somebody who answers its question")
         method = stand_in.method.__name__
         owner = next(each for each in (process.machine, *process.machine.parts) if hasattr(each, method))
         many = next((path[0] for path in paths.values() if path[0].endswith("[]")), "")
@@ -164,7 +164,7 @@ def _names(bound: BoundParameters) -> list[str]:
 
 
 def _feature_result(restart: bool) -> WindowsObject:
-    return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+    return windows_object("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
 
 
 def _write_registry(machine: Machine, bound: BoundParameters) -> None:
@@ -173,7 +173,7 @@ def _write_registry(machine: Machine, bound: BoundParameters) -> None:
             written(bound["Name"], bound["Value"])
         return
     if bound["Path"] != RECORD:
-        raise machine.fail("not-stood-in", "Write-WinhostRegistry", what=bound["Path"])
+        raise machine.windows_error("not-stood-in", "Write-WinhostRegistry", what=bound["Path"])
     machine.software.write_registry(bound["Name"], bound["Value"])
 
 
@@ -198,7 +198,7 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
     "Write-WinhostRegistry Path Name Value": _write_registry,
     "Write-WinhostFile Path Bytes:byte[]": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
-    "Write-WinhostFileRights Path Rights": lambda m, g: m.files.give_rights(g["Path"], g["Rights"]),
+    "Write-WinhostFileRights Path Rights": lambda m, g: m.files.set_rights(g["Path"], g["Rights"]),
     "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
     "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
     "Add-WinhostPiece Path Restart:bool Bytes:byte[]": lambda m, g: m.files.append(
@@ -207,23 +207,25 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
     "Install-WindowsFeature Name": lambda m, g: _feature_result(m.install_windows_feature(*_names(g))),
     "Uninstall-WindowsFeature Name": lambda m, g: _feature_result(m.uninstall_windows_feature(*_names(g))),
-    "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: of_type(
+    "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: windows_object(
         "ImageObject", RestartNeeded=m.enable_windows_optional_feature(*g["FeatureName"])
     ),
-    "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: of_type(
+    "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: windows_object(
         "ImageObject", RestartNeeded=m.disable_windows_optional_feature(*g["FeatureName"])
     ),
-    "Read-WinhostBytes=bytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
+    "Read-WinhostBytes=bytes Path": lambda m, g: (
+        None if (found := m.files.read(g["Path"])) is None else encode_base64(found)
+    ),
     "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
     "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),
-    "Test-WinhostEmpty Path": lambda m, g: not m.files.is_full(g["Path"]),
+    "Test-WinhostEmptyPath Path": lambda m, g: not m.files.is_occupied(g["Path"]),
     "Read-WinhostOwner Path": lambda m, g: m.files.owner(g["Path"]),
     "Read-WinhostFileTime Path": lambda m, g: m.distros.config_time(g["Path"]),
     "Read-WinhostHash Path": lambda m, g: m.software.read_hash(g["Path"]),
     "Read-WinhostLength Path": lambda m, g: m.files.length(g["Path"]),
     "Test-WinhostFile Path": lambda m, g: m.files.read(g["Path"]) is not None,
     "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
-    "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
+    "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count_files(g["Folder"], g["Name"]),
     "Copy-WinhostSource=throws Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
     "Receive-WinhostSlice=throws Source Path Version Seconds:int": lambda m, g: WindowsObject(
         None, m.software.receive_slice(g["Source"], g["Path"], g["Version"])

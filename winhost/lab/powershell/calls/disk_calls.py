@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from winhost.core.answers import Record
-from winhost.lab.physics.disks import Disks, of_bytes
+from winhost.lab.physics.disks import Disks, describe_bytes
 from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import braced, shown, windows_word
 from winhost.resources.windows.disks import BASIC_DATA, EFI
@@ -44,30 +44,34 @@ def _supported(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         return [_limits(process.machine, given) for given in bound["InputObject"]]
     process.jobs += 1
     state = "Running" if _disks(process.machine).physics.looks_for_ever else "Completed"
-    return [of_type("StorageJob", DeviceID=bound["InputObject"][0]["DeviceID"], State=state)]
+    return [windows_object("StorageJob", DeviceID=bound["InputObject"][0]["DeviceID"], State=state)]
 
 
 def _limits(machine: Machine, given: Any) -> WindowsObject:
     limits = _disks(machine).limits(_asked(machine, given))
-    return of_type("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
+    return windows_object("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
 
 
 @answers("Get-Volume", "FilePath", "Partition", "DiskImage")
 def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if "DiskImage" in bound:
-        return [of_type("MSFT_Volume", Path=f"{_VOLUME}{_IMAGE}}}\\", FileSystem="UDF")]
+        return [windows_object("MSFT_Volume", Path=f"{_VOLUME}{_IMAGE}}}\\", FileSystem="UDF")]
     if "Partition" not in bound:
-        return [of_type("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
+        return [windows_object("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
     disks, record = _disks(process.machine), _asked(process.machine, bound["Partition"])
     path = f"\\\\?\\Volume{braced(record.key['partition']).lower()}\\"
     if record.state["boot"]:
         limits = disks.limits(record)
         health = windows_word(limits["health"])
-        return [of_type("MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health)]
+        return [
+            windows_object(
+                "MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health
+            )
+        ]
     if record.state["type"] != EFI:
-        return [of_type("MSFT_Volume", Path=path, FileSystem="FAT32")]
+        return [windows_object("MSFT_Volume", Path=path, FileSystem="FAT32")]
     found = disks.volume(record)
-    return [of_type("MSFT_Volume", SizeRemaining=found["free"], Path=path, FileSystem=found["file_system"])]
+    return [windows_object("MSFT_Volume", SizeRemaining=found["free"], Path=path, FileSystem=found["file_system"])]
 
 
 @answers("Get-WinEvent", "FilterHashtable", "MaxEvents")
@@ -75,17 +79,17 @@ def _events(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     disks = _disks(process.machine)
     held = [disks.limits(r)["last_held_by"] for r in process.machine.instances("Partition") if r.state["boot"]]
     for file in filter(None, held[:1]):
-        properties = [of_type("EventProperty", Value=each) for each in ("(C:)", file, 4)]
-        return [of_type("EventRecord", Id=259, Properties=properties)]
-    raise process.machine.fail("no-events", "Get-WinEvent")
+        properties = [windows_object("EventProperty", Value=each) for each in ("(C:)", file, 4)]
+        return [windows_object("EventRecord", Id=259, Properties=properties)]
+    raise process.machine.windows_error("no-events", "Get-WinEvent")
 
 
 @answers("Get-BitLockerVolume")
 def _volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    kept = {"recovery-password": {"RecoveryPassword": _disks(process.machine).physics.recovery_password}}
+    secrets = {"recovery-password": {"RecoveryPassword": _disks(process.machine).physics.recovery_password}}
     for record in process.machine.instances("BitLocker"):
         protectors = [
-            shown("BitLockerVolumeKeyProtector", each, **kept.get(each["kind"], {}))
+            shown("BitLockerVolumeKeyProtector", each, **secrets.get(each["kind"], {}))
             for each in record.state["protectors"]
         ]
         yield shown("BitLockerVolume", record, KeyProtector=protectors)
@@ -95,8 +99,8 @@ def _volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 def _method(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     volume = _disks(process.machine).volumes[bound["InputObject"]["DeviceID"]]
     if bound["MethodName"] == "GetSuspendCount":
-        return [of_type("SuspendCount", SuspendCount=volume["suspended"] or 0)]
-    return [of_type("PlatformValidationProfile", PlatformValidationProfile=volume["pcrs"])]
+        return [windows_object("SuspendCount", SuspendCount=volume["suspended"] or 0)]
+    return [windows_object("PlatformValidationProfile", PlatformValidationProfile=volume["pcrs"])]
 
 
 # ---- what changes something
@@ -131,9 +135,9 @@ def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
     disks, files = _disks(process.machine), process.machine.files
     if target.startswith(_VOLUME):
-        disks.put_file(*_on_volume(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
+        disks.write_file(*_on_volume(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
     else:
-        files.write(target, disks.file(*_on_volume(source)) or b"")
+        files.write(target, disks.read_file(*_on_volume(source)) or b"")
     return ()
 
 
@@ -153,7 +157,7 @@ def _mounted(machine: Machine) -> set[str]:
 def _image(machine: Machine, path: str) -> WindowsObject:
     assert machine.files.read(path) is not None, "Windows knows images by their files"
     attached = path in _mounted(machine)
-    return of_type("MSFT_DiskImage", DeviceID=path, ImagePath=path, Attached=attached)
+    return windows_object("MSFT_DiskImage", DeviceID=path, ImagePath=path, Attached=attached)
 
 
 def _on_volume(whole: str) -> tuple[str, str]:
@@ -165,22 +169,22 @@ def _on_volume(whole: str) -> tuple[str, str]:
 def _files(machine: Machine, root: str) -> list[dict[str, Any]]:
     guid, _ = _on_volume(root)
     if guid == _IMAGE:
-        return [{"path": path, **of_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
+        return [{"path": path, **describe_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
     return _disks(machine).files_on(guid)
 
 
 def _format(machine: Machine, bound: BoundParameters) -> WindowsObject:
     _disks(machine).format_volume(bound["Partition"]["DeviceID"], bound["FileSystem"], bound["NewFileSystemLabel"])
-    return of_type("MSFT_Volume", FileSystem=bound["FileSystem"])
+    return windows_object("MSFT_Volume", FileSystem=bound["FileSystem"])
 
 
 def _write_variable(machine: Machine, bound: BoundParameters) -> None:
     assert bound["Space"] == GLOBAL
-    machine.part(FirmwarePart).write(bound["Name"], base64.b64decode(bound["Bytes"]))
+    machine.part(FirmwarePart).write_variable(bound["Name"], base64.b64decode(bound["Bytes"]))
 
 
 def _variable(machine: Machine, bound: BoundParameters) -> str | None:
-    found = machine.part(FirmwarePart).variable(bound["Name"], bound["Space"])
+    found = machine.part(FirmwarePart).read_variable(bound["Name"], bound["Space"])
     return base64.b64encode(found).decode() if found else None
 
 
@@ -195,18 +199,18 @@ calls(
         "Receive-Job Job": lambda m, g: [_limits(m, given) for given in g["Job"]],
         "Format-Volume Partition FileSystem NewFileSystemLabel Confirm": _format,
         "Write-WinhostFirmwareVariable Name Space Bytes:byte[]": _write_variable,
-        "Get-SecureBootUEFI Name": lambda m, g: of_type(
-            "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).secure_variable(g["Name"]))
+        "Get-SecureBootUEFI Name": lambda m, g: windows_object(
+            "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).read_secure_variable(g["Name"]))
         ),
         "Read-WinhostFirmwareVariable=bytes Name Space": _variable,
-        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_on_volume(g["Path"]), None),
+        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).write_file(*_on_volume(g["Path"]), None),
         "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
         "Read-WinhostVolumeFiles Root": lambda m, g: [WindowsObject(None, each) for each in _files(m, g["Root"])],
         "Read-WinhostVolumeNames Root": lambda m, g: [each["path"] for each in _files(m, g["Root"])],
         "Add-WinhostVolumeFolder Path": lambda _, g: None,
         "Get-DiskImage ImagePath StorageType": lambda m, g: [_image(m, path) for path in g["ImagePath"]],
         "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted(m).difference_update(g["ImagePath"]),
-        "Reset-WinhostVolume Root": lambda m, g: _disks(m).mount_anew(_on_volume(g["Root"])[0]),
+        "Reset-WinhostVolume Root": lambda m, g: _disks(m).remount(_on_volume(g["Root"])[0]),
         "Test-WinhostReadOnlyVolume Root": lambda m, g: not _disks(m).is_writable(_on_volume(g["Root"])[0]),
         "Backup-BitLockerKeyProtector MountPoint KeyProtectorId Confirm": lambda m, _: _disks(m).backup_key(
             "active-directory"

@@ -7,7 +7,7 @@ from typing import Any
 from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.vm_cmdlets import ROLE, TOOLS
-from winhost.lab.physics.windows_errors import FileTime, WindowsObject, of_type
+from winhost.lab.physics.windows_errors import FileTime, WindowsObject, windows_object
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import (
@@ -32,7 +32,9 @@ _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 @answers("Get-WindowsFeature", "Name")
 def _features(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     known = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
-    return [of_type("Feature", Name=n, InstallState=windows_word(s)) for n, s in known.items() if n in bound["Name"]]
+    return [
+        windows_object("Feature", Name=n, InstallState=windows_word(s)) for n, s in known.items() if n in bound["Name"]
+    ]
 
 
 @answers("Get-Service", "Name")
@@ -40,16 +42,16 @@ def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     known = services(process.machine)
     for name in bound["Name"]:
         if name not in known:
-            raise process.machine.fail("no-service", "Get-Service", service=name)
-        yield of_type("ServiceController", Name=name, Status=windows_word(known[name]))
+            raise process.machine.windows_error("no-service", "Get-Service", service=name)
+        yield windows_object("ServiceController", Name=name, Status=windows_word(known[name]))
 
 
 @answers("Get-Command", "Name")
 def _commands(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     for name in bound["Name"]:
         if name not in cmdlets() or not _has_command(process, name):
-            raise process.machine.fail("no-command", "Get-Command", asked=name)
-        yield of_type("ShownCommand", Name=name)
+            raise process.machine.windows_error("no-command", "Get-Command", asked=name)
+        yield windows_object("ShownCommand", Name=name)
 
 
 def _has_command(process: CmdletProcess, name: str) -> bool:
@@ -63,10 +65,10 @@ def _has_command(process: CmdletProcess, name: str) -> bool:
 def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     found = cim(process.machine, bound["ClassName"])
     if found is None:
-        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
+        raise process.machine.windows_error("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
     name = re.fullmatch(r"Name = '(.*)'", bound.get("Filter") or "Name = ''")
     if name is None:
-        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["Filter"])
+        raise process.machine.windows_error("not-stood-in", "Get-CimInstance", what=bound["Filter"])
     return [each for each in found if name[1] in ("", each.properties.get("Name"))]
 
 
@@ -85,7 +87,7 @@ def _pnp_properties(process: CmdletProcess, bound: BoundParameters) -> Iterable[
 
 def _part_of_a_task(name: str, class_name: str, *parameters: str) -> None:
     def answer(_: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-        return [of_type(class_name, DeviceID=" ".join(str(bound[p]) for p in parameters if p in bound))]
+        return [windows_object(class_name, DeviceID=" ".join(str(bound[p]) for p in parameters if p in bound))]
 
     answers(name, *parameters)(answer)
 
@@ -104,7 +106,9 @@ def _register(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
-    bundles = [of_type("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in process.machine.tasks]
+    bundles = [
+        windows_object("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in process.machine.tasks
+    ]
     return [*bundles, *_account_tasks(process)]
 
 
@@ -113,11 +117,11 @@ def _tasks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     tasks = _all_tasks(process)
     if not bound.get("TaskPath"):
         # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
-        raise process.machine.fail("task-unreadable", "Get-ScheduledTask")
+        raise process.machine.windows_error("task-unreadable", "Get-ScheduledTask")
     for path in bound["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
         if not tasks:
-            raise process.machine.fail("no-task-there", "Get-ScheduledTask", path=path)
+            raise process.machine.windows_error("no-task-there", "Get-ScheduledTask", path=path)
     return tasks
 
 
@@ -148,7 +152,7 @@ def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
         code, errors = machine.run_shutdown()
         return WindowsObject(None, {"code": code, "output": "", "errors": errors})
     if bound["Program"] not in known:
-        raise machine.fail("not-stood-in", "Invoke-WinhostNative", what=bound["Program"])
+        raise machine.windows_error("not-stood-in", "Invoke-WinhostNative", what=bound["Program"])
     ended = known[bound["Program"]](bound["Arguments"])
     if ended is None or ended[0] is None:
         return None
@@ -191,7 +195,7 @@ _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePasswo
 def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     missing = [flag for flag in _FLAGS if not bound.get(flag)]
     if missing:
-        raise process.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
+        raise process.machine.windows_error("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
     account = process.machine.accounts.new_local_user(bound["Name"], bound["Password"], bound["Description"])
     return [_user(process.machine, account.name.casefold())]
 
@@ -203,15 +207,15 @@ def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
     """The scheduled tasks in winhost's folder."""
     for task in process.machine.accounts.tasks.values():
         program = f'"{task.program}"' if " " in task.program else task.program
-        action = of_type("MSFT_TaskExecAction", Execute=program, Arguments=task.arguments)
-        yield of_type(
+        action = windows_object("MSFT_TaskExecAction", Execute=program, Arguments=task.arguments)
+        yield windows_object(
             "MSFT_ScheduledTask",
             DeviceID=task.name,
             TaskName=task.name,
             TaskPath="\\winhost\\",
             State=task.state,
             Actions=[action],
-            Principal=of_type(
+            Principal=windows_object(
                 "MSFT_TaskPrincipal2",
                 LogonType={"password": "Password", "s4u": "S4U", "interactive": "Interactive"}[task.logon],
             ),
@@ -247,8 +251,8 @@ _STATES = {
 def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     for path in bound["LiteralPath"]:
         status, subject = process.machine.software.signature(path)
-        signer = of_type("SignerCertificate", Subject=subject) if subject else None
-        yield of_type("Signature", Status=status, SignerCertificate=signer)
+        signer = windows_object("SignerCertificate", Subject=subject) if subject else None
+        yield windows_object("Signature", Status=status, SignerCertificate=signer)
 
 
 # ---- programs, and what is one call
@@ -274,7 +278,7 @@ calls(
         "Invoke-WinhostNative Program Arguments": _program,
         "Open-WinhostRegistry Path": lambda m, g: _registry(m, g["Path"]),
         "Get-Module ListAvailable Name": lambda m, g: [
-            of_type("ModuleInfo", Name=name) for name in g["Name"] if m.has_module(name)
+            windows_object("ModuleInfo", Name=name) for name in g["Name"] if m.has_module(name)
         ],
         "Get-PnpDevice PresentOnly": lambda m, _: [entity.as_object() for entity in entities(m)],
         "Get-LocalUser": lambda m, _: [_user(m, name) for name in m.accounts.accounts],
@@ -283,11 +287,11 @@ calls(
             *(account.sid for account in m.accounts.accounts.values() if account.administrator),
             "S-1-5-21-1-2-3-4004",
         ],
-        "Get-ScheduledTaskInfo InputObject": lambda m, g: of_type(
+        "Get-ScheduledTaskInfo InputObject": lambda m, g: windows_object(
             "MSFT_TaskDynamicInfo", LastTaskResult=m.accounts.tasks[g["InputObject"]["DeviceID"].casefold()].result
         ),
         "Get-WindowsOptionalFeature Online": lambda m, _: [
-            of_type("OptionalFeature", FeatureName=name, State=_STATES[state])
+            windows_object("OptionalFeature", FeatureName=name, State=_STATES[state])
             for name, state in m.optional_features.items()
         ],
     }

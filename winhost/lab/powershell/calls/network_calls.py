@@ -6,8 +6,8 @@ from typing import Any
 
 from winhost.lab.physics.own_switches import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
-from winhost.lab.physics.windows_errors import WindowsObject, of_type
-from winhost.lab.physics.windows_firewall import ANY, VM_RULE
+from winhost.lab.physics.windows_errors import WindowsObject, windows_object
+from winhost.lab.physics.windows_firewall import ANY_ADDRESS, VM_RULE
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import braced, shown, windows_word
@@ -71,7 +71,7 @@ def _bindings(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
         own = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
         others = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
         for component, name, enabled in [*own, *others, ("filter_off", "A filter that is off", False)]:
-            yield of_type(
+            yield windows_object(
                 "MSFT_NetAdapterBindingSettingData",
                 Name=each.state["name"],
                 ComponentID=component,
@@ -81,7 +81,7 @@ def _bindings(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 
 def _address(index: int, address: Any, prefix: Any, origin: str) -> WindowsObject:
-    return of_type(
+    return windows_object(
         "MSFT_NetIPAddress", InterfaceIndex=index, IPAddress=address, PrefixLength=prefix, PrefixOrigin=origin
     )
 
@@ -94,12 +94,14 @@ def _connections(process: CmdletProcess, _bound: BoundParameters) -> Iterable[An
         for found in each.addresses[:1]:
             address = str(found["address"])
             yield _connection(address, 445, "Established")
-            for peer in network.peers() if network.carries(each) else ():
+            for peer in network.peers() if network.is_management_adapter(each) else ():
                 yield _connection(address, _WINRM, "Established", peer)
 
 
 def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> WindowsObject:
-    return of_type("MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer)
+    return windows_object(
+        "MSFT_NetTCPConnection", LocalAddress=address, LocalPort=port, State=state, RemoteAddress=peer
+    )
 
 
 # ---- switches
@@ -109,12 +111,14 @@ def _connection(address: str, port: int, state: str, peer: str = _SOMEBODY) -> W
 def _switches(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
     if network.now < network.ready_at:
-        raise process.machine.fail("no-module", "Get-VMSwitch")
+        raise process.machine.windows_error("no-module", "Get-VMSwitch")
     return [_switch(each) for each in network.switches]
 
 
 def _switch(each: Switch) -> WindowsObject:
-    return shown("VMSwitch", each.state, each, NetAdapterInterfaceGuid=[each.bound] if each.bound else None)
+    return shown(
+        "VMSwitch", each.state, each, NetAdapterInterfaceGuid=[each.adapter_guid] if each.adapter_guid else None
+    )
 
 
 @answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS", "SwitchType")
@@ -122,7 +126,7 @@ def _new_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
     if bound.get("SwitchType") == "Internal":
         return [_switch(process.machine.network.new_internal_vm_switch(bound["Name"]))]
     if bound["AllowManagementOS"] is not True:
-        raise process.machine.fail("not-stood-in", "New-VMSwitch", what="a switch without the host")
+        raise process.machine.windows_error("not-stood-in", "New-VMSwitch", what="a switch without the host")
     return [_switch(process.machine.network.new_vm_switch(bound["Name"], bound["NetAdapterName"][0]))]
 
 
@@ -132,16 +136,16 @@ def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if "VM" in bound:
         return [_of_vm(vms[guid]) for guid in process.each_vm(bound)]
     ports = [
-        of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=braced(each.port))
+        windows_object("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=braced(each.port))
         for each in network.switches
         if each.port is not None
     ]
     if not bound.get("All"):
         return ports
     others = [
-        of_type("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
+        windows_object("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=False)
         for each in network.switches
-        for _ in range(network.found_users(each))
+        for _ in range(network.initial_users(each))
     ]
     return [*ports, *others, *(_of_vm(vm) for vm in vms.values() if vm.path)]
 
@@ -166,9 +170,9 @@ def _as_windows_shows(network: str) -> str:
 def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     rules = process.machine.network.rules if bound["Group"] == ["winhost"] else {}
     if not rules:
-        raise process.machine.fail("rule-unknown", "Get-NetFirewallRule", group=bound["Group"][0])
+        raise process.machine.windows_error("rule-unknown", "Get-NetFirewallRule", group=bound["Group"][0])
     for name, remote in rules.items():
-        yield of_type("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled="True" if remote else "False")
+        yield windows_object("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled="True" if remote else "False")
 
 
 @answers("Get-NetFirewallHyperVVMSetting")
@@ -179,15 +183,17 @@ def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any
     for name, action in makers.items():
         if action != "not-configured":
             word = windows_word(action)
-            yield of_type("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=word)
+            yield windows_object("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=word)
 
 
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
     ours = {f"{VM_RULE}{port}": remote for port, remote in process.machine.network.vm_rules.items()}
-    for name, remote in {"Mdns-In": [ANY], **ours}.items():
-        addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
-        yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses)
+    for name, remote in {"Mdns-In": [ANY_ADDRESS], **ours}.items():
+        addresses = [each if each == ANY_ADDRESS else _as_windows_shows(each) for each in remote]
+        yield windows_object(
+            "MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses
+        )
 
 
 def _addresses(network: Network) -> list[WindowsObject]:
@@ -201,7 +207,7 @@ def _addresses(network: Network) -> list[WindowsObject]:
 def _interface(each: Adapter) -> WindowsObject:
     known = {"AutomaticMetric": "Enabled", "InterfaceMetric": 25}
     fixed = {} if each.metric is None else {"AutomaticMetric": "Disabled", "InterfaceMetric": each.metric}
-    return of_type("MSFT_NetIPInterface", InterfaceIndex=each.index, **known | fixed)
+    return windows_object("MSFT_NetIPInterface", InterfaceIndex=each.index, **known | fixed)
 
 
 calls(
@@ -209,21 +215,23 @@ calls(
         "Get-NetAdapter": lambda m, _: [_adapter(m.network, each) for each in m.network.visible_adapters()],
         "Get-NetIPAddress": lambda m, _: _addresses(m.network),
         "Get-NetRoute": lambda m, _: [
-            of_type("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
+            windows_object(
+                "MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256
+            )
             for each in m.network.visible_adapters()
-            for to, by in (("ff00::/8", "::"), *each.all_routes())
+            for to, by in (("ff00::/8", "::"), *each.routes_with_default())
         ],
         "Get-NetIPInterface AddressFamily": lambda m, _: [_interface(each) for each in m.network.visible_adapters()],
         "Get-NetConnectionProfile": lambda m, _: [
-            of_type("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=_CATEGORIES[profile])
+            windows_object("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=_CATEGORIES[profile])
             for each in m.network.visible_adapters()
             if (profile := each.state["profile"]) is not None
         ],
         "Get-NetNat": lambda m, _: [
-            of_type("MSFT_NetNat", DeviceID=name, Name=name, InternalIPInterfaceAddressPrefix=prefix)
+            windows_object("MSFT_NetNat", DeviceID=name, Name=name, InternalIPInterfaceAddressPrefix=prefix)
             for name, prefix in m.nats.prefixes.items()
         ],
-        "Get-NetFirewallAddressFilter AssociatedNetFirewallRule": lambda m, g: of_type(
+        "Get-NetFirewallAddressFilter AssociatedNetFirewallRule": lambda m, g: windows_object(
             "MSFT_NetAddressFilter",
             RemoteAddress=list(map(_as_windows_shows, m.network.rules[g["AssociatedNetFirewallRule"]["DeviceID"]])),
         ),

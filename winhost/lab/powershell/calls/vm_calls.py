@@ -5,8 +5,8 @@ from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
-from winhost.lab.physics.vm_making import TEMPLATES
-from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.physics.vm_creation import TEMPLATES
+from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import our_word, shown
 
@@ -15,7 +15,7 @@ from winhost.lab.powershell.windows_views import our_word, shown
 def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     desired = bound.get("Id")
     if desired is not None and desired not in process.machine.vms:
-        raise process.machine.fail("vm-unknown", "Get-VM", vm=desired)
+        raise process.machine.windows_error("vm-unknown", "Get-VM", vm=desired)
     return [virtual_machine(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
 
 
@@ -32,22 +32,22 @@ def _each_vm(
 
 
 def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
-    if vm.known_or("generation", 2) < 2:
-        raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
-    secure = "On" if vm.known_or("secure_boot", False) else "Off"
-    template = vm.known_or("secure_boot_template", None)
+    if vm.get_known("generation", 2) < 2:
+        raise machine.windows_error("generation-1", "Get-VMFirmware", vm=vm.name)
+    secure = "On" if vm.get_known("secure_boot", False) else "Off"
+    template = vm.get_known("secure_boot_template", None)
     id_ = next((guid for guid, name in TEMPLATES.items() if name == template), None)
-    return [of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=template, SecureBootTemplateId=id_)]
+    return [windows_object("VMFirmware", SecureBoot=secure, SecureBootTemplate=template, SecureBootTemplateId=id_)]
 
 
 def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     """List the GPU partitions of a VM. Facts do not tell which VM has one of which GPU: they are dealt out in order."""
     used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
-        mine, used = used[: other.known_or("partitions", 0)], used[other.known_or("partitions", 0) :]
+        mine, used = used[: other.get_known("partitions", 0)], used[other.get_known("partitions", 0) :]
         if other is vm:
-            paths = (mine[number] if mine[number:] else "" for number in range(vm.known_or("partitions", 0)))
-            return [of_type("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=path) for path in paths]
+            paths = (mine[number] if mine[number:] else "" for number in range(vm.get_known("partitions", 0)))
+            return [windows_object("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=path) for path in paths]
     return []
 
 
@@ -68,7 +68,7 @@ def _field(name: str, value: Any) -> Any:
     """Return the value for a field; an object is named by one of its keys."""
     if isinstance(value, dict):
         return value.get("Path") or value["Id"]
-    return our_word(value) if SETTINGS[name].word else value
+    return our_word(value) if SETTINGS[name].is_enum else value
 
 
 _setting("Set-VM", "VM")
@@ -86,17 +86,19 @@ def _stop_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
             process.machine.turn_vm_off(guid)
         return ()
     if not bound.get("AsJob"):
-        raise process.machine.fail("not-stood-in", "Stop-VM", what="waiting without -AsJob")
+        raise process.machine.windows_error("not-stood-in", "Stop-VM", what="waiting without -AsJob")
     for guid in process.each_vm(bound):
         process.stopping[guid] = process.slept + process.machine.ask_guest_to_stop(guid)
     process.jobs += 1
-    return [of_type("VMJob", State="Running", JobStateInfo=of_type("VMJobStateInfo"))]
+    return [windows_object("VMJob", State="Running", JobStateInfo=windows_object("VMJobStateInfo"))]
 
 
 @answers("Remove-Job", "Job", "Force")
 def _remove_job(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if not bound.get("Force"):
-        raise process.machine.fail("not-stood-in", "Remove-Job", what="a job that may still run, without -Force")
+        raise process.machine.windows_error(
+            "not-stood-in", "Remove-Job", what="a job that may still run, without -Force"
+        )
     process.jobs -= 1
     return ()
 
@@ -125,7 +127,7 @@ _NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
 @answers("New-VM", *_NEW)
 def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if bound["Generation"] != 2 or not bound.get("NoVHD"):
-        raise process.machine.fail("not-stood-in", "New-VM", what="another generation, or one with a disk")
+        raise process.machine.windows_error("not-stood-in", "New-VM", what="another generation, or one with a disk")
     return [virtual_machine(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
 
 
@@ -143,12 +145,12 @@ def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[An
 def _shutdown_service(_: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     identity = f"Microsoft:{vm.guid.upper()}\\9F8233AC-BE49-4C79-8EE3-E7E1985B2077"
     status = {"VMId": vm.guid, "Enabled": True, "PrimaryOperationalStatus": "Ok"}
-    return [of_type("VMIntegrationComponent", Id=identity, **status)]
+    return [windows_object("VMIntegrationComponent", Id=identity, **status)]
 
 
 def _vlan(vm: VirtualMachine) -> WindowsObject:
     mode = "Untagged" if vm.vlan is None else "Access"
-    return of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vm.vlan or 0)
+    return windows_object("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vm.vlan or 0)
 
 
 calls(
@@ -156,16 +158,18 @@ calls(
         "Get-VMProcessor VM": _each_vm(lambda _, vm: [shown("VMProcessor", vm, vm.traits, {"nested": False})]),
         "Get-VMSnapshot VM": _each_vm(
             lambda _, vm: [
-                of_type("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
-                for number in range(vm.known_or("checkpoints", 0))
+                windows_object("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
+                for number in range(vm.get_known("checkpoints", 0))
             ]
         ),
         "Get-VMFirmware VM": _each_vm(_firmware),
         "Get-VMIntegrationService VM": _each_vm(_shutdown_service),
         "Get-VMHardDiskDrive VM": _each_vm(
-            lambda _, vm: [of_type("HardDiskDrive", VMId=vm.guid, Path=path) for path in vm.disks]
+            lambda _, vm: [windows_object("HardDiskDrive", VMId=vm.guid, Path=path) for path in vm.disks]
         ),
-        "Get-VMDvdDrive VM": _each_vm(lambda _, vm: [of_type("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvds]),
+        "Get-VMDvdDrive VM": _each_vm(
+            lambda _, vm: [windows_object("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvd_files]
+        ),
         "Get-VMAssignableDevice VM": _each_vm(
             lambda _, vm: [shown("VMAssignedDevice", at, VMId=vm.guid, VMName=vm.name) for at in vm.assignments]
         ),
@@ -173,15 +177,15 @@ calls(
         "Get-VMHost": lambda m, _: [
             shown("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store) for record in m.instances("HyperVHost")
         ],
-        "Read-WinhostAttributes Path": lambda m, g: m.attributes(g["Path"]),
+        "Find-WinhostBlockingAttributes Path": lambda m, g: m.attributes(g["Path"]),
         "Get-VHD Path": lambda m, g: [shown("VirtualHardDisk", m.virtual_disk(path), Path=path) for path in g["Path"]],
         "Get-VMNetworkAdapterVlan VMNetworkAdapter": lambda m, g: [
             _vlan(m.vms[each["VMId"]]) for each in g["VMNetworkAdapter"]
         ],
-        "Get-VMComPort VM Number": _each_vm(lambda _, vm: [of_type("VMComPort", Path=vm.com1)]),
+        "Get-VMComPort VM Number": _each_vm(lambda _, vm: [windows_object("VMComPort", Path=vm.com1)]),
         "Test-Connection ComputerName Count Quiet": lambda m, g: m.answers_ping(g["ComputerName"][0]),
         "Get-NetNeighbor AddressFamily": lambda m, _: [
-            of_type("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")
+            windows_object("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")
             for address, mac in m.neighbours()
         ],
     }

@@ -6,7 +6,7 @@ function Get-WinhostAccountRight {
     Assert-WinhostAdministrator
     $names = Read-WinhostHolderNames
     $granted = @{}
-    $rights = @(Read-WinhostOnce 'rights' { Read-WinhostRights })[0]
+    $rights = @(Read-WinhostCached 'rights' { Read-WinhostRights })[0]
     foreach ($right in $script:WinhostRights) {
         # None where nobody has it.
         foreach ($holder in $rights[$right]) {
@@ -20,12 +20,12 @@ function Get-WinhostAccountRight {
         }
     }
     if ($null -ne $Key) {
-        Assert-WinhostSent 'Read-WinhostGranted'
-        Read-WinhostGranted $Key $names $granted
+        Assert-WinhostPart 'Read-WinhostRightState'
+        Read-WinhostRightState $Key $names $granted
     }
 }
 
-function Read-WinhostGranted {
+function Read-WinhostRightState {
     param($Key, $Names, $Granted)
     $parts = @{ account = "$(Read-WinhostField $Key 'account')"; right = "$(Read-WinhostField $Key 'right')" }
     $account = $parts.account
@@ -39,7 +39,7 @@ function Read-WinhostGranted {
 function Read-WinhostHolderNames {
     # The names of local accounts, by what stands for them in a policy.
     $names = @{}
-    if (-not (Test-WinhostController)) {
+    if (-not (Test-WinhostDomainController)) {
         foreach ($user in @(Find-WinhostAccounts)) {
             $names["*$($user.SID)"] = "$($user.Name)"
         }
@@ -49,13 +49,13 @@ function Read-WinhostHolderNames {
 
 function Read-WinhostRights {
     # secedit.exe, because there is no cmdlet for it; what it writes is the same in every language.
-    $path = "$(Read-WinhostTemporary)\winhost-$([System.Guid]::NewGuid().ToString('N')).inf"
+    $path = "$(Read-WinhostTemporaryFolder)\winhost-$([System.Guid]::NewGuid().ToString('N')).inf"
     try {
         $null = Invoke-WinhostProgram 'secedit.exe' @('/export', '/cfg', $path, '/areas', 'USER_RIGHTS') 'Winhost.RightsRefused'
         $text = (ConvertFrom-WinhostBytes (Read-WinhostFile $path)).text
     }
     finally {
-        Invoke-WinhostAside "$path could not be removed" { Remove-WinhostFile $path }
+        Invoke-WinhostBestEffort "$path could not be removed" { Remove-WinhostFile $path }
     }
     $rights = @{}
     foreach ($line in $text -split '\r?\n') {
@@ -72,7 +72,7 @@ function Set-WinhostAccountRight {
     if (@('SeBatchLogonRight', 'SeServiceLogonRight') -cnotcontains $Key.right) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.'
     }
-    Assert-WinhostFlags $Desired @('granted')
+    Assert-WinhostBoolean $Desired @('granted')
     $holder = Find-WinhostHolder $Key.account
     $holders = (Read-WinhostRights)[$Key.right]
     $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])
@@ -95,7 +95,7 @@ function Find-WinhostHolder {
 
 function Write-WinhostRight {
     param([string]$Right, [string[]]$Holders)
-    $base = "$(Read-WinhostTemporary)\winhost-$([System.Guid]::NewGuid().ToString('N'))"
+    $base = "$(Read-WinhostTemporaryFolder)\winhost-$([System.Guid]::NewGuid().ToString('N'))"
     $lines = @('[Unicode]', 'Unicode=yes', '[Version]', 'signature="$CHICAGO$"', 'Revision=1', '[Privilege Rights]')
     $lines += "$Right = $($Holders -join ',')"
     $bytes = ConvertTo-WinhostBytes (($lines -join "`r`n") + "`r`n") 'utf-16le'
@@ -106,7 +106,7 @@ function Write-WinhostRight {
     }
     finally {
         foreach ($suffix in @('inf', 'sdb', 'jfm', 'log')) {
-            Invoke-WinhostAside "$base.$suffix could not be removed" { Remove-WinhostFile "$base.$suffix" }
+            Invoke-WinhostBestEffort "$base.$suffix could not be removed" { Remove-WinhostFile "$base.$suffix" }
         }
     }
 }

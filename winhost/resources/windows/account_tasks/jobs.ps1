@@ -5,7 +5,7 @@ function Find-WinhostJobsTask {
     # The task for jobs, if it is enabled and both its script and its account exist. A script of another winhost is
     # tried, too: most understand the same jobs.
     $task = Find-WinhostTask "jobs-$Account"
-    if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostController)) {
+    if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostDomainController)) {
         return
     }
     if ($null -eq (Read-WinhostJobScript $Account)) {
@@ -62,10 +62,10 @@ function Complete-WinhostJob {
     try {
         # The job first, and then the empty answer, which says that it waits.
         Write-WinhostJson "$folder\job-$id.json" $Job
-        $answer = Open-WinhostAnswer "$folder\answers\answer-$id.json"
+        $answer = Open-WinhostAnswerFile "$folder\answers\answer-$id.json"
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
         do {
-            $text = Read-WinhostAnswer $answer
+            $text = Read-WinhostAnswerFile $answer
             if ($null -ne $text) {
                 return ConvertFrom-Json -InputObject $text -ErrorAction Stop
             }
@@ -83,21 +83,21 @@ function Complete-WinhostJob {
         if ($null -ne $answer) {
             $answer.Dispose()
         }
-        Invoke-WinhostAside "$folder\job-$id.json could not be removed" { Remove-WinhostFile "$folder\job-$id.json" }
+        Invoke-WinhostBestEffort "$folder\job-$id.json could not be removed" { Remove-WinhostFile "$folder\job-$id.json" }
     }
 }
 
 function Resume-WinhostJobs {
     param([string]$Account, $Task)
     $result = (Get-ScheduledTaskInfo -InputObject $Task -ErrorAction Stop).LastTaskResult
-    Assert-WinhostLogon $Account $result
+    Assert-WinhostTaskLogon $Account $result
     # 0x41301: it runs. Otherwise it ended just before this job came, and is started again.
     if ($result -ne 267009) {
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
     }
 }
 
-function Assert-WinhostLogon {
+function Assert-WinhostTaskLogon {
     param([string]$Account, $Result)
     # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now; 0x80070533: disabled.
     if ($Result -eq 2147943785) {
@@ -123,7 +123,7 @@ function Complete-WinhostLogon {
 
 function Read-WinhostJobFolder {
     param([string]$Account)
-    "$(Read-WinhostData)\jobs\$Account"
+    "$(Read-WinhostDataFolder)\jobs\$Account"
 }
 
 # ---- what runs as the account
@@ -145,7 +145,7 @@ function Read-WinhostJobScript {
 
 function Write-WinhostJobScript {
     param($User)
-    Initialize-WinhostData 'jobs'
+    Initialize-WinhostDataFolder 'jobs'
     $folder = Read-WinhostJobFolder "$($User.Name)"
     # The account writes into no folder that we write or remove anything in: it could turn one into a link elsewhere.
     Initialize-WinhostFolder $folder 'read' "$($User.SID)"
@@ -307,7 +307,7 @@ $script:WinhostJobScript = {
         $stream.Dispose()
     }
 
-    function Test-WinhostJobWaits {
+    function Test-WinhostJobPending {
         param([string]$Target)
         # What has no answer yet, and still somebody who waits for one.
         [System.IO.File]::Exists($Target) -and (New-Object -TypeName System.IO.FileInfo -ArgumentList $Target).Length -eq 0
@@ -318,7 +318,7 @@ $script:WinhostJobScript = {
         foreach ($path in @([System.IO.Directory]::GetFiles($PSScriptRoot, 'job-*.json'))) {
             $name = [System.IO.Path]::GetFileName($path) -replace '^job-', 'answer-'
             $target = [System.IO.Path]::Combine($PSScriptRoot, 'answers', $name)
-            if (Test-WinhostJobWaits $target) {
+            if (Test-WinhostJobPending $target) {
                 Complete-WinhostJobFile $path $target
                 $done++
             }

@@ -8,7 +8,7 @@ function Get-WinhostAccountTasks {
     param($Key)
     Assert-WinhostAdministrator
     if ($null -ne $Key -or @(Find-WinhostTasks).Count -gt 0) {
-        Assert-WinhostSent 'Read-WinhostAccountTasks'
+        Assert-WinhostPart 'Read-WinhostAccountTasks'
         Read-WinhostAccountTasks $Key
     }
 }
@@ -22,21 +22,21 @@ function Read-WinhostAccountTasks {
         }
     }
     foreach ($account in @($accounts.Keys)) {
-        @{ key = @{ account = $account }; state = Read-WinhostTasksOf $account }
+        @{ key = @{ account = $account }; state = Read-WinhostTasksState $account }
     }
     if ($null -ne $Key) {
         $account = "$(Read-WinhostField $Key 'account')"
-        @{ key = @{ account = $account }; state = Read-WinhostTasksOf $account }
+        @{ key = @{ account = $account }; state = Read-WinhostTasksState $account }
     }
 }
 
-function Read-WinhostTasksOf {
+function Read-WinhostTasksState {
     param([string]$Account)
     $jobs = Find-WinhostTask "jobs-$Account"
     $alive = Find-WinhostTask "keep-alive-$Account"
     $state = @{
-        jobs = Read-WinhostJobsWord $Account $jobs
-        keep_alive = Read-WinhostTaskWord $alive
+        jobs = Read-WinhostJobsState $Account $jobs
+        keep_alive = Read-WinhostTaskState $alive
         distro = Read-WinhostTaskDistro $alive
         program = Read-WinhostTaskProgram $alive
         logon = Read-WinhostTaskLogon $Account @($jobs, $alive)
@@ -45,10 +45,10 @@ function Read-WinhostTasksOf {
 }
 
 function Find-WinhostTasks {
-    Read-WinhostOnce 'tasks' { Find-WinhostScheduled $script:WinhostTaskPath }
+    Read-WinhostCached 'tasks' { Find-WinhostScheduledTasks $script:WinhostTaskPath }
 }
 
-function Find-WinhostScheduled {
+function Find-WinhostScheduledTasks {
     param([string]$Folder)
     # Lists one folder: others hold hundreds of tasks, and some that not even an administrator may read.
     try {
@@ -83,7 +83,7 @@ function Register-WinhostStartTask {
 function Unregister-WinhostStartTask {
     param([string]$Name)
     # Listed and compared, because a name is a pattern there.
-    foreach ($task in @(Find-WinhostScheduled '\')) {
+    foreach ($task in @(Find-WinhostScheduledTasks '\')) {
         if ($task.TaskName -ceq $Name) {
             Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
         }
@@ -99,7 +99,7 @@ function Find-WinhostTask {
     }
 }
 
-function Read-WinhostTaskWord {
+function Read-WinhostTaskState {
     param($Task)
     if ($null -eq $Task) {
         return 'absent'
@@ -108,12 +108,12 @@ function Read-WinhostTaskWord {
     if (@('Running', 'Queued') -contains "$($Task.State)") {
         return 'ready'
     }
-    ConvertTo-WinhostWord "$($Task.State)"
+    ConvertTo-WinhostKebab "$($Task.State)"
 }
 
-function Read-WinhostJobsWord {
+function Read-WinhostJobsState {
     param([string]$Account, $Task)
-    $word = Read-WinhostTaskWord $Task
+    $word = Read-WinhostTaskState $Task
     if ($word -eq 'ready' -and -not (Test-WinhostJobScript $Account)) {
         return 'stale'
     }
@@ -153,7 +153,7 @@ function Read-WinhostTaskLogon {
 function Test-WinhostTaskPassword {
     param([string]$Account)
     # The password of a task cannot be read: only a logon shows whether it is still the account's.
-    Read-WinhostOnce "password of $Account" {
+    Read-WinhostCached "password of $Account" {
         $fits = $true
         foreach ($task in @(Find-WinhostJobsTask $Account)) {
             try {
@@ -175,7 +175,7 @@ function Set-WinhostAccountTasks {
     Assert-WinhostDesired $Desired @('jobs', 'keep_alive', 'distro', 'logon')
     $account = "$($Key.account)"
     Assert-WinhostAccountName $account
-    $now = Read-WinhostTasksOf $account
+    $now = Read-WinhostTasksState $account
     $goal = Read-WinhostTaskGoal $Desired $now
     Remove-WinhostTasks $account $goal
     if ($goal.jobs -eq 'absent' -and $goal.keep_alive -eq 'absent') {
@@ -191,7 +191,7 @@ function Set-WinhostAccountTasks {
         Register-WinhostTasks $user $goal
         if ($goal.jobs -eq 'ready') {
             # The first logon makes the profile, and shows that the account can log on like this at all.
-            Complete-WinhostLogon $account (Find-WinhostTask "jobs-$account") (Read-WinhostWithin $How 300)
+            Complete-WinhostLogon $account (Find-WinhostTask "jobs-$account") (Read-WinhostTimeout $How 300)
         }
     }
     Switch-WinhostTask "jobs-$account" $goal.jobs
@@ -208,7 +208,7 @@ function Read-WinhostTaskGoal {
     $goal = @{ jobs = $Now.jobs; keep_alive = $Now.keep_alive; distro = $Now.distro; logon = $Now.logon; program = $null }
     foreach ($property in @($Desired.PSObject.Properties)) {
         if ($words.ContainsKey($property.Name) -and $null -ne $property.Value) {
-            $null = ConvertFrom-WinhostWord $property.Value $words[$property.Name]
+            $null = ConvertFrom-WinhostKebab $property.Value $words[$property.Name]
         }
         $goal[$property.Name] = $property.Value
     }
@@ -235,7 +235,7 @@ function Read-WinhostTaskGoal {
 
 function Read-WinhostWslProgram {
     # Not the one in System32, which fails where nobody is logged on.
-    $folder = Read-WinhostWslInstalled 'InstallLocation'
+    $folder = Read-WinhostWslRegistry 'InstallLocation'
     if ("$folder" -eq '') {
         $folder = 'C:\Program Files\WSL'
     }
@@ -254,9 +254,9 @@ function Remove-WinhostTasks {
     if ($Goal.jobs -eq 'absent') {
         Remove-WinhostFolder (Read-WinhostJobFolder $Account)
         # The record of a VM that nobody can ask about any more.
-        Remove-WinhostFile (Join-WinhostVmRecord $Account)
+        Remove-WinhostFile (Join-WinhostVmRecordPath $Account)
     }
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
 }
 
 function Register-WinhostTasks {
@@ -293,7 +293,7 @@ function Register-WinhostTasks {
         }
         Register-WinhostAccountTask $task $account $secret
     }
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
 }
 
 function Register-WinhostAccountTask {

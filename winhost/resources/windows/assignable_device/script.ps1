@@ -17,7 +17,7 @@ function Get-WinhostAssignableDevice {
     # keep a VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
-            Assert-WinhostSent 'Test-WinhostPciPresent'
+            Assert-WinhostPart 'Test-WinhostPciPresent'
             $state = @{ assignment = $claim.assignment; present = Test-WinhostPciPresent $claim }
             @{ key = @{ location = $claim.location; device = $claim.device }; state = $state }
         }
@@ -25,7 +25,7 @@ function Get-WinhostAssignableDevice {
 }
 
 function Find-WinhostAssignments {
-    Read-WinhostOnce 'assignments' {
+    Read-WinhostCached 'assignments' {
         foreach ($vm in @(Find-WinhostVms $null)) {
             foreach ($assigned in @(Get-VMAssignableDevice -VM $vm -ErrorAction Stop)) {
                 @{
@@ -83,7 +83,7 @@ function Add-WinhostAssignment {
     }
     catch {
         foreach ($former in $From) {
-            Invoke-WinhostAside "$($Key.location) could not be given back to the VM that had it" {
+            Invoke-WinhostBestEffort "$($Key.location) could not be given back to the VM that had it" {
                 Add-VMAssignableDevice -VM $former -LocationPath $function.path -Confirm:$false -ErrorAction Stop
             }
         }
@@ -117,7 +117,7 @@ function Remove-WinhostAssignments {
             $taken.from += $claim.vm
         }
     }
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     $taken
 }
 
@@ -126,7 +126,7 @@ function Move-WinhostToHost {
     $function = Find-WinhostPciFunction $Key
     if ((Read-WinhostHostAssignment $function) -eq 'dismounted') {
         Mount-VMHostAssignableDevice -LocationPath $function.path -Confirm:$false -ErrorAction Stop
-        $function = Wait-WinhostMounted $Key
+        $function = Wait-WinhostMountedDevice $Key
     }
     if ((Read-WinhostHostAssignment $function) -eq $Assignment) {
         return
@@ -139,11 +139,11 @@ function Move-WinhostToHost {
     }
 }
 
-function Wait-WinhostMounted {
+function Wait-WinhostMountedDevice {
     param($Key)
     # Windows lists the device again some moments after the cmdlet returned, under another instance id.
     for ($second = 0; $second -lt 30; $second++) {
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         foreach ($function in @(Find-WinhostPciFunctions)) {
             if ($function.key.location -eq $Key.location -and (Read-WinhostHostAssignment $function) -ne 'dismounted') {
                 return $function
@@ -167,19 +167,19 @@ function Move-WinhostFromHost {
     if ($now -eq 'host-enabled') {
         Disable-PnpDevice -InstanceId $function.instance -Confirm:$false -ErrorAction Stop
     }
-    if (Test-WinhostAccepted $How 'force-dismount') {
+    if (Test-WinhostConsent $How 'force-dismount') {
         # Without the check for access control services and without a mitigation driver: for trusted VMs only.
         Dismount-VMHostAssignableDevice -LocationPath $function.path -Force -Confirm:$false -ErrorAction Stop
     }
     else {
         Dismount-VMHostAssignableDevice -LocationPath $function.path -Confirm:$false -ErrorAction Stop
     }
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
 }
 
 function Test-WinhostPciPresent {
     param($Device)
-    foreach ($function in @(Find-WinhostPciAll)) {
+    foreach ($function in @(Find-WinhostAllPci)) {
         if ($function.key.location -eq $Device.location) {
             return $true
         }

@@ -6,18 +6,18 @@ function Get-WinhostBitLocker {
     }
     foreach ($volume in @(Get-BitLockerVolume -ErrorAction Stop)) {
         $state = @{
-            protection = ConvertTo-WinhostWord "$($volume.ProtectionStatus)"
-            volume_type = ConvertTo-WinhostWord "$($volume.VolumeType)"
+            protection = ConvertTo-WinhostKebab "$($volume.ProtectionStatus)"
+            volume_type = ConvertTo-WinhostKebab "$($volume.VolumeType)"
             # A locked volume tells neither.
-            conversion = Read-WinhostValue { ConvertTo-WinhostWord "$(Assert-WinhostKnown $volume.VolumeStatus)" }
-            percentage = Read-WinhostValue { [int](Assert-WinhostKnown $volume.EncryptionPercentage) }
+            conversion = Read-WinhostValue { ConvertTo-WinhostKebab "$(Assert-WinhostValue $volume.VolumeStatus)" }
+            percentage = Read-WinhostValue { [int](Assert-WinhostValue $volume.EncryptionPercentage) }
             suspended = $null
             protectors = @()
             pcrs = @()
         }
         # A volume that was never encrypted has none of these.
         if ("$($volume.VolumeStatus)" -cne 'FullyDecrypted' -or "$($volume.KeyProtector)" -cne '') {
-            Assert-WinhostSent 'Read-WinhostEncryption'
+            Assert-WinhostPart 'Read-WinhostEncryption'
             Read-WinhostEncryption $volume $state
         }
         @{ key = @{ volume = "$($volume.MountPoint)" }; state = $state }
@@ -31,17 +31,17 @@ function Read-WinhostEncryption {
         # Id and kind, and nothing else of them: the rest opens the volume.
         foreach ($protector in @($Volume.KeyProtector)) {
             if ($null -ne $protector) {
-                @{ id = ConvertTo-WinhostGuid $protector.KeyProtectorId; kind = ConvertTo-WinhostWord "$($protector.KeyProtectorType)" }
+                @{ id = ConvertTo-WinhostGuid $protector.KeyProtectorId; kind = ConvertTo-WinhostKebab "$($protector.KeyProtectorType)" }
             }
         }
     }
     $State.pcrs = Read-WinhostList { Read-WinhostPcrs $Volume }
 }
 
-function Find-WinhostEncryptable {
+function Find-WinhostEncryptableVolume {
     param($Volume)
     $space = 'root\CIMV2\Security\MicrosoftVolumeEncryption'
-    foreach ($each in @(Read-WinhostOnce 'encryptable' { Get-CimInstance -Namespace $space -ClassName Win32_EncryptableVolume -ErrorAction Stop })) {
+    foreach ($each in @(Read-WinhostCached 'encryptable' { Get-CimInstance -Namespace $space -ClassName Win32_EncryptableVolume -ErrorAction Stop })) {
         # Its mount point is its letter, or its id where it has none.
         if (@("$($each.DriveLetter)", "$($each.DeviceID)") -contains "$($Volume.MountPoint)") {
             return $each
@@ -60,22 +60,22 @@ function Read-WinhostSuspension {
     if ("$($Volume.VolumeType)" -cne 'OperatingSystem') {
         return 0
     }
-    $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptable $Volume) -MethodName GetSuspendCount -ErrorAction Stop
+    $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptableVolume $Volume) -MethodName GetSuspendCount -ErrorAction Stop
     # ERROR_NOT_SUPPORTED, by itself or as an HRESULT: it is not suspended.
     if (@(50, 2147942450) -contains (Read-WinhostField $told 'ReturnValue')) {
         return $null
     }
-    [int](Read-WinhostResult $told 'SuspendCount')
+    [int](Read-WinhostMethodResult $told 'SuspendCount')
 }
 
-function Read-WinhostResult {
+function Read-WinhostMethodResult {
     param($Told, [string]$Name)
     # A method that fails ends with a code, not with an error.
     $code = [long](Read-WinhostField $Told 'ReturnValue')
     if ($code -ne 0) {
         Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' ('Windows does not tell {0}: 0x{1:X8}' -f $Name, $code)
     }
-    Assert-WinhostKnown $Told.$Name
+    Assert-WinhostValue $Told.$Name
 }
 
 function Read-WinhostPcrs {
@@ -83,8 +83,8 @@ function Read-WinhostPcrs {
     foreach ($protector in @($Volume.KeyProtector)) {
         if ($null -ne $protector -and "$($protector.KeyProtectorType)" -like 'Tpm*') {
             $asked = @{ VolumeKeyProtectorID = "$($protector.KeyProtectorId)" }
-            $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptable $Volume) -MethodName GetKeyProtectorPlatformValidationProfile -Arguments $asked -ErrorAction Stop
-            foreach ($register in @(Read-WinhostResult $told 'PlatformValidationProfile')) {
+            $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptableVolume $Volume) -MethodName GetKeyProtectorPlatformValidationProfile -Arguments $asked -ErrorAction Stop
+            foreach ($register in @(Read-WinhostMethodResult $told 'PlatformValidationProfile')) {
                 [int]$register
             }
             return
@@ -117,7 +117,7 @@ function Write-WinhostSuspension {
         return
     }
     # A protector of which nobody has proven that its key is kept elsewhere may be the last way to the data.
-    if ($null -eq (Find-WinhostEscrow $Volume)) {
+    if ($null -eq (Find-WinhostEscrowRecord $Volume)) {
         Stop-Winhost 'Winhost.NotEscrowed' 'InvalidOperation' 'Nobody has proven that the recovery key of this volume is kept elsewhere: do that first.'
     }
     $null = Suspend-BitLocker -MountPoint "$($Volume.MountPoint)" -RebootCount $Restarts -Confirm:$false -ErrorAction Stop

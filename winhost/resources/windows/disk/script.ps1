@@ -13,7 +13,7 @@ function Get-WinhostDisk {
             sector = [int]$disk.LogicalSectorSize
             offline = [bool]$disk.IsOffline
             read_only = [bool]$disk.IsReadOnly
-            health = ConvertTo-WinhostWord "$($disk.HealthStatus)"
+            health = ConvertTo-WinhostKebab "$($disk.HealthStatus)"
         }
         @{ key = @{ disk = "$($disk.UniqueId)".Trim() }; state = $state }
     }

@@ -4,7 +4,7 @@ function Get-WinhostEfiBackup {
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         $state = @{ kept = $false; changed = @(); added = @() }
         if (Test-WinhostFolder (Read-WinhostEfiFolder $each.guid)) {
-            Assert-WinhostSent 'Read-WinhostEfiState'
+            Assert-WinhostPart 'Read-WinhostEfiState'
             Read-WinhostEfiState $each $state
         }
         @{ key = @{ partition = $each.guid }; state = $state }
@@ -18,8 +18,8 @@ function Read-WinhostEfiState {
         $copy = @($list.files)
         $now = @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $Partition.found))
         $State.kept = $true
-        $State.changed = @(foreach ($file in @(Select-WinhostChanged $copy $now)) { $file.path })
-        $State.added = @(foreach ($file in @(Select-WinhostAdded $copy $now)) { $file.path })
+        $State.changed = @(foreach ($file in @(Select-WinhostChangedFiles $copy $now)) { $file.path })
+        $State.added = @(foreach ($file in @(Select-WinhostAddedFiles $copy $now)) { $file.path })
     }
 }
 
@@ -33,7 +33,7 @@ function Find-WinhostEfiPartitions {
 
 function Read-WinhostEfiFolder {
     param([string]$Guid)
-    "$(Read-WinhostData)\esp-$Guid"
+    "$(Read-WinhostDataFolder)\esp-$Guid"
 }
 
 function Read-WinhostEfiList {
@@ -42,7 +42,7 @@ function Read-WinhostEfiList {
     Read-WinhostJson "$(Read-WinhostEfiFolder $Guid)\files.json"
 }
 
-function Find-WinhostEntriesOfLinux {
+function Find-WinhostPartitionBootEntries {
     param([string]$Guid)
     # Boot entries that start a Linux from this partition.
     if ((Read-WinhostFirmwareKind) -cne 'uefi') {
@@ -55,7 +55,7 @@ function Find-WinhostEntriesOfLinux {
     }
 }
 
-function Remove-WinhostEntriesSince {
+function Remove-WinhostNewBootEntries {
     param([string]$Guid)
     # Without a list nobody can tell which came later.
     $list = Read-WinhostEfiList $Guid
@@ -63,14 +63,14 @@ function Remove-WinhostEntriesSince {
         return
     }
     $known = @($list.entries)
-    foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) {
+    foreach ($entry in @(Find-WinhostPartitionBootEntries $Guid)) {
         if ($known -notcontains $entry.path) {
             Remove-WinhostBootEntry $entry
         }
     }
 }
 
-function Select-WinhostChanged {
+function Select-WinhostChangedFiles {
     param($Copy, $Now)
     # A file that is open now has no hash: whether it changed is unknown, and it could not be written.
     foreach ($file in @($Copy)) {
@@ -85,7 +85,7 @@ function Select-WinhostChanged {
     }
 }
 
-function Select-WinhostAdded {
+function Select-WinhostAddedFiles {
     param($Copy, $Now)
     # Only files where installers of Linux put theirs; new files elsewhere are somebody else's.
     foreach ($file in $Now) {
@@ -105,7 +105,7 @@ function Set-WinhostEfiBackup {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('kept')
     Assert-WinhostAdministrator
-    Assert-WinhostFlags $Desired @('kept')
+    Assert-WinhostBoolean $Desired @('kept')
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         if ($each.guid -eq "$($Key.partition)") {
             $root = Read-WinhostPartitionRoot $each.found
@@ -122,14 +122,14 @@ function Set-WinhostEfiBackup {
 function Add-WinhostEfiCopy {
     param([string]$Guid, [string]$Root)
     $folder = Read-WinhostEfiFolder $Guid
-    Initialize-WinhostData "esp-$Guid"
+    Initialize-WinhostDataFolder "esp-$Guid"
     $files = @(foreach ($file in @(Read-WinhostVolumeFiles $Root)) {
         if ($null -ne $file.sha256) {
             Copy-WinhostVolumeFile "$Root$($file.path)" "$folder\$($file.sha256)"
             @{ path = $file.path; sha256 = $file.sha256 }
         }
     })
-    $entries = @(foreach ($entry in @(Find-WinhostEntriesOfLinux $Guid)) { $entry.path })
+    $entries = @(foreach ($entry in @(Find-WinhostPartitionBootEntries $Guid)) { $entry.path })
     Write-WinhostJson "$folder\files.json" @{ files = $files; entries = $entries }
 }
 
@@ -137,16 +137,16 @@ function Restore-WinhostEfiCopy {
     param([string]$Guid, [string]$Root, $How)
     Assert-WinhostDataConsent $How 'Files of the EFI system partition would be written'
     $folder = Read-WinhostEfiFolder $Guid
-    Remove-WinhostEntriesSince $Guid
+    Remove-WinhostNewBootEntries $Guid
     $copy = @((Read-WinhostEfiList $Guid).files)
     $now = @(Read-WinhostVolumeFiles $Root)
-    foreach ($file in @(Select-WinhostChanged $copy $now)) {
+    foreach ($file in @(Select-WinhostChangedFiles $copy $now)) {
         Copy-WinhostVolumeFile "$folder\$($file.sha256)" "$Root$($file.path)"
     }
-    foreach ($file in @(Select-WinhostAdded $copy $now)) {
+    foreach ($file in @(Select-WinhostAddedFiles $copy $now)) {
         Remove-WinhostVolumeFile "$Root$($file.path)"
     }
-    $left = @(Select-WinhostChanged $copy @(Read-WinhostVolumeFiles $Root))
+    $left = @(Select-WinhostChangedFiles $copy @(Read-WinhostVolumeFiles $Root))
     if ($left.Count -gt 0) {
         Stop-Winhost 'Winhost.NotPutBack' 'InvalidResult' "$($left[0].path) on the EFI system partition is not as it was."
     }

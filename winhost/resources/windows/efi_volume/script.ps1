@@ -3,7 +3,7 @@ function Get-WinhostEfiVolume {
     Assert-WinhostAdministrator
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         $state = @{
-            free = Read-WinhostValue { [long](Assert-WinhostKnown (Read-WinhostEfiVolume $each).SizeRemaining) }
+            free = Read-WinhostValue { [long](Assert-WinhostValue (Read-WinhostEfiVolume $each).SizeRemaining) }
             file_system = Read-WinhostValue { "$((Read-WinhostEfiVolume $each).FileSystem)" }
         }
         @{ key = @{ partition = $each.guid }; state = $state }

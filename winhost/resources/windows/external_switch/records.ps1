@@ -1,7 +1,7 @@
 # What winhost knows of its external switches, and what the host has of them. The task writes here while we read.
 
 function Read-WinhostSwitchFolder {
-    "$(Read-WinhostData)\switch"
+    "$(Read-WinhostDataFolder)\switch"
 }
 
 function Read-WinhostSwitchFile {

@@ -19,9 +19,9 @@ function Get-WinhostExternalSwitch {
 
 function Read-WinhostOwnSwitchRecords {
     # A folder into which others could have put something has no records of winhost. Setting refuses it by name.
-    $data = Read-WinhostData
+    $data = Read-WinhostDataFolder
     if (Test-WinhostFolder "$data\switch") {
-        Assert-WinhostSent 'Test-WinhostOwnFolder', 'Read-WinhostSwitchRecords'
+        Assert-WinhostPart 'Test-WinhostOwnFolder', 'Read-WinhostSwitchRecords'
         if ((Test-WinhostOwnFolder $data) -and (Test-WinhostOwnFolder "$data\switch")) {
             Read-WinhostSwitchRecords
         }
@@ -33,12 +33,12 @@ function New-WinhostSwitchState {
     $state = @{ adapter = $null; management_os = $false; vms = 0; phase = 'none'; detail = $null }
     $record = $null
     if (@($Records).Count -gt 0) {
-        Assert-WinhostSent 'Find-WinhostSwitchRecord', 'Read-WinhostSwitchPhase'
+        Assert-WinhostPart 'Find-WinhostSwitchRecord', 'Read-WinhostSwitchPhase'
         $record = Find-WinhostSwitchRecord $Records $Name
     }
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if (Test-WinhostText "$($switch.Name)" $Name 'OrdinalIgnoreCase') {
-            foreach ($bound in @(Find-WinhostBound $switch)) {
+            foreach ($bound in @(Find-WinhostSwitchAdapters $switch)) {
                 $state.adapter = $bound
             }
             $state.management_os = [bool]$switch.AllowManagementOS
@@ -76,17 +76,17 @@ function Set-WinhostExternalSwitch {
     Assert-WinhostDesired $Desired @('adapter')
     $goal = New-WinhostSwitchRecord $Key $Desired $How
     # Before anything in that folder is trusted.
-    Initialize-WinhostData 'switch'
+    Initialize-WinhostDataFolder 'switch'
     $records = @(Read-WinhostSwitchRecords)
-    Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $goal.name)
+    Assert-WinhostSwitchNotUndone (Find-WinhostSwitchRecord $records $goal.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
     $committed = $false
     if ($flying.Count -eq 0) {
         if ($goal.make) {
-            Assert-WinhostSwitchFree $goal
+            Assert-WinhostAdapterAvailable $goal
         }
         else {
-            Assert-WinhostSwitchOurs $goal (Find-WinhostSwitchRecord $records $goal.name)
+            Assert-WinhostOwnSwitch $goal (Find-WinhostSwitchRecord $records $goal.name)
         }
         Start-WinhostSwitchTask $goal
     }
@@ -117,7 +117,7 @@ function New-WinhostSwitchRecord {
     if ($name -notmatch '^[A-Za-z0-9][A-Za-z0-9_-]{0,31}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a switch has 1 to 32 letters, digits, - and _.'
     }
-    Assert-WinhostForm $Desired 'adapter' $script:WinhostGuidForm 'the GUID of an interface'
+    Assert-WinhostPattern $Desired 'adapter' $script:WinhostGuidForm 'the GUID of an interface'
     $seconds = Read-WinhostField $How 'within'
     if ($null -eq $seconds -or $seconds -lt 60) {
         $seconds = 300
@@ -127,7 +127,7 @@ function New-WinhostSwitchRecord {
     [pscustomobject]@{ name = $name; adapter = $adapter; make = $make; seconds = [int]$seconds; switch = ''; begun = $false; told = $false; phase = 'pending'; detail = $null }
 }
 
-function Assert-WinhostSwitchFree {
+function Assert-WinhostAdapterAvailable {
     param($Goal)
     $adapter = Find-WinhostAdapter $Goal.adapter
     if ($adapter.InterfaceOperationalStatus -ne 1) {
@@ -137,13 +137,13 @@ function Assert-WinhostSwitchFree {
         if (Test-WinhostText "$($switch.Name)" $Goal.name 'OrdinalIgnoreCase') {
             Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "There is a switch $($switch.Name) already."
         }
-        if (@(Find-WinhostBound $switch) -contains $Goal.adapter) {
+        if (@(Find-WinhostSwitchAdapters $switch) -contains $Goal.adapter) {
             Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "Switch $($switch.Name) has this adapter."
         }
     }
 }
 
-function Assert-WinhostSwitchOurs {
+function Assert-WinhostOwnSwitch {
     param($Goal, $Record)
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if ($null -ne $Record -and "$($switch.Id)" -eq $Record.switch) {
@@ -158,7 +158,7 @@ function Assert-WinhostSwitchOurs {
     Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'winhost removes only switches that it made.'
 }
 
-function Stop-WinhostSwitchUndone {
+function Assert-WinhostSwitchNotUndone {
     param($Record)
     # An undone change is reported once: whoever asks again after that wants it tried again.
     if ((Test-WinhostSwitchUndone $Record) -and -not $Record.told) {
@@ -182,7 +182,7 @@ function Wait-WinhostSwitch {
         $waiting = (Test-WinhostSwitchInFlight $record) -and ($Committed -or $record.phase -eq 'pending')
     } while ($waiting -and (Read-WinhostClock) -lt $end)
     if ($waiting) {
-        Stop-WinhostSwitchSilent $record
+        Stop-WinhostSwitchTask $record
     }
     $record
 }
@@ -199,7 +199,7 @@ function Clear-WinhostSwitchFolder {
     }
 }
 
-function Stop-WinhostSwitchSilent {
+function Stop-WinhostSwitchTask {
     param($Record)
     if (-not $Record.begun) {
         # A policy may forbid the task to run its script. It must not start later by surprise.
@@ -230,14 +230,14 @@ function Start-WinhostSwitchTask {
 function Join-WinhostSwitchScript {
     # Constant text: our own functions as they were sent, and the call of the last.
     $names = @(
-        'Stop-Winhost', 'Invoke-WinhostAside', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData', 'Read-WinhostData'
-        'Open-WinhostMachine', 'Find-WinhostScheduled', 'Read-WinhostEntry'
-        'Read-WinhostJson', 'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
+        'Stop-Winhost', 'Invoke-WinhostBestEffort', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramDataFolder', 'Read-WinhostDataFolder'
+        'Open-WinhostLocalMachine', 'Find-WinhostScheduledTasks', 'Read-WinhostAttributes'
+        'Read-WinhostJson', 'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostReplacement', 'Assert-WinhostNoLink', 'Test-WinhostLink'
         'Test-WinhostAttribute'
-        'Split-WinhostPath', 'Write-WinhostFile', 'Move-WinhostOver', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
+        'Split-WinhostPath', 'Write-WinhostFile', 'Move-WinhostReplacement', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostSwitchAdapters'
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
-        'Unregister-WinhostStartTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'
+        'Unregister-WinhostStartTask', 'Find-WinhostSwitchInterface', 'Wait-WinhostSwitchInterface', 'Read-WinhostSwitchAddresses'
         'Wait-WinhostSwitchReady', 'Read-WinhostSwitchFolder'
         'Move-WinhostSwitch', 'Add-WinhostSwitch', 'Remove-WinhostSwitch', 'Restore-WinhostSwitchAddresses'
         'Restore-WinhostSwitchProfile', 'Wait-WinhostSwitchCommit', 'Invoke-WinhostSwitchChange', 'Invoke-WinhostSwitchTask'

@@ -33,7 +33,7 @@ function Invoke-WinhostSwitchChange {
         }
         $Record.begun = $true
         Save-WinhostSwitchRecord $Record
-        Write-WinhostSwitchFile 'snapshot.json' (Read-WinhostSwitchAddresses (Find-WinhostSwitchEnd $Record (-not $Record.make)))
+        Write-WinhostSwitchFile 'snapshot.json' (Read-WinhostSwitchAddresses (Find-WinhostSwitchInterface $Record (-not $Record.make)))
         Move-WinhostSwitch $Record $Record.make
         $Record.phase = 'awaiting'
         Save-WinhostSwitchRecord $Record
@@ -87,7 +87,7 @@ function Move-WinhostSwitch {
     }
     $snapshot = Read-WinhostSwitchFile 'snapshot.json'
     if ($null -ne $snapshot) {
-        Restore-WinhostSwitchAddresses (Wait-WinhostSwitchEnd $Record $Make $snapshot.link) $snapshot
+        Restore-WinhostSwitchAddresses (Wait-WinhostSwitchInterface $Record $Make $snapshot.link) $snapshot
     }
 }
 
@@ -115,7 +115,7 @@ function Remove-WinhostSwitch {
     param($Record)
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         # One that came to be while New-VMSwitch failed has no record of its id.
-        $half = $Record.make -and $switch.Name -ceq $Record.name -and @(Find-WinhostBound $switch) -contains $Record.adapter
+        $half = $Record.make -and $switch.Name -ceq $Record.name -and @(Find-WinhostSwitchAdapters $switch) -contains $Record.adapter
         if ("$($switch.Id)" -eq $Record.switch -or $half) {
             # It asks back whatever -Confirm says; nobody is here to answer.
             Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop
@@ -123,7 +123,7 @@ function Remove-WinhostSwitch {
     }
 }
 
-function Find-WinhostSwitchEnd {
+function Find-WinhostSwitchInterface {
     param($Record, [bool]$Made)
     # The interface that carries the addresses: the adapter's own, or the host's port on the switch.
     if (-not $Made) {
@@ -137,7 +137,7 @@ function Find-WinhostSwitchEnd {
     Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "The host has no port on switch $($Record.name)."
 }
 
-function Wait-WinhostSwitchEnd {
+function Wait-WinhostSwitchInterface {
     param($Record, [bool]$Made, [bool]$Link)
     # A cable that was out before is no reason to go back. An interface that has just been made is not listed at once.
     $end = (Read-WinhostClock) + 60
@@ -146,7 +146,7 @@ function Wait-WinhostSwitchEnd {
         $why = $null
         $up = $false
         try {
-            $adapter = Find-WinhostAdapter (Find-WinhostSwitchEnd $Record $Made)
+            $adapter = Find-WinhostAdapter (Find-WinhostSwitchInterface $Record $Made)
             $up = $adapter.InterfaceOperationalStatus -eq 1 -or -not $Link
         }
         catch {

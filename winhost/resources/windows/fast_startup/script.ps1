@@ -17,14 +17,14 @@ function Read-WinhostHibernation {
             return [int]$set -ne 0
         }
     }
-    Assert-WinhostKnown $null
+    Assert-WinhostValue $null
 }
 
 function Set-WinhostFastStartup {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('hibernation', 'fast_startup')
     Assert-WinhostAdministrator
-    Assert-WinhostFlags $Desired @('hibernation', 'fast_startup')
+    Assert-WinhostBoolean $Desired @('hibernation', 'fast_startup')
     # Only powercfg.exe makes and removes the file; the value in the registry alone does neither.
     if (Test-WinhostDesired $Desired 'hibernation') {
         $word = 'off'

@@ -6,16 +6,16 @@ function Get-WinhostFirmware {
         model = "$($machine.Model)"
         bios_version = Read-WinhostValue { "$((Read-WinhostBios).SMBIOSBIOSVersion)" }
         hypervisor_present = [bool]$machine.HypervisorPresent
-        virtualization_enabled = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled) }
-        second_level_translation = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions) }
+        virtualization_enabled = Read-WinhostValue { [bool](Assert-WinhostValue (Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled) }
+        second_level_translation = Read-WinhostValue { [bool](Assert-WinhostValue (Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions) }
         security_properties = Read-WinhostList {
             $guard = Get-CimInstance -Namespace 'root\Microsoft\Windows\DeviceGuard' -ClassName Win32_DeviceGuard -ErrorAction Stop
-            foreach ($property in @(Assert-WinhostKnown $guard.AvailableSecurityProperties)) {
+            foreach ($property in @(Assert-WinhostValue $guard.AvailableSecurityProperties)) {
                 [int]$property
             }
         }
         # CPUID tells it, but no Windows interface hands it out.
-        address_width = Read-WinhostValue { Assert-WinhostKnown $null }
+        address_width = Read-WinhostValue { Assert-WinhostValue $null }
         serial = Read-WinhostValue {
             $serial = "$((Read-WinhostBios).SerialNumber)".Trim()
             if ($serial -ne '') {
@@ -27,7 +27,7 @@ function Get-WinhostFirmware {
 }
 
 function Read-WinhostBios {
-    Read-WinhostOnce 'bios' { Get-CimInstance -ClassName Win32_BIOS -ErrorAction Stop }
+    Read-WinhostCached 'bios' { Get-CimInstance -ClassName Win32_BIOS -ErrorAction Stop }
 }
 
 function Read-WinhostFirstProcessor {

@@ -11,7 +11,7 @@ function Get-WinhostFirmwareBoot {
         }
     }
     elseif ($kind -ceq 'uefi') {
-        Assert-WinhostSent 'Read-WinhostBootVariables'
+        Assert-WinhostPart 'Read-WinhostBootVariables'
         Read-WinhostBootVariables $state
     }
     @{ key = @{}; state = $state }
@@ -100,7 +100,7 @@ function Set-WinhostFirmwareBoot {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('next')
     Assert-WinhostAdministrator
-    Assert-WinhostForm $Desired 'next' '\A[0-9A-F]{4}\z' 'the four digits of a boot entry'
+    Assert-WinhostPattern $Desired 'next' '\A[0-9A-F]{4}\z' 'the four digits of a boot entry'
     $next = $Desired.next
     Assert-WinhostUefi
     if ($null -eq $next) {

@@ -2,7 +2,7 @@
 
 from winhost.core.rules import Condition, ConsentRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import DISTROS, RESTART
+from winhost.resources.shared import DISTROS, RESTART_CONSENT
 from winhost.resources.values import one_of
 
 WDDM = "WDDM"
@@ -18,7 +18,7 @@ MCDM = "MCDM"
         sets={"pending": one_of(WDDM, MCDM)},
         restarts=True,
         asks=("restart", "headless"),
-        risks=RESTART,
+        risks=RESTART_CONSENT,
         # Only WDDM drives a display; whether one is attached is read on the host.
         may_need=(ConsentRule("headless", (Condition("pending", of="desired", none_of=(WDDM,)),)),),
         dependents=(DISTROS,),

@@ -30,7 +30,7 @@ function Set-WinhostGpuDriverModel {
 function Switch-WinhostDriverModel {
     param($Function, [string]$Model, [int]$Number, $How)
     # Only WDDM shows a picture.
-    if ($Model -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostAccepted $How 'headless')) {
+    if ($Model -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostConsent $How 'headless')) {
         Stop-Winhost 'Winhost.TakesDisplay' 'InvalidOperation' 'A display is connected to this GPU, and would stay dark.'
     }
     $ended = Invoke-WinhostNative 'nvidia-smi.exe' @('-i', (Read-WinhostPciAddress $Function), '-dm', "$Number") 60

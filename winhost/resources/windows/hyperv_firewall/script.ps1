@@ -11,14 +11,14 @@ function Get-WinhostHyperVFirewall {
     $state.inbound = Read-WinhostValue {
         foreach ($setting in @(Get-NetFirewallHyperVVMSetting -ErrorAction Stop)) {
             if ("$($setting.Name)" -eq $script:WinhostWslCreator) {
-                return ConvertTo-WinhostWord "$($setting.DefaultInboundAction)"
+                return ConvertTo-WinhostKebab "$($setting.DefaultInboundAction)"
             }
         }
         'not-configured'
     }
     $rules = Read-WinhostList { Find-WinhostVmRules }
     if ($rules -isnot [array] -or $rules.Count -gt 0) {
-        Assert-WinhostSent 'Read-WinhostOpenings'
+        Assert-WinhostPart 'Read-WinhostOpenings'
         Read-WinhostOpenings $state
     }
     @{ key = @{ creator = ConvertTo-WinhostGuid $script:WinhostWslCreator }; state = $state }
@@ -27,7 +27,7 @@ function Get-WinhostHyperVFirewall {
 function Read-WinhostOpenings {
     param($State)
     $State.ports = Read-WinhostList { Find-WinhostOpenPorts }
-    $allowed = Read-WinhostList { Find-WinhostVmAllowed }
+    $allowed = Read-WinhostList { Find-WinhostVmAllowedNetworks }
     if ($allowed -isnot [array] -or $allowed.Count -gt 0) {
         $State.allowed = $allowed
     }
@@ -39,7 +39,7 @@ function Set-WinhostHyperVFirewall {
     $creator = $script:WinhostWslCreator
     $goal = Join-WinhostOpenings $Desired
     if (Test-WinhostDesired $Desired 'inbound') {
-        $inbound = ConvertFrom-WinhostWord $Desired.inbound @('Allow', 'Block', 'NotConfigured')
+        $inbound = ConvertFrom-WinhostKebab $Desired.inbound @('Allow', 'Block', 'NotConfigured')
         Set-NetFirewallHyperVVMSetting -Name $creator -DefaultInboundAction $inbound -Confirm:$false -ErrorAction Stop
     }
     if ($null -eq $goal) {
@@ -73,7 +73,7 @@ function Join-WinhostOpenings {
         $replaced = @(Find-WinhostVmRules)
         $ports = @(foreach ($port in @($Desired.ports)) { Assert-WinhostPort $port })
     }
-    $allowed = @(Find-WinhostVmAllowed)
+    $allowed = @(Find-WinhostVmAllowedNetworks)
     if (Test-WinhostDesired $Desired 'allowed') {
         $allowed = @(foreach ($network in @($Desired.allowed)) { if ($null -ne $network) { "$network" } })
         Assert-WinhostNetworks $allowed
@@ -94,7 +94,7 @@ function Find-WinhostVmRules {
 
 function Find-WinhostOpenRules {
     foreach ($rule in @(Find-WinhostVmRules)) {
-        if (-not (Test-WinhostDisabled $rule)) {
+        if (-not (Test-WinhostRuleDisabled $rule)) {
             $rule
         }
     }
@@ -106,7 +106,7 @@ function Find-WinhostOpenPorts {
     }
 }
 
-function Find-WinhostVmAllowed {
+function Find-WinhostVmAllowedNetworks {
     # The networks that reach the ports; nothing where everybody does.
     $found = @()
     foreach ($rule in @(Find-WinhostOpenRules)) {

@@ -1,6 +1,6 @@
 # key {}   state {role: text, tools: text, vms: int}; set: role, tools are installed or available
 function Get-WinhostHyperVRole {
-    if (Test-WinhostClient) {
+    if (Test-WinhostClientWindows) {
         $features = @{
             role = Read-WinhostOptionalFeature 'Microsoft-Hyper-V'
             tools = Read-WinhostOptionalFeature 'Microsoft-Hyper-V-Management-PowerShell'
@@ -10,7 +10,7 @@ function Get-WinhostHyperVRole {
         $features = @{ role = 'removed'; tools = 'removed' }
         foreach ($feature in @(Get-WindowsFeature -Name 'Hyper-V', 'Hyper-V-PowerShell' -ErrorAction Stop)) {
             $part = @('tools', 'role')[[int]($feature.Name -eq 'Hyper-V')]
-            $features[$part] = ConvertTo-WinhostWord "$($feature.InstallState)"
+            $features[$part] = ConvertTo-WinhostKebab "$($feature.InstallState)"
         }
     }
     $vms = Read-WinhostValue {
@@ -23,7 +23,7 @@ function Get-WinhostHyperVRole {
     @{ key = @{}; state = $state }
 }
 
-function Test-WinhostClient {
+function Test-WinhostClientWindows {
     # Not by the module: ServerManager may stand on a client too, with the administration tools.
     $type = Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows NT\CurrentVersion' 'InstallationType'
     "$type" -eq 'Client'
@@ -32,14 +32,14 @@ function Test-WinhostClient {
 function Set-WinhostHyperVRole {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('role', 'tools')
-    if (Test-WinhostClient) {
+    if (Test-WinhostClientWindows) {
         return Switch-WinhostClientFeatures $Desired
     }
     $names = @{ role = 'Hyper-V'; tools = 'Hyper-V-PowerShell' }
     $install = @()
     $remove = @()
     foreach ($property in @($Desired.PSObject.Properties)) {
-        if ((ConvertFrom-WinhostWord $property.Value @('Installed', 'Available')) -eq 'Installed') {
+        if ((ConvertFrom-WinhostKebab $property.Value @('Installed', 'Available')) -eq 'Installed') {
             $install += $names[$property.Name]
         }
         else {

@@ -5,8 +5,8 @@ function Get-WinhostKeyEscrow {
     }
     foreach ($volume in @(Get-BitLockerVolume -ErrorAction Stop)) {
         $state = @{ proof = 'none'; last_group = $null; protector = $null }
-        if (Test-WinhostNoted) {
-            Assert-WinhostSent 'Read-WinhostEscrow'
+        if (Test-WinhostRecords) {
+            Assert-WinhostPart 'Read-WinhostEscrow'
             Read-WinhostEscrow $volume $state
         }
         @{ key = @{ volume = "$($volume.MountPoint)" }; state = $state }
@@ -15,7 +15,7 @@ function Get-WinhostKeyEscrow {
 
 function Read-WinhostEscrow {
     param($Volume, $State)
-    $record = Find-WinhostEscrow $Volume
+    $record = Find-WinhostEscrowRecord $Volume
     if ($null -ne $record) {
         $State.proof = "$($record.proof)"
         $State.last_group = $record.last_group
@@ -23,10 +23,10 @@ function Read-WinhostEscrow {
     }
 }
 
-function Find-WinhostEscrow {
+function Find-WinhostEscrowRecord {
     param($Volume)
     # A record counts only while the volume has its protector.
-    $kept = Read-WinhostRegistry $script:WinhostRecord "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
+    $kept = Read-WinhostRegistry $script:WinhostRecordsKey "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
     if ($null -eq $kept) {
         return $null
     }
@@ -66,7 +66,7 @@ function Write-WinhostEscrow {
     param($Volume, [string]$Proof, $Reference, $How)
     $name = "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
     if ($Proof -ceq 'none') {
-        Write-WinhostRegistry $script:WinhostRecord $name $null
+        Write-WinhostRegistry $script:WinhostRecordsKey $name $null
         return
     }
     $protectors = @(Find-WinhostRecoveryProtectors $Volume)
@@ -74,17 +74,17 @@ function Write-WinhostEscrow {
         Stop-Winhost 'Winhost.NoRecoveryKey' 'ObjectNotFound' 'The volume has no recovery password: add one first.'
     }
     if ($Proof -ceq 'typed') {
-        $proven = Find-WinhostTyped $protectors "$(Read-WinhostField $How 'secret')"
+        $proven = Find-WinhostTypedKey $protectors "$(Read-WinhostField $How 'secret')"
     }
     else {
         $proven = $protectors[0]
         Send-WinhostRecoveryKey $Volume $proven $Proof
     }
     $record = @{ proof = $Proof; last_group = $Reference; protector = ConvertTo-WinhostGuid $proven.KeyProtectorId }
-    Write-WinhostRegistry $script:WinhostRecord $name (ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $record -Compress -ErrorAction Stop))
+    Write-WinhostRegistry $script:WinhostRecordsKey $name (ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $record -Compress -ErrorAction Stop))
 }
 
-function Find-WinhostTyped {
+function Find-WinhostTypedKey {
     param($Protectors, [string]$Digits)
     # Compared on the host: neither the digits nor the key leave it.
     if ($Digits -match '\A[0-9]{6}\z') {

@@ -13,25 +13,25 @@ function Get-WinhostLocalAccount {
             sid = $sid
             enabled = [bool]$user.Enabled
             password_expires = $null -ne $user.PasswordExpires
-            administrator = Read-WinhostValue { @(Read-WinhostOnce 'administrators' { Read-WinhostGroup $script:WinhostAdministrators }) -contains $sid }
+            administrator = Read-WinhostValue { @(Read-WinhostCached 'administrators' { Read-WinhostGroup $script:WinhostAdministrators }) -contains $sid }
             ours = $ours
             profile = Read-WinhostValue { Read-WinhostProfile $sid }
             sessions = Read-WinhostValue { Measure-WinhostSessions $user.Name }
             distros = $null
         }
         if ($ours) {
-            Assert-WinhostSent 'Measure-WinhostDistros'
+            Assert-WinhostPart 'Measure-WinhostDistros'
             $state.distros = Read-WinhostValue { Measure-WinhostDistros $user }
         }
         @{ key = @{ account = "$($user.Name)" }; state = $state }
     }
     if ($null -ne $Key) {
-        Assert-WinhostSent 'New-WinhostNoAccount'
-        @{ key = @{ account = "$(Read-WinhostField $Key 'account')" }; state = New-WinhostNoAccount }
+        Assert-WinhostPart 'New-WinhostAbsentAccount'
+        @{ key = @{ account = "$(Read-WinhostField $Key 'account')" }; state = New-WinhostAbsentAccount }
     }
 }
 
-function New-WinhostNoAccount {
+function New-WinhostAbsentAccount {
     $state = @{
         there = $false
         sid = $null
@@ -48,16 +48,16 @@ function New-WinhostNoAccount {
 
 # ---- accounts
 
-function Test-WinhostController {
+function Test-WinhostDomainController {
     (Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\ProductOptions' 'ProductType') -eq 'LanmanNT'
 }
 
 function Find-WinhostAccounts {
     # On a domain controller the cmdlets would show, and change, the accounts of the domain.
-    if (Test-WinhostController) {
+    if (Test-WinhostDomainController) {
         Stop-Winhost 'Winhost.NoLocalAccounts' 'InvalidOperation' 'A domain controller has no accounts of its own.'
     }
-    Read-WinhostOnce 'accounts' { Get-LocalUser -ErrorAction Stop }
+    Read-WinhostCached 'accounts' { Get-LocalUser -ErrorAction Stop }
 }
 
 function Find-WinhostAccount {
@@ -121,14 +121,14 @@ function Measure-WinhostSessions {
     param([string]$Account)
     # Sessions of people: at the console, remote, unlocked, or with cached credentials. Not those of tasks and services.
     $people = @{}
-    foreach ($session in @(Read-WinhostOnce 'logon-sessions' { Get-CimInstance -ClassName Win32_LogonSession -ErrorAction Stop })) {
+    foreach ($session in @(Read-WinhostCached 'logon-sessions' { Get-CimInstance -ClassName Win32_LogonSession -ErrorAction Stop })) {
         if (@(2, 7, 10, 11, 12, 13) -contains $session.LogonType) {
             $people["$($session.LogonId)"] = $true
         }
     }
     $count = 0
     $name = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\ComputerName\ActiveComputerName' 'ComputerName'
-    foreach ($logon in @(Read-WinhostOnce 'logons' { Get-CimInstance -ClassName Win32_LoggedOnUser -ErrorAction Stop })) {
+    foreach ($logon in @(Read-WinhostCached 'logons' { Get-CimInstance -ClassName Win32_LoggedOnUser -ErrorAction Stop })) {
         # A domain may have an account of this name, too.
         $here = $logon.Antecedent.Domain -eq $name
         if ($here -and $logon.Antecedent.Name -eq $Account -and $people.ContainsKey("$($logon.Dependent.LogonId)")) {
@@ -140,7 +140,7 @@ function Measure-WinhostSessions {
 
 function Measure-WinhostDistros {
     param($User)
-    $count = Measure-WinhostFiles "$(Read-WinhostData)\distros\$($User.Name)" 'ext4.vhdx'
+    $count = Measure-WinhostFiles "$(Read-WinhostDataFolder)\distros\$($User.Name)" 'ext4.vhdx'
     $folder = Read-WinhostProfile "$($User.SID)"
     if ($null -ne $folder) {
         $count += Measure-WinhostFiles $folder 'ext4.vhdx'
@@ -183,7 +183,7 @@ function Set-WinhostLocalAccount {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('there', 'administrator')
     Assert-WinhostAccountName $Key.account
-    Assert-WinhostFlags $Desired @('there', 'administrator')
+    Assert-WinhostBoolean $Desired @('there', 'administrator')
     $user = Find-WinhostAccount $Key.account
     if ((Test-WinhostDesired $Desired 'there') -and -not $Desired.there) {
         if ($null -ne $user) {
@@ -248,7 +248,7 @@ function Remove-WinhostAccount {
 
 function Remove-WinhostProfile {
     param($User, $How)
-    $end = (Read-WinhostClock) + (Read-WinhostWithin $How 60)
+    $end = (Read-WinhostClock) + (Read-WinhostTimeout $How 60)
     do {
         $found = $null
         foreach ($each in @(Get-CimInstance -ClassName Win32_UserProfile -ErrorAction Stop)) {

@@ -4,15 +4,15 @@ function Get-WinhostNatSwitch {
     # Fails for whoever may not see VMs, also where there is no NAT.
     $null = @(Find-WinhostVms $null)
     $nats = @(Get-NetNat -ErrorAction Stop)
-    if ($null -ne $Key -or $nats.Count -gt 0 -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostNats'
+    if ($null -ne $Key -or $nats.Count -gt 0 -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostNats'
         Read-WinhostNats $Key $nats
     }
 }
 
 function Read-WinhostNats {
     param($Key, $Nats)
-    foreach ($entry in @(Find-WinhostMadeRecords 'nat' $Key)) {
+    foreach ($entry in @(Find-WinhostRecords 'nat' $Key)) {
         $state = New-WinhostNatState
         $state.made = $null
         foreach ($nat in $Nats) {
@@ -29,7 +29,7 @@ function Read-WinhostNats {
     }
     foreach ($nat in $Nats) {
         # NATs of others; Docker's has no network here.
-        if ($null -eq (Find-WinhostMadeRecord 'nat' "$($nat.Name)")) {
+        if ($null -eq (Find-WinhostRecord 'nat' "$($nat.Name)")) {
             $state = New-WinhostNatState
             Read-WinhostNat $nat $state
             @{ key = @{ name = "$($nat.Name)" }; state = $state }
@@ -55,7 +55,7 @@ function Read-WinhostNat {
     foreach ($address in @(Get-NetIPAddress -ErrorAction Stop)) {
         if (Test-WinhostInNetwork "$($address.IPAddress)" $network) {
             $State.address = "$($address.IPAddress)"
-            $State.switch = Find-WinhostSwitchAt $address.InterfaceIndex
+            $State.switch = Find-WinhostInterfaceSwitch $address.InterfaceIndex
         }
     }
     $State.vms = Measure-WinhostSwitchUsers $State.switch
@@ -80,7 +80,7 @@ function Test-WinhostInNetwork {
     $bits.Substring(0, [int]$length) -ceq (ConvertTo-WinhostBits $found.GetAddressBytes()).Substring(0, [int]$length)
 }
 
-function Find-WinhostSwitchAt {
+function Find-WinhostInterfaceSwitch {
     param($Index)
     # The switch on which the host's own port is this interface.
     foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
@@ -110,11 +110,11 @@ function Set-WinhostNatSwitch {
     if ($name -cnotmatch '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a NAT has lower-case letters, digits and dashes between them.'
     }
-    $record = Find-WinhostMadeRecord 'nat' $name
+    $record = Find-WinhostRecord 'nat' $name
     if (-not (Test-WinhostDesired $Desired 'made')) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A NAT keeps its network: take it away first.'
     }
-    Assert-WinhostFlags $Desired @('made')
+    Assert-WinhostBoolean $Desired @('made')
     if (-not $Desired.made) {
         Remove-WinhostNatSwitch $name $record
         return
@@ -141,18 +141,18 @@ function Add-WinhostNatSwitch {
     if ($null -ne $switch -and ($null -eq $Record -or ($null -ne $mine.switch -and "$($switch.Id)" -ne $mine.switch))) {
         Stop-Winhost 'Winhost.NameTaken' 'ResourceExists' "There is a switch $Name already, which winhost did not make."
     }
-    Write-WinhostMadeRecord 'nat' $Name $mine
+    Write-WinhostRecord 'nat' $Name $mine
     if ($null -eq $switch) {
         $switch = New-VMSwitch -Name $Name -SwitchType Internal -ErrorAction Stop
     }
     $mine.switch = "$($switch.Id)"
-    Write-WinhostMadeRecord 'nat' $Name $mine
+    Write-WinhostRecord 'nat' $Name $mine
     Write-WinhostNatAddress $mine
     if (@(Get-NetNat -ErrorAction Stop).Count -eq 0) {
         $null = New-NetNat -Name $Name -InternalIPInterfaceAddressPrefix $Network -ErrorAction Stop
     }
     $mine.complete = $true
-    Write-WinhostMadeRecord 'nat' $Name $mine
+    Write-WinhostRecord 'nat' $Name $mine
 }
 
 function Find-WinhostNamedSwitch {
@@ -171,7 +171,7 @@ function Write-WinhostNatAddress {
     $bytes[3] += 1
     $address = $bytes -join '.'
     # The host's port on a new switch is not listed at once; with nobody on it, it has no link.
-    $port = Wait-WinhostSwitchEnd ([PSCustomObject]$Record) $true $false
+    $port = Wait-WinhostSwitchInterface ([PSCustomObject]$Record) $true $false
     foreach ($found in @(Get-NetIPAddress -ErrorAction Stop)) {
         if ($found.InterfaceIndex -eq $port.InterfaceIndex -and "$($found.IPAddress)" -ceq $address) {
             return
@@ -200,5 +200,5 @@ function Remove-WinhostNatSwitch {
             Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop
         }
     }
-    Write-WinhostMadeRecord 'nat' $Name $null
+    Write-WinhostRecord 'nat' $Name $null
 }

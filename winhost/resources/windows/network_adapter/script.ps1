@@ -6,7 +6,7 @@ function Get-WinhostNetworkAdapter {
         $state = @{
             name = "$($adapter.Name)"
             description = "$($adapter.InterfaceDescription)"
-            service = Read-WinhostValue { Find-WinhostConfigured $index 'ServiceName' }
+            service = Read-WinhostValue { Find-WinhostAdapterSetting $index 'ServiceName' }
             mac = ConvertTo-WinhostMac $adapter
             kind = Read-WinhostValue { ConvertTo-WinhostAdapterKind $adapter }
             status = ConvertTo-WinhostAdapterStatus $adapter
@@ -14,10 +14,10 @@ function Get-WinhostNetworkAdapter {
             vlan = $adapter.VlanID
             addresses = Read-WinhostList { Find-WinhostAddresses $index }
             gateway = Read-WinhostValue { Find-WinhostGateway $index }
-            dns = Read-WinhostList { Find-WinhostConfigured $index 'DNSServerSearchOrder' }
+            dns = Read-WinhostList { Find-WinhostAdapterSetting $index 'DNSServerSearchOrder' }
             profile = Read-WinhostValue { Find-WinhostNetworkProfile $index }
-            switch = Read-WinhostValue { Find-WinhostSwitchOn $guid }
-            management = Read-WinhostValue { Test-WinhostCarriesSession $index }
+            switch = Read-WinhostValue { Find-WinhostAdapterSwitch $guid }
+            management = Read-WinhostValue { Test-WinhostManagementAdapter $index }
             filters = Read-WinhostList { Find-WinhostFilters $adapter }
         }
         @{ key = @{ adapter = $guid }; state = $state }
@@ -47,7 +47,7 @@ function ConvertTo-WinhostAdapterKind {
     if ($component -like '*vms_*') {
         return 'virtual'
     }
-    $service = Find-WinhostConfigured $Adapter.InterfaceIndex 'ServiceName'
+    $service = Find-WinhostAdapterSetting $Adapter.InterfaceIndex 'ServiceName'
     $vpn = 'vpn|tap0|tap-win|wintun|wireguard|PANGP|Forti|ft_?s?vnic|pppop|vna_ap|cp_apvna|Check Point|ctxva|Citrix|jnprva|dsNcAdpt'
     $said = "$component $service $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
     if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $said -match "$vpn|Juniper|Pulse|SonicWall|SWVNIC|Zscaler|ZeroTier|zttap") {
@@ -86,9 +86,9 @@ function ConvertTo-WinhostSpeed {
     [long]$Adapter.Speed
 }
 
-function Find-WinhostOfAdapter {
+function Find-WinhostByInterface {
     param($Index, [string]$What, [scriptblock]$Read)
-    foreach ($each in @(Read-WinhostOnce $What $Read)) {
+    foreach ($each in @(Read-WinhostCached $What $Read)) {
         if ($each.InterfaceIndex -eq $Index) {
             $each
         }
@@ -97,10 +97,10 @@ function Find-WinhostOfAdapter {
 
 function Find-WinhostAddresses {
     param($Index)
-    foreach ($address in @(Find-WinhostOfAdapter $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
+    foreach ($address in @(Find-WinhostByInterface $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
         # Well known are those of the link alone, which every adapter gives itself.
         if ("$($address.PrefixOrigin)" -ne 'WellKnown') {
-            $origin = ConvertTo-WinhostWord "$($address.PrefixOrigin)"
+            $origin = ConvertTo-WinhostKebab "$($address.PrefixOrigin)"
             @{ address = "$($address.IPAddress)"; prefix = [int]$address.PrefixLength; origin = $origin }
         }
     }
@@ -108,17 +108,17 @@ function Find-WinhostAddresses {
 
 function Find-WinhostGateway {
     param($Index)
-    foreach ($route in @(Find-WinhostOfAdapter $Index 'routes' { Get-NetRoute -ErrorAction Stop })) {
+    foreach ($route in @(Find-WinhostByInterface $Index 'routes' { Get-NetRoute -ErrorAction Stop })) {
         if ("$($route.DestinationPrefix)" -eq '0.0.0.0/0') {
             return "$($route.NextHop)"
         }
     }
 }
 
-function Find-WinhostConfigured {
+function Find-WinhostAdapterSetting {
     param($Index, [string]$Property)
     $read = { Get-CimInstance -ClassName Win32_NetworkAdapterConfiguration -ErrorAction Stop }
-    foreach ($found in @(Find-WinhostOfAdapter $Index 'configurations' $read)) {
+    foreach ($found in @(Find-WinhostByInterface $Index 'configurations' $read)) {
         if ($null -ne $found.$Property) {
             @($found.$Property)
         }
@@ -128,24 +128,24 @@ function Find-WinhostConfigured {
 function Find-WinhostNetworkProfile {
     param($Index)
     $words = @{ Public = 'public'; Private = 'private'; DomainAuthenticated = 'domain' }
-    foreach ($found in @(Find-WinhostOfAdapter $Index 'profiles' { Get-NetConnectionProfile -ErrorAction Stop })) {
+    foreach ($found in @(Find-WinhostByInterface $Index 'profiles' { Get-NetConnectionProfile -ErrorAction Stop })) {
         return $words["$($found.NetworkCategory)"]
     }
 }
 
-function Find-WinhostSwitchOn {
+function Find-WinhostAdapterSwitch {
     param([string]$Guid)
     if (-not (Test-WinhostHyperV)) {
         return $null
     }
-    foreach ($switch in @(Read-WinhostOnce 'switches' { Get-VMSwitch -ErrorAction Stop })) {
-        if (@(Find-WinhostBound $switch) -contains $Guid) {
+    foreach ($switch in @(Read-WinhostCached 'switches' { Get-VMSwitch -ErrorAction Stop })) {
+        if (@(Find-WinhostSwitchAdapters $switch) -contains $Guid) {
             return "$($switch.Id)"
         }
     }
 }
 
-function Find-WinhostBound {
+function Find-WinhostSwitchAdapters {
     param($Switch)
     # The adapters of a switch: none of an internal one, one of most, several where the switch is a team.
     foreach ($bound in @($Switch.NetAdapterInterfaceGuid)) {
@@ -155,14 +155,14 @@ function Find-WinhostBound {
     }
 }
 
-function Test-WinhostCarriesSession {
+function Test-WinhostManagementAdapter {
     param($Index)
     # Any session on WinRM's ports counts: to cut off another administrator is no better.
     $local = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.LocalAddress)" })
     if ($local.Count -eq 0) {
-        $null = Assert-WinhostKnown $null
+        $null = Assert-WinhostValue $null
     }
-    foreach ($address in @(Find-WinhostOfAdapter $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
+    foreach ($address in @(Find-WinhostByInterface $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
         if ($local -contains "$($address.IPAddress)") {
             return $true
         }
@@ -171,7 +171,7 @@ function Test-WinhostCarriesSession {
 }
 
 function Find-WinhostSessions {
-    foreach ($connection in @(Read-WinhostOnce 'tcp' { Get-NetTCPConnection -ErrorAction Stop })) {
+    foreach ($connection in @(Read-WinhostCached 'tcp' { Get-NetTCPConnection -ErrorAction Stop })) {
         if (@(5985, 5986) -contains $connection.LocalPort -and "$($connection.State)" -eq 'Established') {
             $connection
         }
@@ -180,7 +180,7 @@ function Find-WinhostSessions {
 
 function Find-WinhostFilters {
     param($Adapter)
-    foreach ($binding in @(Read-WinhostOnce 'bindings' { Get-NetAdapterBinding -AllBindings -ErrorAction Stop })) {
+    foreach ($binding in @(Read-WinhostCached 'bindings' { Get-NetAdapterBinding -AllBindings -ErrorAction Stop })) {
         $bound = Test-WinhostText "$($binding.Name)" "$($Adapter.Name)" 'Ordinal'
         if ($bound -and $binding.Enabled -and "$($binding.ComponentID)" -notmatch '^v?ms_') {
             "$($binding.DisplayName)"

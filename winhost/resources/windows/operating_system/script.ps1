@@ -10,14 +10,14 @@ function Get-WinhostOperatingSystem {
         caption = "$($system.Caption)".Trim()
         product_type = [int]$system.ProductType
         sku = [int]$system.OperatingSystemSKU
-        edition_id = Read-WinhostValue { Assert-WinhostKnown (Read-WinhostRegistry $windows 'EditionID') }
-        installation_type = Read-WinhostValue { Assert-WinhostKnown (Read-WinhostRegistry $windows 'InstallationType') }
-        product_options = Read-WinhostValue { Assert-WinhostKnown (Read-WinhostRegistry $options 'ProductType') }
+        edition_id = Read-WinhostValue { Assert-WinhostValue (Read-WinhostRegistry $windows 'EditionID') }
+        installation_type = Read-WinhostValue { Assert-WinhostValue (Read-WinhostRegistry $windows 'InstallationType') }
+        product_options = Read-WinhostValue { Assert-WinhostValue (Read-WinhostRegistry $options 'ProductType') }
         build = [int]$system.BuildNumber
-        revision = Read-WinhostValue { [int](Assert-WinhostKnown (Read-WinhostRegistry $windows 'UBR')) }
+        revision = Read-WinhostValue { [int](Assert-WinhostValue (Read-WinhostRegistry $windows 'UBR')) }
         display_version = Read-WinhostValue { Read-WinhostRegistry $windows 'DisplayVersion' }
         language = "$(@($system.MUILanguages)[0])"
-        architecture = Read-WinhostValue { Assert-WinhostKnown (Read-WinhostRegistry $environment 'PROCESSOR_ARCHITECTURE') }
+        architecture = Read-WinhostValue { Assert-WinhostValue (Read-WinhostRegistry $environment 'PROCESSOR_ARCHITECTURE') }
     }
     @{ key = @{}; state = $state }
 }

@@ -2,15 +2,15 @@
 function Get-WinhostOwnBootEntry {
     param($Key)
     Assert-WinhostAdministrator
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostOwnBootEntries'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostOwnBootEntries'
         Read-WinhostOwnBootEntries $Key
     }
 }
 
 function Read-WinhostOwnBootEntries {
     param($Key)
-    foreach ($each in @(Find-WinhostMadeRecords 'boot' $Key)) {
+    foreach ($each in @(Find-WinhostRecords 'boot' $Key)) {
         $state = @{ made = $null; partition = "$($each.record.partition)"; path = "$($each.record.path)"; entry = $null }
         $found = Find-WinhostOwnEntry $each.name $each.record
         if ($null -ne $found) {
@@ -47,9 +47,9 @@ function Set-WinhostOwnBootEntry {
     if ($name -cne 'installer') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'winhost makes the boot entry installer.'
     }
-    Assert-WinhostFlags $Desired @('made')
-    Assert-WinhostForm $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
-    Assert-WinhostForm $Desired 'path' '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z' 'one such as \EFI\boot\bootx64.efi'
+    Assert-WinhostBoolean $Desired @('made')
+    Assert-WinhostPattern $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
+    Assert-WinhostPattern $Desired 'path' '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z' 'one such as \EFI\boot\bootx64.efi'
     if (-not (Test-WinhostDesired $Desired 'made')) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A boot entry stays what it is: take it away first.'
     }
@@ -58,7 +58,7 @@ function Set-WinhostOwnBootEntry {
         Remove-WinhostOwnBootEntry $name
         return
     }
-    Assert-WinhostGiven $Desired @('partition', 'path') 'A boot entry is made with all of these.'
+    Assert-WinhostRequired $Desired @('partition', 'path') 'A boot entry is made with all of these.'
     Add-WinhostOwnBootEntry $name $Desired
 }
 
@@ -69,7 +69,7 @@ function Add-WinhostOwnBootEntry {
     Assert-WinhostUefi
     $mine = @{ partition = "$($Desired.partition)"; path = "$($Desired.path)" }
     $bytes = ConvertTo-WinhostLoadOption "winhost-$Name" $mine
-    Write-WinhostMadeRecord 'boot' $Name $mine
+    Write-WinhostRecord 'boot' $Name $mine
     if ($null -ne (Find-WinhostOwnEntry $Name $mine)) {
         return
     }
@@ -132,12 +132,12 @@ function ConvertTo-WinhostLoadOption {
 
 function Remove-WinhostOwnBootEntry {
     param([string]$Name)
-    $record = Find-WinhostMadeRecord 'boot' $Name
+    $record = Find-WinhostRecord 'boot' $Name
     if ($null -ne $record) {
         foreach ($entry in @(Find-WinhostOwnEntry $Name $record)) {
             Remove-WinhostBootEntry $entry
         }
-        Write-WinhostMadeRecord 'boot' $Name $null
+        Write-WinhostRecord 'boot' $Name $null
     }
 }
 

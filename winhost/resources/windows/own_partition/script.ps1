@@ -5,17 +5,17 @@ $script:WinhostDataType = '{ebd0a0a2-b9e5-4433-87c0-68b6b72699c7}'
 
 function Get-WinhostOwnPartition {
     param($Key)
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostOwnPartitions'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostOwnPartitions'
         Read-WinhostOwnPartitions $Key
     }
 }
 
 function Read-WinhostOwnPartitions {
     param($Key)
-    foreach ($entry in @(Find-WinhostMadeRecords 'partition' $Key)) {
+    foreach ($entry in @(Find-WinhostRecords 'partition' $Key)) {
         $record = $entry.record
-        $state = New-WinhostNoPartition
+        $state = New-WinhostAbsentPartition
         $state.made = $null
         $state.disk = "$($record.disk)"
         $state.offset = [long]$record.offset
@@ -33,11 +33,11 @@ function Read-WinhostOwnPartitions {
         @{ key = @{ name = $entry.name }; state = $state }
     }
     if ($null -ne $Key) {
-        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoPartition }
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostAbsentPartition }
     }
 }
 
-function New-WinhostNoPartition {
+function New-WinhostAbsentPartition {
     $state = @{ made = $false; ours = $false; disk = $null; offset = $null; size = $null; label = $null; partition = $null }
     $state
 }
@@ -67,7 +67,7 @@ function Set-WinhostOwnPartition {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A partition stays where it is and as large as it is: take it away first.'
     }
     Assert-WinhostDataConsent $How 'A partition table would be written'
-    $record = Find-WinhostMadeRecord 'partition' $name
+    $record = Find-WinhostRecord 'partition' $name
     if (-not $Desired.made) {
         Remove-WinhostOwnPartition $name $record
         return
@@ -75,21 +75,21 @@ function Set-WinhostOwnPartition {
     if ($name -cne 'linux' -and (Read-WinhostField $Desired 'label') -cne 'WINHOST') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'FAT32 has labels of eleven characters: that of staging and efi is WINHOST.'
     }
-    Assert-WinhostGiven $Desired @('disk', 'offset', 'size', 'label') 'A partition is made with all of these.'
+    Assert-WinhostRequired $Desired @('disk', 'offset', 'size', 'label') 'A partition is made with all of these.'
     Add-WinhostOwnPartition $name $record $Desired
 }
 
 function Assert-WinhostPartitionDesired {
     param($Desired)
-    Assert-WinhostFlags $Desired @('made')
+    Assert-WinhostBoolean $Desired @('made')
     foreach ($part in @('offset', 'size')) {
         $bytes = Read-WinhostField $Desired $part
         if ($null -ne $bytes -and ("$bytes" -notmatch '\A[1-9][0-9]{0,17}\z' -or $bytes -is [string] -or $bytes % 1048576 -ne 0)) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$part is in bytes, in steps of 1 MiB."
         }
     }
-    Assert-WinhostForm $Desired 'disk' $script:WinhostGuidForm 'the GUID of a disk'
-    Assert-WinhostForm $Desired 'label' '\AWINHOST(-[0-9a-f]{8})?\z' 'WINHOST, or that and eight digits'
+    Assert-WinhostPattern $Desired 'disk' $script:WinhostGuidForm 'the GUID of a disk'
+    Assert-WinhostPattern $Desired 'label' '\AWINHOST(-[0-9a-f]{8})?\z' 'WINHOST, or that and eight digits'
 }
 
 # ---- come and go
@@ -106,13 +106,13 @@ function Add-WinhostOwnPartition {
         $found = Find-WinhostOwnPartition $Record
     }
     if ($null -eq $found) {
-        $disk = Find-WinhostDiskOf $mine.disk
+        $disk = Find-WinhostDisk $mine.disk
         Assert-WinhostFreeSpace $mine
         # Written first: a partition at this offset and of this size is then ours.
         $mine.partition = $null
-        Write-WinhostMadeRecord 'partition' $Name $mine
+        Write-WinhostRecord 'partition' $Name $mine
         $made = New-Partition -DiskNumber $disk.Number -Offset $mine.offset -Size $mine.size -GptType $script:WinhostDataType -ErrorAction Stop
-        $script:WinhostOnce = @{}
+        $script:WinhostCache = @{}
         $found = Find-WinhostOwnPartition ([PSCustomObject]$mine)
         if ($null -eq $found) {
             $why = "Windows made it at $($made.Offset) with $($made.Size) bytes, and not at $($mine.offset) with $($mine.size)."
@@ -120,13 +120,13 @@ function Add-WinhostOwnPartition {
         }
     }
     $mine.partition = $found.guid
-    Write-WinhostMadeRecord 'partition' $Name $mine
+    Write-WinhostRecord 'partition' $Name $mine
     Format-WinhostOwnPartition $Name $found.found $mine.label
     $mine.complete = $true
-    Write-WinhostMadeRecord 'partition' $Name $mine
+    Write-WinhostRecord 'partition' $Name $mine
 }
 
-function Find-WinhostDiskOf {
+function Find-WinhostDisk {
     param([string]$Guid)
     $found = @(foreach ($disk in @(Read-WinhostDisks)) {
         if ((ConvertTo-WinhostGuid $disk.Guid) -eq $Guid) {
@@ -180,12 +180,12 @@ function Remove-WinhostOwnPartition {
     if ($null -ne $found) {
         if ($Name -ceq 'efi') {
             # These entries would start nothing.
-            foreach ($entry in @(Find-WinhostEntriesOfLinux $found.guid)) {
+            foreach ($entry in @(Find-WinhostPartitionBootEntries $found.guid)) {
                 Remove-WinhostBootEntry $entry
             }
         }
         Unprotect-WinhostPartition $found.found
         Remove-Partition -InputObject $found.found -Confirm:$false -ErrorAction Stop
     }
-    Write-WinhostMadeRecord 'partition' $Name $null
+    Write-WinhostRecord 'partition' $Name $null
 }

@@ -5,39 +5,39 @@ $script:WinhostSecureBootTemplate = '272e7447-90a4-4563-a4b9-8e4ab00526ce'
 function Get-WinhostOwnVm {
     param($Key)
     $null = @(Find-WinhostVms $null)
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostOwnVms'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostOwnVms'
         Read-WinhostOwnVms $Key
     }
 }
 
 function Read-WinhostOwnVms {
     param($Key)
-    foreach ($entry in @(Find-WinhostMadeRecords 'vm' $Key)) {
-        $state = New-WinhostNoVm
+    foreach ($entry in @(Find-WinhostRecords 'vm' $Key)) {
+        $state = New-WinhostAbsentVm
         $state.made = $null
-        $vm = Find-WinhostMadeVm $entry.name $entry.record
+        $vm = Find-WinhostRecordedVm $entry.name $entry.record
         if ($null -ne $vm) {
             $state.id = "$($vm.Id)"
-            $state.ours = Test-WinhostMarked $vm $entry.record
+            $state.ours = Test-WinhostVmMark $vm $entry.record
             if ($state.ours -and $entry.record.complete) {
                 $state.made = $true
-                Read-WinhostMadeVm $vm $state
+                Read-WinhostVmSettings $vm $state
             }
         }
         @{ key = @{ name = $entry.name }; state = $state }
     }
     if ($null -ne $Key) {
-        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoVm }
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostAbsentVm }
     }
 }
 
-function New-WinhostNoVm {
+function New-WinhostAbsentVm {
     $state = @{ made = $false; ours = $false; id = $null; cpus = $null; memory = $null; switch = $null; vlan = $null; mac = $null; secure_boot = $null }
     $state
 }
 
-function Read-WinhostMadeVm {
+function Read-WinhostVmSettings {
     param($Vm, $State)
     $State.cpus = Read-WinhostValue { [int](Get-VMProcessor -VM $Vm -ErrorAction Stop).Count }
     $State.memory = [long]$Vm.MemoryStartup
@@ -67,35 +67,35 @@ function Set-WinhostOwnVm {
     Assert-WinhostVmName $Key
     Assert-WinhostVmDesired $Desired
     $name = "$($Key.name)"
-    $record = Find-WinhostMadeRecord 'vm' $name
+    $record = Find-WinhostRecord 'vm' $name
     if (-not (Test-WinhostDesired $Desired 'made')) {
-        Write-WinhostVmSettings (Find-WinhostOurVm $name $record) $Desired
+        Write-WinhostVmSettings (Find-WinhostOwnVm $name $record) $Desired
         return
     }
     if (-not $Desired.made) {
         Remove-WinhostOwnVm $name $record $How
         return
     }
-    Assert-WinhostGiven $Desired @('cpus', 'memory', 'switch', 'mac', 'secure_boot') 'A VM is made with all of these.'
+    Assert-WinhostRequired $Desired @('cpus', 'memory', 'switch', 'mac', 'secure_boot') 'A VM is made with all of these.'
     Add-WinhostOwnVm $name $record $Desired
 }
 
 function Assert-WinhostVmDesired {
     param($Desired)
-    Assert-WinhostFlags $Desired @('made')
+    Assert-WinhostBoolean $Desired @('made')
     if ($null -ne (Read-WinhostField $Desired 'secure_boot')) {
-        Assert-WinhostFlags $Desired @('secure_boot')
+        Assert-WinhostBoolean $Desired @('secure_boot')
     }
-    Assert-WinhostWhole $Desired 'cpus' 1 2048
-    Assert-WinhostWhole $Desired 'memory' 2097152 1099511627776000
-    Assert-WinhostWhole $Desired 'vlan' 1 4094
-    Assert-WinhostForm $Desired 'switch' $script:WinhostGuidForm 'a GUID'
-    Assert-WinhostForm $Desired 'mac' '^[0-9A-F]{12}\z' 'a MAC address of 12 hexadecimal digits'
+    Assert-WinhostInteger $Desired 'cpus' 1 2048
+    Assert-WinhostInteger $Desired 'memory' 2097152 1099511627776000
+    Assert-WinhostInteger $Desired 'vlan' 1 4094
+    Assert-WinhostPattern $Desired 'switch' $script:WinhostGuidForm 'a GUID'
+    Assert-WinhostPattern $Desired 'mac' '^[0-9A-F]{12}\z' 'a MAC address of 12 hexadecimal digits'
 }
 
 # ---- whose it is
 
-function Find-WinhostMadeVm {
+function Find-WinhostRecordedVm {
     param([string]$Name, $Record)
     # Found by the id in the record. Where we were cut off before we wrote that, by a folder where nobody else makes
     # VMs.
@@ -112,18 +112,18 @@ function Find-WinhostMadeVm {
     }
 }
 
-function Test-WinhostMarked {
+function Test-WinhostVmMark {
     param($Vm, $Record)
     # Until the record has the id, the folder is enough; from then on the notes must have the mark, too.
     $null -eq $Record.id -or -not $Record.marked -or "$($Vm.Notes)".Contains($Record.token)
 }
 
-function Find-WinhostOurVm {
+function Find-WinhostOwnVm {
     param([string]$Name, $Record)
     if ($null -ne $Record) {
-        $vm = Find-WinhostMadeVm $Name $Record
+        $vm = Find-WinhostRecordedVm $Name $Record
         if ($null -ne $vm) {
-            if (Test-WinhostMarked $vm $Record) {
+            if (Test-WinhostVmMark $vm $Record) {
                 return $vm
             }
             Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "The notes of the VM $Name no longer have the mark of winhost, which leaves it alone."
@@ -136,38 +136,38 @@ function Find-WinhostOurVm {
 
 function Add-WinhostOwnVm {
     param([string]$Name, $Record, $Desired)
-    $disk = Find-WinhostMadeRecord 'disk' $Name
+    $disk = Find-WinhostRecord 'disk' $Name
     if ($null -eq $disk -or -not $disk.complete) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "There is no disk for the VM ${Name}: make that first."
     }
     $null = Find-WinhostVmSwitch $Desired.switch
     $vm = $null
     if ($null -ne $Record) {
-        $vm = Find-WinhostMadeVm $Name $Record
+        $vm = Find-WinhostRecordedVm $Name $Record
     }
-    if ($null -ne $vm -and -not (Test-WinhostMarked $vm $Record)) {
-        $vm = Find-WinhostOurVm $Name $Record
+    if ($null -ne $vm -and -not (Test-WinhostVmMark $vm $Record)) {
+        $vm = Find-WinhostOwnVm $Name $Record
     }
-    Assert-WinhostFree $Name $vm $Desired.mac
+    Assert-WinhostUniqueVm $Name $vm $Desired.mac
     if ($null -eq $vm) {
         # Written first: a VM in this folder is then ours from its first moment.
         $Record = @{ token = "$([guid]::NewGuid())"; id = $null; marked = $false; complete = $false }
-        Write-WinhostMadeRecord 'vm' $Name $Record
+        Write-WinhostRecord 'vm' $Name $Record
         $vm = New-VM -Name $Name -Generation 2 -MemoryStartupBytes ([long]$Desired.memory) -NoVHD -Path (Read-WinhostVmStore) -ErrorAction Stop
     }
     $mine = @{ token = $Record.token; id = "$($vm.Id)"; marked = $false; complete = $false }
-    Write-WinhostMadeRecord 'vm' $Name $mine
+    Write-WinhostRecord 'vm' $Name $mine
     Set-VM -VM $vm -Notes "Made by winhost, which knows it by $($mine.token)." -ErrorAction Stop
     $mine.marked = $true
-    Write-WinhostMadeRecord 'vm' $Name $mine
-    Write-WinhostVmFixed $vm
+    Write-WinhostRecord 'vm' $Name $mine
+    Write-WinhostFixedVmSettings $vm
     Write-WinhostVmSettings $vm $Desired
     Add-WinhostVmBootDisk $vm $disk.path
     $mine.complete = $true
-    Write-WinhostMadeRecord 'vm' $Name $mine
+    Write-WinhostRecord 'vm' $Name $mine
 }
 
-function Assert-WinhostFree {
+function Assert-WinhostUniqueVm {
     param([string]$Name, $Vm, [string]$Mac)
     # Nobody could tell two VMs of one name apart, or reach two of one address. A port of the host has no VMId, and
     # counts as another adapter.
@@ -197,7 +197,7 @@ function Find-WinhostVmSwitch {
     Stop-Winhost 'Winhost.NoSwitch' 'ObjectNotFound' "There is no switch $Id."
 }
 
-function Write-WinhostVmFixed {
+function Write-WinhostFixedVmSettings {
     param($Vm)
     # Settings that never change: a VM with an assigned device can neither be saved nor checkpointed.
     Set-VM -VM $Vm -CheckpointType Disabled -AutomaticStopAction TurnOff -ErrorAction Stop
@@ -277,9 +277,9 @@ function Remove-WinhostOwnVm {
         return
     }
     Assert-WinhostDataConsent $How 'A VM would go for good'
-    $vm = Find-WinhostMadeVm $Name $Record
+    $vm = Find-WinhostRecordedVm $Name $Record
     if ($null -ne $vm) {
-        $vm = Find-WinhostOurVm $Name $Record
+        $vm = Find-WinhostOwnVm $Name $Record
         if ("$($vm.State)" -cne 'Off') {
             Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($vm.State): shut it down first."
         }
@@ -289,5 +289,5 @@ function Remove-WinhostOwnVm {
         # The disk stays: it is a resource of its own. The cmdlet asks back whatever -Confirm says.
         Remove-VM -VM $vm -Force -ErrorAction Stop
     }
-    Write-WinhostMadeRecord 'vm' $Name $null
+    Write-WinhostRecord 'vm' $Name $null
 }

@@ -32,7 +32,7 @@ function Measure-WinhostPartitions {
             $gpu = Read-WinhostField $adapter 'InstancePath'
             if (-not $gpu) {
                 # Windows 10 does not tell of which GPU a partition is.
-                Assert-WinhostKnown $null
+                Assert-WinhostValue $null
             }
             if ($gpu -eq $Name) {
                 $used += 1

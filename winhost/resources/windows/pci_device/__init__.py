@@ -5,7 +5,7 @@ from typing import Annotated
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
-from winhost.resources.base import NOT_TOLD, ResourceType, State, Within, resource
+from winhost.resources.base import NOT_REPORTED, Bounds, ResourceType, State, resource
 
 DISPLAY = 3  # PCI base class
 ADDRESSES = 1 << 64
@@ -16,8 +16,8 @@ FUNCTION = re.compile(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", re.IGNORECASE)
 class MemoryRange:
     """Start and length in bytes, as the host has placed it now."""
 
-    start: Annotated[Bytes, Within(0, ADDRESSES)]
-    length: Annotated[Bytes, Within(1, ADDRESSES)]
+    start: Annotated[Bytes, Bounds(0, ADDRESSES)]
+    length: Annotated[Bytes, Bounds(1, ADDRESSES)]
 
 
 def gpu_location(location: str) -> str:
@@ -63,8 +63,8 @@ class PciDevice(State):
     pcie_control: bool
     tunneled: bool
     displays: int
-    vram: Annotated[Bytes, Within(0, ADDRESSES)] | None
-    numa: Annotated[int, Within(0, 1 << 32)] | None = NOT_TOLD
+    vram: Annotated[Bytes, Bounds(0, ADDRESSES)] | None
+    numa: Annotated[int, Bounds(0, 1 << 32)] | None = NOT_REPORTED
 
     @property
     def dismounted(self) -> bool:

@@ -29,20 +29,20 @@ function Get-WinhostPciDevice {
             device_class = "$($entity.Class)"
             problem = Read-WinhostValue { [int]$entity.ConfigManagerErrorCode }
             driver = Read-WinhostValue { $entity.Service }
-            driver_version = Read-WinhostValue { Read-WinhostPci $function 'driver_version' }
+            driver_version = Read-WinhostValue { Read-WinhostPciValue $function 'driver_version' }
             driver_model = Read-WinhostValue { Read-WinhostDriverModel $function 'current' }
-            post_path = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'post_path')) }
+            post_path = Read-WinhostValue { [bool](Assert-WinhostValue (Read-WinhostPciValue $function 'post_path')) }
             ranges = Read-WinhostList { Read-WinhostPciRanges $function }
-            base_class = Read-WinhostValue { [int](Assert-WinhostKnown $function.base_class) }
-            device_type = Read-WinhostValue { [int](Assert-WinhostKnown (Read-WinhostPci $function 'device_type')) }
-            acs = Read-WinhostValue { Read-WinhostPci $function 'acs' }
-            rmrr = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'rmrr')) }
+            base_class = Read-WinhostValue { [int](Assert-WinhostValue $function.base_class) }
+            device_type = Read-WinhostValue { [int](Assert-WinhostValue (Read-WinhostPciValue $function 'device_type')) }
+            acs = Read-WinhostValue { Read-WinhostPciValue $function 'acs' }
+            rmrr = Read-WinhostValue { [bool](Assert-WinhostValue (Read-WinhostPciValue $function 'rmrr')) }
             line_interrupts_only = Read-WinhostValue { Test-WinhostLineInterruptsOnly $function }
             pcie_control = Read-WinhostValue { Test-WinhostPcieControl $function }
-            tunneled = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostPci $function 'tunneled')) }
+            tunneled = Read-WinhostValue { [bool](Assert-WinhostValue (Read-WinhostPciValue $function 'tunneled')) }
             displays = Read-WinhostValue { Measure-WinhostDisplays $function }
             vram = Read-WinhostValue { Read-WinhostVram $function }
-            numa = Read-WinhostValue { Read-WinhostPci $function 'numa' }
+            numa = Read-WinhostValue { Read-WinhostPciValue $function 'numa' }
         }
         @{ key = $function.key; state = $state }
     }
@@ -50,16 +50,16 @@ function Get-WinhostPciDevice {
 
 # ---- which functions: display ones, and what shares their slot
 
-function Find-WinhostPnp {
+function Find-WinhostPnpDevices {
     param([string]$Pattern)
-    foreach ($entity in @(Read-WinhostOnce 'pnp' { Get-PnpDevice -PresentOnly -ErrorAction Stop })) {
+    foreach ($entity in @(Read-WinhostCached 'pnp' { Get-PnpDevice -PresentOnly -ErrorAction Stop })) {
         if ($entity.InstanceId -like $Pattern) {
             $entity
         }
     }
 }
 
-function Read-WinhostPnp {
+function Read-WinhostPnpProperty {
     param($Entities, [string]$KeyName)
     # One property of many devices at a time: where Windows does not know the property, only that one is lost.
     $table = @{}
@@ -75,11 +75,11 @@ function Read-WinhostPnp {
     $table
 }
 
-function Read-WinhostPci {
+function Read-WinhostPciValue {
     param($Function, [string]$Property)
-    $table = Read-WinhostOnce "pci $Property" {
+    $table = Read-WinhostCached "pci $Property" {
         $entities = @(foreach ($each in @(Find-WinhostPciFunctions)) { $each.entity })
-        Read-WinhostPnp $entities $script:WinhostPciKeys[$Property]
+        Read-WinhostPnpProperty $entities $script:WinhostPciKeys[$Property]
     }
     $table[$Function.instance]
 }
@@ -93,12 +93,12 @@ function Select-WinhostRootPath {
     }
 }
 
-function Find-WinhostPciAll {
-    Read-WinhostOnce 'pci' {
+function Find-WinhostAllPci {
+    Read-WinhostCached 'pci' {
         # PCIP: dismounted, so the pass-through driver answers for it.
-        $entities = @(Find-WinhostPnp 'PCI\*') + @(Find-WinhostPnp 'PCIP\*')
-        $locations = Read-WinhostPnp $entities $script:WinhostPciKeys.locations
-        $classes = Read-WinhostPnp $entities $script:WinhostPciKeys.base_class
+        $entities = @(Find-WinhostPnpDevices 'PCI\*') + @(Find-WinhostPnpDevices 'PCIP\*')
+        $locations = Read-WinhostPnpProperty $entities $script:WinhostPciKeys.locations
+        $classes = Read-WinhostPnpProperty $entities $script:WinhostPciKeys.base_class
         foreach ($entity in $entities) {
             $path = Select-WinhostRootPath $locations[$entity.InstanceId]
             if ($null -ne $path) {
@@ -127,8 +127,8 @@ function ConvertTo-WinhostPciIds {
 }
 
 function Find-WinhostPciFunctions {
-    Read-WinhostOnce 'pci functions' {
-        $all = @(Find-WinhostPciAll)
+    Read-WinhostCached 'pci functions' {
+        $all = @(Find-WinhostAllPci)
         $slots = @()
         foreach ($function in $all) {
             # winhost dismounts GPUs: a dismounted device that no longer tells its class must stay in the list.
@@ -157,12 +157,12 @@ function Read-WinhostPciKind {
     if (Test-WinhostDisplay $Function) {
         return 'display'
     }
-    $class = Assert-WinhostKnown $Function.base_class
+    $class = Assert-WinhostValue $Function.base_class
     if ($class -eq 4) {
         return 'audio'
     }
     # 0C is serial buses, of which 03 is USB.
-    if ($class -eq 12 -and (Read-WinhostPci $Function 'sub_class') -eq 3) {
+    if ($class -eq 12 -and (Read-WinhostPciValue $Function 'sub_class') -eq 3) {
         return 'usb'
     }
     'other'
@@ -171,7 +171,7 @@ function Read-WinhostPciKind {
 function Find-WinhostAllocated {
     param($Function, [string]$Class)
     # The whole list once: one query for each device takes a second each.
-    foreach ($row in @(Read-WinhostOnce 'allocated' { Get-CimInstance -ClassName Win32_PnPAllocatedResource -ErrorAction Stop })) {
+    foreach ($row in @(Read-WinhostCached 'allocated' { Get-CimInstance -ClassName Win32_PnPAllocatedResource -ErrorAction Stop })) {
         if ($row.Dependent.DeviceID -eq $Function.instance -and $row.Antecedent.CimSystemProperties.ClassName -eq $Class) {
             $row.Antecedent
         }
@@ -180,7 +180,7 @@ function Find-WinhostAllocated {
 
 function Read-WinhostPciRanges {
     param($Function)
-    $ends = Read-WinhostOnce 'memory ends' {
+    $ends = Read-WinhostCached 'memory ends' {
         $table = @{}
         foreach ($range in @(Get-CimInstance -ClassName Win32_DeviceMemoryAddress -ErrorAction Stop)) {
             $start = "$($range.StartingAddress)"
@@ -194,7 +194,7 @@ function Read-WinhostPciRanges {
     $ranges = @(Find-WinhostAllocated $Function 'Win32_DeviceMemoryAddress')
     foreach ($range in @($ranges | Sort-Object -Property StartingAddress)) {
         $start = [long]$range.StartingAddress
-        $end = Assert-WinhostKnown $ends["$start"]
+        $end = Assert-WinhostValue $ends["$start"]
         @{ start = $start; length = $end - $start + 1 }
     }
 }
@@ -215,11 +215,11 @@ function Test-WinhostLineInterruptsOnly {
 
 function Test-WinhostPcieControl {
     param($Function)
-    $control = Read-WinhostOnce 'root control' {
+    $control = Read-WinhostCached 'root control' {
         $table = @{}
-        $roots = @(Find-WinhostPnp 'ACPI\PNP0A0*')
-        $locations = Read-WinhostPnp $roots $script:WinhostPciKeys.locations
-        $controls = Read-WinhostPnp $roots $script:WinhostPciKeys.pcie_control
+        $roots = @(Find-WinhostPnpDevices 'ACPI\PNP0A0*')
+        $locations = Read-WinhostPnpProperty $roots $script:WinhostPciKeys.locations
+        $controls = Read-WinhostPnpProperty $roots $script:WinhostPciKeys.pcie_control
         foreach ($root in $roots) {
             $path = Select-WinhostRootPath $locations[$root.InstanceId]
             if ($null -ne $path) {
@@ -229,12 +229,12 @@ function Test-WinhostPcieControl {
         $table
     }
     # The location path begins with that of the root bus.
-    [bool](Assert-WinhostKnown $control[@($Function.path.Split('#'))[0]])
+    [bool](Assert-WinhostValue $control[@($Function.path.Split('#'))[0]])
 }
 
 function Measure-WinhostDisplays {
     param($Function)
-    $parents = Read-WinhostOnce 'display parents' { Read-WinhostPnp @(Find-WinhostPnp 'DISPLAY\*') $script:WinhostPciKeys.parent }
+    $parents = Read-WinhostCached 'display parents' { Read-WinhostPnpProperty @(Find-WinhostPnpDevices 'DISPLAY\*') $script:WinhostPciKeys.parent }
     $displays = 0
     foreach ($parent in $parents.Values) {
         if ("$parent" -eq $Function.instance) {
@@ -246,7 +246,7 @@ function Measure-WinhostDisplays {
 
 function Read-WinhostVram {
     param($Function)
-    $driver = Read-WinhostPci $Function 'driver'
+    $driver = Read-WinhostPciValue $Function 'driver'
     if ($null -ne $driver) {
         $size = Read-WinhostRegistry "SYSTEM\CurrentControlSet\Control\Class\$driver" 'HardwareInformation.qwMemorySize'
         if ($null -ne $size) {
@@ -278,8 +278,8 @@ function Read-WinhostDriverModels {
 function Read-WinhostPciAddress {
     param($Function)
     # As nvidia-smi writes it. Windows keeps the segment above the bus number, and the device above the function.
-    $bus = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'bus'))
-    $address = [int](Assert-WinhostKnown (Read-WinhostPci $Function 'address'))
+    $bus = [int](Assert-WinhostValue (Read-WinhostPciValue $Function 'bus'))
+    $address = [int](Assert-WinhostValue (Read-WinhostPciValue $Function 'address'))
     $parts = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)
     '{0:X8}:{1:X2}:{2:X2}.{3:X}' -f $parts
 }
@@ -289,7 +289,7 @@ function Read-WinhostDriverModel {
     if (-not (Test-WinhostDisplay $Function)) {
         return $null
     }
-    $models = Read-WinhostOnce 'driver models' { Read-WinhostDriverModels }
+    $models = Read-WinhostCached 'driver models' { Read-WinhostDriverModels }
     if ($models.Count -eq 0) {
         return $null
     }

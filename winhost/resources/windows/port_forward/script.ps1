@@ -1,9 +1,9 @@
 # key {port: number}   state {target: IPv4 address or null, connect_port: number or null, allowed: [network] or null}; allowed is empty while nobody may come in
 function Get-WinhostPortForward {
     param($Key)
-    $rules = @(Find-WinhostRules)
+    $rules = @(Find-WinhostPortRules)
     if ($null -ne $Key -or $rules.Count -gt 0) {
-        Assert-WinhostSent 'Read-WinhostForwards'
+        Assert-WinhostPart 'Read-WinhostForwards'
         Read-WinhostForwards $Key $rules
     }
 }
@@ -33,7 +33,7 @@ function Set-WinhostPortForward {
     Assert-WinhostAdministrator
     $port = Assert-WinhostPort (Read-WinhostField $Key 'port')
     $goal = Join-WinhostForward (Get-WinhostPortForward $Key).state $Desired
-    $rules = @(foreach ($rule in @(Find-WinhostRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })
+    $rules = @(foreach ($rule in @(Find-WinhostPortRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })
     if ($rules.Count -eq 0 -and @(Read-WinhostProxy $port).Count -gt 0) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
     }
@@ -67,7 +67,7 @@ function Remove-WinhostForward {
 
 function Read-WinhostRuleNetworks {
     param($Rule)
-    if (Test-WinhostDisabled $Rule) {
+    if (Test-WinhostRuleDisabled $Rule) {
         return
     }
     $filter = Get-NetFirewallAddressFilter -AssociatedNetFirewallRule $Rule -ErrorAction Stop
@@ -76,7 +76,7 @@ function Read-WinhostRuleNetworks {
     }
 }
 
-function Test-WinhostDisabled {
+function Test-WinhostRuleDisabled {
     param($Rule)
     # Such a rule lets nobody in. Its class has a number for that (2), and the module a word.
     @('False', '2') -contains "$(Read-WinhostField $Rule 'Enabled')"
@@ -173,8 +173,8 @@ function Assert-WinhostPort {
     [int]"$Port"
 }
 
-function Find-WinhostRules {
-    foreach ($rule in @(Read-WinhostUnless 'CmdletizationQuery_NotFound*' { Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop })) {
+function Find-WinhostPortRules {
+    foreach ($rule in @(Read-WinhostOptional 'CmdletizationQuery_NotFound*' { Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop })) {
         if ("$($rule.Name)" -cmatch '^winhost-port-[1-9][0-9]{0,4}\z') {
             $rule
         }

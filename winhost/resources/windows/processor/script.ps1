@@ -12,5 +12,5 @@ function Get-WinhostProcessor {
 }
 
 function Find-WinhostProcessors {
-    Read-WinhostOnce 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop }
+    Read-WinhostCached 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop }
 }

@@ -6,21 +6,21 @@ function Get-WinhostResizeLimit {
             continue
         }
         $volume = @(Get-Volume -Partition $each.found -ErrorAction Stop)[0]
-        $limits = Read-WinhostValue { Read-WinhostSupported $each.found }
+        $limits = Read-WinhostValue { Read-WinhostSupportedSize $each.found }
         $known = $limits -isnot [hashtable]
         $state = @{
             smallest = $(if ($known) { [long]$limits.SizeMin } else { $limits })
             largest = $(if ($known) { [long]$limits.SizeMax } else { $limits })
             free = [long]$volume.SizeRemaining
-            health = ConvertTo-WinhostWord "$($volume.HealthStatus)"
-            holders = Read-WinhostList { Read-WinhostHolders $each.found }
-            last_held_by = Read-WinhostValue { Read-WinhostLastHolder }
+            health = ConvertTo-WinhostKebab "$($volume.HealthStatus)"
+            holders = Read-WinhostList { Read-WinhostShrinkBlockers $each.found }
+            last_held_by = Read-WinhostValue { Read-WinhostLastShrinkBlocker }
         }
         @{ key = @{ partition = $each.guid }; state = $state }
     }
 }
 
-function Read-WinhostSupported {
+function Read-WinhostSupportedSize {
     param($Partition)
     # Windows searches the whole volume for it, which can take long.
     $job = Get-PartitionSupportedSize -InputObject $Partition -AsJob -ErrorAction Stop
@@ -35,11 +35,11 @@ function Read-WinhostSupported {
         @(Receive-Job -Job $job -ErrorAction Stop)[0]
     }
     finally {
-        Invoke-WinhostAside 'The job that asked for the size of the volume could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
+        Invoke-WinhostBestEffort 'The job that asked for the size of the volume could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
     }
 }
 
-function Read-WinhostHolders {
+function Read-WinhostShrinkBlockers {
     param($Partition)
     $drive = "$(Read-WinhostDriveLetter $Partition):"
     foreach ($file in @(Get-CimInstance -ClassName Win32_PageFileUsage -ErrorAction Stop)) {
@@ -64,10 +64,10 @@ function Read-WinhostHolders {
     }
 }
 
-function Read-WinhostLastHolder {
+function Read-WinhostLastShrinkBlocker {
     # Event 259: its message is in the language of the host, but the file is a property of its own.
     $asked = @{ LogName = 'Application'; ProviderName = 'Microsoft-Windows-Defrag'; Id = 259 }
-    $found = @(Read-WinhostUnless 'NoMatchingEventsFound,*' { Get-WinEvent -FilterHashtable $asked -MaxEvents 1 -ErrorAction Stop })
+    $found = @(Read-WinhostOptional 'NoMatchingEventsFound,*' { Get-WinEvent -FilterHashtable $asked -MaxEvents 1 -ErrorAction Stop })
     foreach ($property in @($found | ForEach-Object -Process { $_.Properties })) {
         if ("$($property.Value)" -like '\*') {
             return "$($property.Value)"

@@ -5,19 +5,19 @@ function Get-WinhostRunningSystem {
     $state = @{ system = 'windows'; linux = $null; installer = $null }
     if ((Read-WinhostFirmwareKind) -ceq 'uefi') {
         $plain = $null -eq $Key
-        if ($plain -and (Test-WinhostNoted)) {
-            Assert-WinhostSent 'Test-WinhostSystemMade'
-            $plain = -not (Test-WinhostSystemMade)
+        if ($plain -and (Test-WinhostRecords)) {
+            Assert-WinhostPart 'Test-WinhostLinuxRecord'
+            $plain = -not (Test-WinhostLinuxRecord)
         }
         if ($plain) {
             # Where winhost made none of this, bcdedit tells enough, and nothing has to be compiled.
             $entries = @(Read-WinhostBcdEntries)
-            $linux = @(Select-WinhostLinux $entries)
+            $linux = @(Select-WinhostLinuxEntries $entries)
             $starts = @($linux | ForEach-Object -Process { $_.id })
             $next = "$(foreach ($each in $entries) { if ($each.id -eq '{fwbootmgr}') { $each.bootsequence } })"
         }
         else {
-            Assert-WinhostSent 'Find-WinhostLinuxEntries', 'Find-WinhostInstallerEntry', 'Read-WinhostBootNumber'
+            Assert-WinhostPart 'Find-WinhostLinuxEntries', 'Find-WinhostInstallerEntry', 'Read-WinhostBootNumber'
             $linux = @(Find-WinhostLinuxEntries)
             $state.installer = Find-WinhostInstallerEntry
             $starts = @(@($linux | ForEach-Object -Process { $_.entry }) + $state.installer)
@@ -33,11 +33,11 @@ function Get-WinhostRunningSystem {
     @{ key = @{}; state = $state }
 }
 
-function Test-WinhostSystemMade {
-    $null -ne (Find-WinhostMadeRecord 'partition' 'linux') -or $null -ne (Find-WinhostMadeRecord 'boot' 'installer')
+function Test-WinhostLinuxRecord {
+    $null -ne (Find-WinhostRecord 'partition' 'linux') -or $null -ne (Find-WinhostRecord 'boot' 'installer')
 }
 
-function Select-WinhostLinux {
+function Select-WinhostLinuxEntries {
     param($Entries)
     foreach ($entry in @($Entries)) {
         if ("$($entry.path)" -match '\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\z') {
@@ -47,8 +47,8 @@ function Select-WinhostLinux {
 }
 
 function Find-WinhostLinuxEntries {
-    $from = Find-WinhostLinuxHome
-    foreach ($entry in @(Select-WinhostLinux @(Read-WinhostBootEntries))) {
+    $from = Find-WinhostLinuxEfiPartition
+    foreach ($entry in @(Select-WinhostLinuxEntries @(Read-WinhostBootEntries))) {
         if (@('any', "$($entry.partition)") -ccontains $from) {
             $entry
         }
@@ -63,11 +63,11 @@ function Find-WinhostInstallerEntry {
     }
 }
 
-function Find-WinhostLinuxHome {
+function Find-WinhostLinuxEfiPartition {
     # The EFI system partition that the Linux is started from: any, where winhost made no partition for one; nothing, where
     # it did and the installer has not left the label of that among the boot loader's files. Until then, what else starts
     # an Ubuntu is an older one, or its remains.
-    $record = Find-WinhostMadeRecord 'partition' 'linux'
+    $record = Find-WinhostRecord 'partition' 'linux'
     if ($null -eq $record) {
         return 'any'
     }

@@ -29,7 +29,7 @@ function Read-WinhostExecutionPolicy {
         foreach ($policy in @('AllSigned', 'RemoteSigned', 'Unrestricted')) {
             # In any case of letters.
             if ($set -eq $policy) {
-                return ConvertTo-WinhostWord $policy
+                return ConvertTo-WinhostKebab $policy
             }
         }
         $set

@@ -1,18 +1,18 @@
 # key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
 # send {at: bytes, bytes: base64} or {at: bytes, from: address, seconds: int}   {received: bytes, sha256 of them where nothing is sent, whole: bytes or null};
 # bytes, and from an http address: of ./name, a file beside the plan; from the source: of an https address. present is null while only a part of it is here
-$script:WinhostRecord = 'SOFTWARE\winhost'
+$script:WinhostRecordsKey = 'SOFTWARE\winhost'
 # Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
-$script:WinhostBeside = $null
+$script:WinhostPlanFolder = $null
 # Whether such a person is told how far a file is; over the wire it comes in slices instead.
-$script:WinhostTells = $false
+$script:WinhostShowsProgress = $false
 
 function Get-WinhostStagedFile {
     param($Key)
     # Whoever may not look into the folder would take everything for absent.
     Assert-WinhostAdministrator
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostStagedFiles'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostStagedFiles'
         Read-WinhostStagedFiles $Key
     }
 }
@@ -46,7 +46,7 @@ function Find-WinhostStagedFiles {
 function Find-WinhostStagedRecords {
     param([string]$Kind, [string]$Sha256)
     # The records of whole files (file), or of those of which a part is here (part).
-    $record = Open-WinhostRegistry $script:WinhostRecord
+    $record = Open-WinhostRegistry $script:WinhostRecordsKey
     if ($null -eq $record) {
         return
     }
@@ -73,19 +73,19 @@ function Find-WinhostStagedFile {
 
 function Join-WinhostStagedPath {
     param($File)
-    "$(Read-WinhostData)\files\$($File.sha256)-$($File.name)"
+    "$(Read-WinhostDataFolder)\files\$($File.sha256)-$($File.name)"
 }
 
 function Set-WinhostStagedFile {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('present')
     Assert-WinhostStagedKey $Key
-    Assert-WinhostFlags $Desired @('present')
+    Assert-WinhostBoolean $Desired @('present')
     $path = Join-WinhostStagedPath $Key
     if ($Desired.present) {
         Initialize-WinhostStaging
         Receive-WinhostFile $Key $path
-        Write-WinhostRegistry $script:WinhostRecord "file $($Key.sha256)-$($Key.name)" $Key.source
+        Write-WinhostRegistry $script:WinhostRecordsKey "file $($Key.sha256)-$($Key.name)" $Key.source
     }
     else {
         Remove-WinhostStagedFile $Key $path
@@ -115,7 +115,7 @@ function Send-WinhostStagedFile {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A piece says at which byte it begins, and what it holds as base64 or where it is.'
     }
     if ($null -ne $from) {
-        Assert-WinhostFrom $Key $fetched $from (Read-WinhostField $Piece 'seconds')
+        Assert-WinhostPieceSource $Key $fetched $from (Read-WinhostField $Piece 'seconds')
     }
     elseif ($fetched) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is at an https address is fetched from there.'
@@ -123,8 +123,8 @@ function Send-WinhostStagedFile {
     if ($at -eq 0) {
         # Written first, so that what is here can always be found and removed.
         Initialize-WinhostStaging
-        Write-WinhostRegistry $script:WinhostRecord "part $($Key.sha256)-$($Key.name)" $Key.source
-        Write-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)" $null
+        Write-WinhostRegistry $script:WinhostRecordsKey "part $($Key.sha256)-$($Key.name)" $Key.source
+        Write-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)" $null
     }
     elseif ($at -ne $received) {
         Stop-Winhost 'Winhost.OutOfStep' 'InvalidOperation' "$received bytes of it are here, and this piece begins at $at."
@@ -138,7 +138,7 @@ function Send-WinhostStagedFile {
             Add-WinhostPiece $part $true ([byte[]]@())
         }
         if ($fetched) {
-            $whole = Receive-WinhostNext $Key $part $Piece.seconds
+            $whole = Receive-WinhostFromSource $Key $part $Piece.seconds
         }
         else {
             Receive-WinhostPiece $part "$from" $Piece.seconds
@@ -147,7 +147,7 @@ function Send-WinhostStagedFile {
     @{ received = Read-WinhostLength $part; sha256 = $null; whole = $whole }
 }
 
-function Assert-WinhostFrom {
+function Assert-WinhostPieceSource {
     param($Key, [bool]$Fetched, $From, $Seconds)
     $fits = "$From" -cmatch '^http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}\z'
     if ($Fetched) {
@@ -161,7 +161,7 @@ function Assert-WinhostFrom {
 function Read-WinhostVersion {
     param($Key)
     # What the server said about the file: its length, and its ETag or date.
-    $version = "$(Read-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)")"
+    $version = "$(Read-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)")"
     $whole = $null
     if ($version -cmatch '^([0-9]+) ') {
         $whole = [long]$Matches[1]
@@ -169,7 +169,7 @@ function Read-WinhostVersion {
     @{ text = $version; whole = $whole }
 }
 
-function Receive-WinhostNext {
+function Receive-WinhostFromSource {
     param($Key, [string]$Part, [int]$Seconds)
     # Fetches from the source for so many seconds. Returns the length of the whole file, once that is known.
     $version = Read-WinhostVersion $Key
@@ -188,7 +188,7 @@ function Receive-WinhostNext {
         Stop-Winhost 'Winhost.NoRange' 'NotImplemented' 'Its server sends all of it or nothing, and never the rest.'
     }
     if (-not (Test-WinhostText $told.version $version.text 'Ordinal')) {
-        Write-WinhostRegistry $script:WinhostRecord "version $($Key.sha256)-$($Key.name)" $told.version
+        Write-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)" $told.version
     }
     elseif ((Read-WinhostLength $Part) -eq $before) {
         Stop-Winhost 'Winhost.NotFetched' 'ReadError' "Nothing more of it came: $($told.why)"
@@ -214,8 +214,8 @@ function Receive-WinhostPiece {
 
 function Initialize-WinhostStaging {
     # Administrators alone write there; the account that imports a distro from it reads.
-    Initialize-WinhostData
-    Initialize-WinhostFolder "$(Read-WinhostData)\files" 'everybody'
+    Initialize-WinhostDataFolder
+    Initialize-WinhostFolder "$(Read-WinhostDataFolder)\files" 'everybody'
 }
 
 function Remove-WinhostStagedFile {
@@ -224,7 +224,7 @@ function Remove-WinhostStagedFile {
     foreach ($file in @(Find-WinhostStagedRecords 'file' $Key.sha256)) {
         if ($file.name -eq $Key.name -and (Test-WinhostText $file.source $Key.source 'OrdinalIgnoreCase')) {
             Remove-WinhostFile $Path
-            Write-WinhostRegistry $script:WinhostRecord "file $($file.sha256)-$($file.name)" $null
+            Write-WinhostRegistry $script:WinhostRecordsKey "file $($file.sha256)-$($file.name)" $null
         }
     }
 }
@@ -233,7 +233,7 @@ function Remove-WinhostPart {
     param($Key, [string]$Path)
     Remove-WinhostFile "$Path.part"
     foreach ($kind in @('version', 'part')) {
-        Write-WinhostRegistry $script:WinhostRecord "$kind $($Key.sha256)-$($Key.name)" $null
+        Write-WinhostRegistry $script:WinhostRecordsKey "$kind $($Key.sha256)-$($Key.name)" $null
     }
 }
 
@@ -255,11 +255,11 @@ function Receive-WinhostFile {
     # Written beside the path: only a file with the right hash gets the name. What was there is neither trusted nor
     # kept.
     $beside = "$Path.part"
-    $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostBeside
+    $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostPlanFolder
     $found = Read-WinhostHash $beside
     if (-not $sent -and $found -ne $Key.sha256) {
         # It did not come in pieces, or what came is another.
-        $found = Copy-WinhostFetched $Key.source $beside
+        $found = Receive-WinhostSource $Key.source $beside
     }
     if ($found -eq '') {
         Stop-Winhost 'Winhost.NotSent' 'ObjectNotFound' 'Nothing of it was sent to this host.'
@@ -272,7 +272,7 @@ function Receive-WinhostFile {
     Move-WinhostFile $beside $Path
 }
 
-function Copy-WinhostFetched {
+function Receive-WinhostSource {
     param([string]$Source, [string]$Path)
     Remove-WinhostFile $Path
     try {
@@ -280,7 +280,7 @@ function Copy-WinhostFetched {
     }
     catch {
         $why = $_.Exception.GetBaseException().Message
-        Invoke-WinhostAside "$Path could not be removed" { Remove-WinhostFile $Path }
+        Invoke-WinhostBestEffort "$Path could not be removed" { Remove-WinhostFile $Path }
         Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
     }
 }
@@ -289,7 +289,7 @@ function Copy-WinhostFetched {
 
 function Read-WinhostHash {
     param([string]$Path)
-    if ($null -eq (Read-WinhostEntry $Path)) {
+    if ($null -eq (Read-WinhostAttributes $Path)) {
         return ''
     }
     $stream = [System.IO.File]::OpenRead($Path)
@@ -309,7 +309,7 @@ function Copy-WinhostSource {
     try {
         $to = [System.IO.File]::Open($Path, 'CreateNew', 'Write', 'None')
         try {
-            Copy-WinhostTold $from $to $found.whole
+            Copy-WinhostStream $from $to $found.whole
         }
         finally {
             $to.Dispose()
@@ -321,9 +321,9 @@ function Copy-WinhostSource {
     Read-WinhostHash $Path
 }
 
-function Copy-WinhostTold {
+function Copy-WinhostStream {
     param($From, $To, [long]$Whole)
-    if (-not $script:WinhostTells) {
+    if (-not $script:WinhostShowsProgress) {
         $From.CopyTo($To)
         return
     }
@@ -337,12 +337,12 @@ function Copy-WinhostTold {
         $now = Read-WinhostClock
         if ($now - $told -ge 5) {
             $told = $now
-            Write-Host -Object "  $(ConvertTo-WinhostPace $at $Whole ($now - $began))" -ErrorAction Stop
+            Write-Host -Object "  $(ConvertTo-WinhostProgress $at $Whole ($now - $began))" -ErrorAction Stop
         }
     }
 }
 
-function ConvertTo-WinhostPace {
+function ConvertTo-WinhostProgress {
     param([long]$At, [long]$Whole, [double]$Seconds)
     # The progress in words: bytes, rate, and the time left where the length of the whole file is known.
     $fixed = [System.Globalization.CultureInfo]::InvariantCulture
@@ -362,7 +362,7 @@ function ConvertTo-WinhostPace {
 function Open-WinhostSource {
     param([string]$Source)
     if ($Source -clike './*') {
-        $Source = [System.IO.Path]::Combine($script:WinhostBeside, $Source.Substring(2))
+        $Source = [System.IO.Path]::Combine($script:WinhostPlanFolder, $Source.Substring(2))
     }
     # With how many bytes it has, -1 where its server does not say that.
     if ($Source -cnotlike 'https://*') {
@@ -411,18 +411,18 @@ function Receive-WinhostSlice {
         $at = [long](Read-WinhostLength $Path)
     }
     $asked = Open-WinhostAddress $Source $at $Seconds
-    $told = Read-WinhostTold $asked.response
+    $told = Read-WinhostResponse $asked.response
     if ($at -gt 0 -and -not (Test-WinhostText $told.version $Version 'Ordinal')) {
         $asked.request.Abort()
         $at = [long]0
         $asked = Open-WinhostAddress $Source $at $Seconds
-        $told = Read-WinhostTold $asked.response
+        $told = Read-WinhostResponse $asked.response
     }
     $told.resumes = $told.at -eq $at
     try {
         if ($told.resumes) {
             Add-WinhostPiece $Path ($at -eq 0) ([byte[]]@())
-            $told.why = Copy-WinhostUntil $asked.response.GetResponseStream() $Path $until
+            $told.why = Copy-WinhostStreamUntil $asked.response.GetResponseStream() $Path $until
             if ($told.why -eq '' -and $null -eq $told.whole) {
                 $told.whole = Read-WinhostLength $Path
             }
@@ -430,12 +430,12 @@ function Receive-WinhostSlice {
     }
     finally {
         # Closing it would wait for the rest of the file.
-        Invoke-WinhostAside 'The download could not be left' { $asked.request.Abort() }
+        Invoke-WinhostBestEffort 'The download could not be left' { $asked.request.Abort() }
     }
     $told
 }
 
-function Read-WinhostTold {
+function Read-WinhostResponse {
     param($Response)
     # From which byte the answer continues, how long the whole file is, and its version.
     $told = @{ at = [long]0; whole = $null; why = '' }
@@ -457,7 +457,7 @@ function Read-WinhostTold {
     $told
 }
 
-function Copy-WinhostUntil {
+function Copy-WinhostStreamUntil {
     param($From, [string]$Path, [double]$Until)
     # Writes what comes until the time is over or the connection breaks. Returns why that is not all, or an empty text.
     $buffer = New-Object -TypeName 'byte[]' -ArgumentList 1048576
@@ -492,7 +492,7 @@ function Move-WinhostFile {
 function Read-WinhostLength {
     param([string]$Path)
     # In bytes; 0 where there is none.
-    if ($null -eq (Read-WinhostEntry $Path)) {
+    if ($null -eq (Read-WinhostAttributes $Path)) {
         return 0
     }
     (New-Object -TypeName System.IO.FileInfo -ArgumentList $Path).Length

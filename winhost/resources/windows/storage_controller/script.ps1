@@ -7,7 +7,7 @@ $script:WinhostControllerModes = @{
 }
 
 function Get-WinhostStorageController {
-    foreach ($device in @(Find-WinhostPnp '*')) {
+    foreach ($device in @(Find-WinhostPnpDevices '*')) {
         if (@('SCSIAdapter', 'HDC') -contains "$($device.Class)") {
             $service = Read-WinhostField $device 'Service'
             $mode = 'other'

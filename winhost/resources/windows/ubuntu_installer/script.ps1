@@ -4,16 +4,16 @@ $script:WinhostTicket = 'winhost\fetch.json'
 function Get-WinhostUbuntuInstaller {
     param($Key)
     Assert-WinhostAdministrator
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostInstallers'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostInstallers'
         Read-WinhostInstallers $Key
     }
 }
 
 function Read-WinhostInstallers {
     param($Key)
-    foreach ($each in @(Find-WinhostMadeRecords 'ubuntu' $Key)) {
-        $state = New-WinhostNoInstaller
+    foreach ($each in @(Find-WinhostRecords 'ubuntu' $Key)) {
+        $state = New-WinhostAbsentInstaller
         $state.made = $null
         foreach ($part in @('partition', 'image', 'files', 'user', 'address', 'host_key')) {
             $state[$part] = Read-WinhostField $each.record $part
@@ -26,11 +26,11 @@ function Read-WinhostInstallers {
         @{ key = @{ name = $each.name }; state = $state }
     }
     if ($null -ne $Key) {
-        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoInstaller }
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostAbsentInstaller }
     }
 }
 
-function New-WinhostNoInstaller {
+function New-WinhostAbsentInstaller {
     $state = @{ made = $false; partition = $null; image = $null; files = $null; user = $null; address = $null; host_key = $null; ticket = $null }
     $state
 }
@@ -38,7 +38,7 @@ function New-WinhostNoInstaller {
 function Find-WinhostInstallerPartition {
     param([string]$Guid)
     # The partition that winhost made for the installer, if it is as it was made. Nothing else is written to.
-    $record = Find-WinhostMadeRecord 'partition' 'staging'
+    $record = Find-WinhostRecord 'partition' 'staging'
     if ($null -eq $record) {
         return
     }
@@ -57,7 +57,7 @@ function Set-WinhostUbuntuInstaller {
     }
     Assert-WinhostInstallerDesired $Desired
     Assert-WinhostDataConsent $How 'Files would be written to a partition'
-    $record = Find-WinhostMadeRecord 'ubuntu' 'ubuntu'
+    $record = Find-WinhostRecord 'ubuntu' 'ubuntu'
     if (Test-WinhostDesired $Desired 'made') {
         if (-not $Desired.made) {
             Remove-WinhostInstaller $record
@@ -76,14 +76,14 @@ function Set-WinhostUbuntuInstaller {
 
 function Assert-WinhostInstallerDesired {
     param($Desired)
-    Assert-WinhostFlags $Desired @('made')
-    Assert-WinhostForm $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
-    Assert-WinhostForm $Desired 'image' '\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z' 'the SHA-256 and the name of a staged file'
-    Assert-WinhostForm $Desired 'files' '\A[A-Za-z0-9+/]{4,65536}={0,2}\z' 'files by their paths, as gzip in base64'
-    Assert-WinhostForm $Desired 'user' '\A[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
-    Assert-WinhostForm $Desired 'address' '\A[0-9a-f.:]{2,45}/[0-9]{1,3}\z' 'an address with its network, as 192.0.2.10/24'
-    Assert-WinhostForm $Desired 'host_key' '\Assh-ed25519 [A-Za-z0-9+/]{68}\z' 'an ed25519 key, without a name'
-    Assert-WinhostForm $Desired 'ticket' '\A[0-9a-f]{64}\z' 'a SHA-256'
+    Assert-WinhostBoolean $Desired @('made')
+    Assert-WinhostPattern $Desired 'partition' $script:WinhostGuidForm 'the GUID of a partition'
+    Assert-WinhostPattern $Desired 'image' '\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z' 'the SHA-256 and the name of a staged file'
+    Assert-WinhostPattern $Desired 'files' '\A[A-Za-z0-9+/]{4,65536}={0,2}\z' 'files by their paths, as gzip in base64'
+    Assert-WinhostPattern $Desired 'user' '\A[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
+    Assert-WinhostPattern $Desired 'address' '\A[0-9a-f.:]{2,45}/[0-9]{1,3}\z' 'an address with its network, as 192.0.2.10/24'
+    Assert-WinhostPattern $Desired 'host_key' '\Assh-ed25519 [A-Za-z0-9+/]{68}\z' 'an ed25519 key, without a name'
+    Assert-WinhostPattern $Desired 'ticket' '\A[0-9a-f]{64}\z' 'a SHA-256'
 }
 
 function Test-WinhostInstallerParts {
@@ -117,8 +117,8 @@ function Add-WinhostInstaller {
         Stop-Winhost 'Winhost.WrongState' 'ObjectNotFound' "$($record.partition) is not the partition that winhost made for an installer."
     }
     $image = Find-WinhostStagedFile $record.image.Substring(0, 64)
-    $texts = ConvertFrom-WinhostPacked $record.files
-    Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $record
+    $texts = ConvertFrom-WinhostPackedFiles $record.files
+    Write-WinhostRecord 'ubuntu' 'ubuntu' $record
     # Nothing of an installer that lay here before is mixed with this one, least of all its ticket.
     Clear-WinhostInstallerPartition $partition
     $root = Read-WinhostPartitionRoot $partition
@@ -132,13 +132,13 @@ function Add-WinhostInstaller {
         $staged[$path] = Measure-WinhostText "$($file.Value)"
     }
     # The hash of what winhost writes, and not of what can be read: others may write there until it is used.
-    $record.content = Measure-WinhostStaged $staged
+    $record.content = Measure-WinhostInstallerFiles $staged
     $record.complete = $true
-    Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $record
+    Write-WinhostRecord 'ubuntu' 'ubuntu' $record
     $record
 }
 
-function ConvertFrom-WinhostPacked {
+function ConvertFrom-WinhostPackedFiles {
     param([string]$Packed)
     $texts = $null
     try {
@@ -176,7 +176,7 @@ function Copy-WinhostImage {
     }
     catch {
         # It is dismounted before the next use, too.
-        Invoke-WinhostAside "$Image could not be dismounted" { Dismount-WinhostImage $Image }
+        Invoke-WinhostBestEffort "$Image could not be dismounted" { Dismount-WinhostImage $Image }
         throw
     }
     Dismount-WinhostImage $Image
@@ -225,7 +225,7 @@ function Write-WinhostVolumeText {
 }
 
 function Join-WinhostInstallerFolder {
-    "$(Read-WinhostData)\installer"
+    "$(Read-WinhostDataFolder)\installer"
 }
 
 # ---- the moment of use
@@ -235,7 +235,7 @@ function Write-WinhostInstallerKey {
     # Written before the installer could get the key: by it the new system is recognized.
     if (Test-WinhostDesired $Desired 'host_key') {
         $Record.host_key = $Desired.host_key
-        Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $Record
+        Write-WinhostRecord 'ubuntu' 'ubuntu' $Record
     }
     if (-not (Test-WinhostDesired $Desired 'ticket')) {
         return
@@ -259,10 +259,10 @@ function Write-WinhostInstallerKey {
     Unprotect-WinhostPartition $partition
     Write-WinhostVolumeText $path $ticket
     Protect-WinhostPartition $partition
-    Assert-WinhostStaged $partition "$($Record.content)" $Desired.ticket
+    Assert-WinhostInstallerFiles $partition "$($Record.content)" $Desired.ticket
 }
 
-function Assert-WinhostStaged {
+function Assert-WinhostInstallerFiles {
     param($Partition, [string]$Content, [string]$Ticket)
     # Any user could write to the partition until now. The firmware must start exactly what winhost put there.
     $staged = @{}
@@ -274,12 +274,12 @@ function Assert-WinhostStaged {
     }
     $handed = $staged[$script:WinhostTicket] -ceq $Ticket
     $staged.Remove($script:WinhostTicket)
-    if (-not $handed -or (Measure-WinhostStaged $staged) -cne $Content) {
+    if (-not $handed -or (Measure-WinhostInstallerFiles $staged) -cne $Content) {
         Stop-Winhost 'Winhost.NotAsStaged' 'InvalidData' "Files on the installer's partition are others than winhost put there."
     }
 }
 
-function Measure-WinhostStaged {
+function Measure-WinhostInstallerFiles {
     param($Files)
     # One hash of all paths, which have no case there, and contents.
     $lines = [string[]]@(foreach ($path in @($Files.Keys)) { "$($path.ToLowerInvariant()) $($Files[$path])" })
@@ -294,7 +294,7 @@ function Remove-WinhostInstaller {
     if ($null -eq $Record) {
         return
     }
-    $image = "$(Read-WinhostData)\files\$($Record.image)"
+    $image = "$(Read-WinhostDataFolder)\files\$($Record.image)"
     if (Test-WinhostFile $image) {
         Dismount-WinhostImage $image
     }
@@ -304,7 +304,7 @@ function Remove-WinhostInstaller {
     }
     # A run that was ended in the middle may have left it, with a ticket in it.
     Remove-WinhostFolder (Join-WinhostInstallerFolder)
-    Write-WinhostMadeRecord 'ubuntu' 'ubuntu' $null
+    Write-WinhostRecord 'ubuntu' 'ubuntu' $null
 }
 
 function Clear-WinhostInstallerPartition {

@@ -20,7 +20,7 @@ function Read-WinhostOptionalFeature {
         DisablePending = 'uninstall-pending'
     }
     # All of them: asking by name for one that this edition lacks is an error.
-    foreach ($feature in @(Read-WinhostOnce 'optional features' { Get-WindowsOptionalFeature -Online -ErrorAction Stop })) {
+    foreach ($feature in @(Read-WinhostCached 'optional features' { Get-WindowsOptionalFeature -Online -ErrorAction Stop })) {
         if ($feature.FeatureName -eq $Name -and $words.ContainsKey("$($feature.State)")) {
             return $words["$($feature.State)"]
         }
@@ -33,7 +33,7 @@ function Switch-WinhostFeatures {
     $install = @()
     $remove = @()
     foreach ($name in @($Desired.Keys | Sort-Object)) {
-        if ((ConvertFrom-WinhostWord $Desired[$name] @('Installed', 'Available')) -eq 'Installed') {
+        if ((ConvertFrom-WinhostKebab $Desired[$name] @('Installed', 'Available')) -eq 'Installed') {
             $install += $name
         }
         else {

@@ -4,7 +4,7 @@ function Get-WinhostVm {
     foreach ($vm in @(Find-WinhostVms $Key)) {
         $state = @{
             name = "$($vm.Name)"
-            state = ConvertTo-WinhostWord "$($vm.State)"
+            state = ConvertTo-WinhostKebab "$($vm.State)"
             generation = [int]$vm.Generation
             version = "$($vm.Version)"
             nested = Read-WinhostValue { [bool](Get-VMProcessor -VM $vm -ErrorAction Stop).ExposeVirtualizationExtensions }
@@ -20,7 +20,7 @@ function Get-WinhostVm {
             partitions = Read-WinhostValue {
                 if (-not (Test-WinhostCommand 'Get-VMGpuPartitionAdapter')) {
                     # 0 would say that there are none; nobody knows.
-                    $null = Assert-WinhostKnown $null
+                    $null = Assert-WinhostValue $null
                 }
                 @(Get-VMGpuPartitionAdapter -VM $vm -ErrorAction Stop).Count
             }

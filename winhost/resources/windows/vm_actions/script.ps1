@@ -3,8 +3,8 @@ function Get-WinhostVmActions {
     param($Key)
     foreach ($vm in @(Find-WinhostVms $Key)) {
         $state = @{
-            stop = ConvertTo-WinhostWord "$($vm.AutomaticStopAction)"
-            start = ConvertTo-WinhostWord "$($vm.AutomaticStartAction)"
+            stop = ConvertTo-WinhostKebab "$($vm.AutomaticStopAction)"
+            start = ConvertTo-WinhostKebab "$($vm.AutomaticStartAction)"
         }
         @{ key = @{ vm = "$($vm.Id)" }; state = $state }
     }
@@ -15,11 +15,11 @@ function Set-WinhostVmActions {
     Assert-WinhostDesired $Desired @('stop', 'start')
     $vm = Find-WinhostVm $Key
     if (Test-WinhostDesired $Desired 'stop') {
-        $stop = ConvertFrom-WinhostWord $Desired.stop @('TurnOff', 'Save', 'ShutDown')
+        $stop = ConvertFrom-WinhostKebab $Desired.stop @('TurnOff', 'Save', 'ShutDown')
         Set-VM -VM $vm -AutomaticStopAction $stop -ErrorAction Stop
     }
     if (Test-WinhostDesired $Desired 'start') {
-        $start = ConvertFrom-WinhostWord $Desired.start @('Nothing', 'StartIfRunning', 'Start')
+        $start = ConvertFrom-WinhostKebab $Desired.start @('Nothing', 'StartIfRunning', 'Start')
         Set-VM -VM $vm -AutomaticStartAction $start -ErrorAction Stop
     }
 }

@@ -7,7 +7,7 @@ function Get-WinhostVmCheckpoints {
         if ($null -ne $vm.PSObject.Properties['AutomaticCheckpointsEnabled']) {
             $automatic = [bool]$vm.AutomaticCheckpointsEnabled
         }
-        $state = @{ kind = ConvertTo-WinhostWord "$($vm.CheckpointType)"; automatic = $automatic }
+        $state = @{ kind = ConvertTo-WinhostKebab "$($vm.CheckpointType)"; automatic = $automatic }
         @{ key = @{ vm = "$($vm.Id)" }; state = $state }
     }
 }
@@ -15,10 +15,10 @@ function Get-WinhostVmCheckpoints {
 function Set-WinhostVmCheckpoints {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('kind', 'automatic')
-    Assert-WinhostFlags $Desired @('automatic')
+    Assert-WinhostBoolean $Desired @('automatic')
     $vm = Find-WinhostVm $Key
     if (Test-WinhostDesired $Desired 'kind') {
-        $kind = ConvertFrom-WinhostWord $Desired.kind @('Disabled', 'Production', 'ProductionOnly', 'Standard')
+        $kind = ConvertFrom-WinhostKebab $Desired.kind @('Disabled', 'Production', 'ProductionOnly', 'Standard')
         Set-VM -VM $vm -CheckpointType $kind -ErrorAction Stop
     }
     if (Test-WinhostDesired $Desired 'automatic') {

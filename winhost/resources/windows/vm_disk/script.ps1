@@ -3,15 +3,15 @@ function Get-WinhostVmDisk {
     param($Key)
     # Fails for whoever may not see VMs, also where there is no disk.
     $null = @(Find-WinhostVms $null)
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostVmDisks'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostVmDisks'
         Read-WinhostVmDisks $Key
     }
 }
 
 function Read-WinhostVmDisks {
     param($Key)
-    foreach ($entry in @(Find-WinhostMadeRecords 'disk' $Key)) {
+    foreach ($entry in @(Find-WinhostRecords 'disk' $Key)) {
         $state = @{ made = $null; image = $null; size = $null; file_size = $null; path = $entry.record.path; vm = $null }
         if ($entry.record.complete) {
             # A folder that may not be entered is no sign that somebody took the disk away.
@@ -39,11 +39,11 @@ function Set-WinhostVmDisk {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('made', 'image', 'size')
     Assert-WinhostVmName $Key
-    Assert-WinhostFlags $Desired @('made')
-    Assert-WinhostForm $Desired 'image' '^[0-9a-f]{64}\z' 'the SHA-256 of a staged file'
-    Assert-WinhostWhole $Desired 'size' 1048576 70368744177664
+    Assert-WinhostBoolean $Desired @('made')
+    Assert-WinhostPattern $Desired 'image' '^[0-9a-f]{64}\z' 'the SHA-256 of a staged file'
+    Assert-WinhostInteger $Desired 'size' 1048576 70368744177664
     $name = "$($Key.name)"
-    $record = Find-WinhostMadeRecord 'disk' $name
+    $record = Find-WinhostRecord 'disk' $name
     if (Test-WinhostDesired $Desired 'made') {
         if ($Desired.made) {
             Add-WinhostVmDisk $name $record $Desired
@@ -77,11 +77,11 @@ function Assert-WinhostVmName {
     }
 }
 
-function Find-WinhostMadeRecords {
+function Find-WinhostRecords {
     param([string]$Kind, $Key)
     # Those of one kind, or the one that the key names.
     $asked = Read-WinhostField $Key 'name'
-    $records = Open-WinhostRegistry $script:WinhostRecord
+    $records = Open-WinhostRegistry $script:WinhostRecordsKey
     if ($null -eq $records) {
         return
     }
@@ -97,26 +97,26 @@ function Find-WinhostMadeRecords {
     $records.Close()
 }
 
-function Test-WinhostNoted {
+function Test-WinhostRecords {
     # Whether winhost has ever noted anything here: most hosts are read without what reads its records.
-    Test-WinhostRegistry $script:WinhostRecord
+    Test-WinhostRegistry $script:WinhostRecordsKey
 }
 
-function Find-WinhostMadeRecord {
+function Find-WinhostRecord {
     param([string]$Kind, [string]$Name)
-    foreach ($entry in @(Find-WinhostMadeRecords $Kind ([PSCustomObject]@{ name = $Name }))) {
+    foreach ($entry in @(Find-WinhostRecords $Kind ([PSCustomObject]@{ name = $Name }))) {
         return $entry.record
     }
 }
 
-function Write-WinhostMadeRecord {
+function Write-WinhostRecord {
     param([string]$Kind, [string]$Name, $Record)
     # Nothing as the record takes it away.
     $text = $null
     if ($null -ne $Record) {
         $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
     }
-    Write-WinhostRegistry $script:WinhostRecord "$Kind $Name" $text
+    Write-WinhostRegistry $script:WinhostRecordsKey "$Kind $Name" $text
 }
 
 function Read-WinhostVmStore {
@@ -138,14 +138,14 @@ function Find-WinhostDiskUser {
 
 function Add-WinhostVmDisk {
     param([string]$Name, $Record, $Desired)
-    Assert-WinhostGiven $Desired @('image', 'size') 'A disk is made of a staged file, and with a size.'
+    Assert-WinhostRequired $Desired @('image', 'size') 'A disk is made of a staged file, and with a size.'
     $staged = Find-WinhostStagedFile $Desired.image
     $store = Read-WinhostVmStore
     $folder = "$store\$Name"
     $path = "$folder\disk.vhdx"
     # A disk that we began and did not finish holds nobody's work.
     $begun = $null -ne $Record -and (Test-WinhostText "$($Record.path)" $path 'OrdinalIgnoreCase')
-    if (-not $begun -and -not (Test-WinhostEmpty $folder)) {
+    if (-not $begun -and -not (Test-WinhostEmptyPath $folder)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is something in $folder that winhost did not make."
     }
     if ($begun -and $null -ne (Find-WinhostDiskUser $path)) {
@@ -154,32 +154,32 @@ function Add-WinhostVmDisk {
     foreach ($each in @($store, $folder)) {
         Initialize-WinhostFolder $each 'machines'
     }
-    Assert-WinhostDiskPlace $folder
-    Assert-WinhostRoom $folder $Desired.size
-    Write-WinhostMadeRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $false }
+    Assert-WinhostDiskAttributes $folder
+    Assert-WinhostDiskSpace $folder $Desired.size
+    Write-WinhostRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $false }
     Remove-WinhostFile $path
     # A copy, and no move: what is moved keeps the rights of the folder where everybody reads.
     if ((Copy-WinhostSource $staged $path) -cne $Desired.image) {
         Remove-WinhostFile $path
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "$staged changed while it was copied."
     }
-    Assert-WinhostDiskPlace $path
-    Assert-WinhostDiskSound $path
+    Assert-WinhostDiskAttributes $path
+    Assert-WinhostDiskFormat $path
     Resize-WinhostDisk $path $Desired.size
-    Write-WinhostMadeRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $true }
+    Write-WinhostRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $true }
 }
 
-function Assert-WinhostDiskPlace {
+function Assert-WinhostDiskAttributes {
     param([string]$Path)
     # Hyper-V starts no VM from such a file (0xC03A001A), and files have it from their folder.
-    $hindering = @(Read-WinhostAttributes $Path)
+    $hindering = @(Find-WinhostBlockingAttributes $Path)
     if ($hindering.Count -gt 0) {
         $why = "$Path is $($hindering -join ', '), and Hyper-V uses no such disk. Take that from its folder: compact /u, cipher /d, Set-FileIntegrity."
         Stop-Winhost 'Winhost.DiskAttributes' 'InvalidOperation' $why
     }
 }
 
-function Assert-WinhostRoom {
+function Assert-WinhostDiskSpace {
     param([string]$Folder, [long]$Size)
     # All that the disk can grow to, and 4 GiB: on a full volume every VM pauses.
     $free = [long](Get-Volume -FilePath $Folder -ErrorAction Stop).SizeRemaining
@@ -188,7 +188,7 @@ function Assert-WinhostRoom {
     }
 }
 
-function Assert-WinhostDiskSound {
+function Assert-WinhostDiskFormat {
     param([string]$Path)
     $disk = Get-VHD -Path $Path -ErrorAction Stop
     if ("$($disk.VhdFormat)" -cne 'VHDX' -or "$($disk.VhdType)" -ceq 'Differencing') {
@@ -232,7 +232,7 @@ function Remove-WinhostVmDisk {
             Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "$left is not empty: something else was put there."
         }
     }
-    Write-WinhostMadeRecord 'disk' $Name $null
+    Write-WinhostRecord 'disk' $Name $null
 }
 
 function Assert-WinhostOwnFile {
@@ -247,11 +247,11 @@ function Assert-WinhostOwnFile {
 
 function Test-WinhostFile {
     param([string]$Path)
-    $found = Read-WinhostEntry $Path
+    $found = Read-WinhostAttributes $Path
     $null -ne $found -and -not ($found -band [System.IO.FileAttributes]::Directory)
 }
 
-function Read-WinhostAttributes {
+function Find-WinhostBlockingAttributes {
     param([string]$Path)
     # Those of a file or folder that keep Hyper-V from using it, by their names in .NET.
     $found = [System.IO.File]::GetAttributes($Path)

@@ -15,7 +15,7 @@ function Get-WinhostVmMemory {
 function Set-WinhostVmMemory {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('dynamic')
-    Assert-WinhostFlags $Desired @('dynamic')
+    Assert-WinhostBoolean $Desired @('dynamic')
     $vm = Find-WinhostVm $Key
     Set-VMMemory -VM $vm -DynamicMemoryEnabled $Desired.dynamic -ErrorAction Stop
 }

@@ -14,7 +14,7 @@ function Get-WinhostVmMmio {
 function Set-WinhostVmMmio {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('low', 'high', 'cache')
-    Assert-WinhostFlags $Desired @('cache')
+    Assert-WinhostBoolean $Desired @('cache')
     $vm = Find-WinhostVm $Key
     if (Test-WinhostDesired $Desired 'low') {
         Set-VM -VM $vm -LowMemoryMappedIoSpace ([uint32]$Desired.low) -ErrorAction Stop

@@ -2,7 +2,7 @@
 function Get-WinhostVmPower {
     param($Key)
     foreach ($vm in @(Find-WinhostVms $Key)) {
-        @{ key = @{ vm = "$($vm.Id)" }; state = @{ state = ConvertTo-WinhostWord "$($vm.State)" } }
+        @{ key = @{ vm = "$($vm.Id)" }; state = @{ state = ConvertTo-WinhostKebab "$($vm.State)" } }
     }
 }
 
@@ -10,7 +10,7 @@ function Set-WinhostVmPower {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('state')
     $vm = Find-WinhostVm $Key
-    switch (ConvertFrom-WinhostWord $Desired.state @('Off', 'Running', 'Saved', 'Paused')) {
+    switch (ConvertFrom-WinhostKebab $Desired.state @('Off', 'Running', 'Saved', 'Paused')) {
         'Off' {
             Stop-WinhostVm $vm $How
         }
@@ -37,7 +37,7 @@ function Stop-WinhostVm {
     if (@('Saved', 'Paused') -contains "$($Vm.State)") {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($Vm.State): start it, and shut it down from inside."
     }
-    $within = Read-WinhostWithin $How 300
+    $within = Read-WinhostTimeout $How 300
     $end = (Read-WinhostClock) + $within
     $job = $null
     try {
@@ -50,14 +50,14 @@ function Stop-WinhostVm {
             $failed = $null -ne $job -and "$($job.State)" -eq 'Failed'
         } while (-not $off -and -not $failed -and (Read-WinhostClock) -lt $end)
         if (-not $off) {
-            Stop-WinhostSilentVm $Vm $job $within $How
+            Stop-WinhostUnresponsiveVm $Vm $job $within $How
         }
     }
     finally {
         # Or each shutdown would leave one in the session, with which it goes; one that still waits for its guest takes
         # more than asking.
         if ($null -ne $job) {
-            Invoke-WinhostAside 'The job of the shutdown could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
+            Invoke-WinhostBestEffort 'The job of the shutdown could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
         }
     }
 }
@@ -74,9 +74,9 @@ function Test-WinhostShutdownService {
     $false
 }
 
-function Stop-WinhostSilentVm {
+function Stop-WinhostUnresponsiveVm {
     param($Vm, $Job, $Within, $How)
-    if (-not (Test-WinhostAccepted $How 'vm-turn-off')) {
+    if (-not (Test-WinhostConsent $How 'vm-turn-off')) {
         $why = 'Its shutdown service did not answer: Hyper-V has it disabled, or the guest does not run it.'
         if ($null -ne $Job) {
             $why = "$($Job.JobStateInfo.Reason)"

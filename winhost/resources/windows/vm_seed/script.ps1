@@ -6,16 +6,16 @@ $script:WinhostSeedKeys = '{host-keys' + ('.' * 1013) + '}'
 function Get-WinhostVmSeed {
     param($Key)
     $null = @(Find-WinhostVms $null)
-    if ($null -ne $Key -or (Test-WinhostNoted)) {
-        Assert-WinhostSent 'Read-WinhostVmSeeds'
+    if ($null -ne $Key -or (Test-WinhostRecords)) {
+        Assert-WinhostPart 'Read-WinhostVmSeeds'
         Read-WinhostVmSeeds $Key
     }
 }
 
 function Read-WinhostVmSeeds {
     param($Key)
-    foreach ($entry in @(Find-WinhostMadeRecords 'seed' $Key)) {
-        $state = New-WinhostNoSeed
+    foreach ($entry in @(Find-WinhostRecords 'seed' $Key)) {
+        $state = New-WinhostAbsentSeed
         foreach ($part in @('user', 'address', 'template')) {
             $state[$part] = Read-WinhostField $entry.record $part
         }
@@ -29,20 +29,20 @@ function Read-WinhostVmSeeds {
         @{ key = @{ name = $entry.name }; state = $state }
     }
     if ($null -ne $Key) {
-        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostNoSeed }
+        @{ key = @{ name = "$(Read-WinhostField $Key 'name')" }; state = New-WinhostAbsentSeed }
     }
 }
 
-function New-WinhostNoSeed {
+function New-WinhostAbsentSeed {
     $state = @{ stage = 'none'; user = $null; address = $null; template = $null; host_keys = @(); vm = $null; neighbours = @() }
     $state
 }
 
 function Find-WinhostSeededVm {
     param([string]$Name)
-    $record = Find-WinhostMadeRecord 'vm' $Name
+    $record = Find-WinhostRecord 'vm' $Name
     if ($null -ne $record) {
-        Find-WinhostMadeVm $Name $record
+        Find-WinhostRecordedVm $Name $record
     }
 }
 
@@ -50,7 +50,7 @@ function Find-WinhostNeighbours {
     param($Vm)
     # The addresses that this MAC address has now. Only the host key proves that it is the guest.
     foreach ($adapter in @(Get-VMNetworkAdapter -VM $Vm -ErrorAction Stop)) {
-        foreach ($neighbour in @(Read-WinhostOnce 'neighbours' { Get-NetNeighbor -AddressFamily IPv4 -ErrorAction Stop })) {
+        foreach ($neighbour in @(Read-WinhostCached 'neighbours' { Get-NetNeighbor -AddressFamily IPv4 -ErrorAction Stop })) {
             $mac = "$($neighbour.LinkLayerAddress)" -replace '-', ''
             if ($mac -eq "$($adapter.MacAddress)" -and @('Unreachable', 'Incomplete') -notcontains "$($neighbour.State)") {
                 "$($neighbour.IPAddress)"
@@ -89,12 +89,12 @@ function Set-WinhostVmSeed {
     Assert-WinhostVmName $Key
     Assert-WinhostSeedDesired $Desired
     $name = "$($Key.name)"
-    $record = Find-WinhostMadeRecord 'seed' $name
+    $record = Find-WinhostRecord 'seed' $name
     $stage = Read-WinhostField $Desired 'stage'
     if ($stage -ceq 'none') {
         if ($null -ne $record) {
             Remove-WinhostSeedDisc $name $record
-            Write-WinhostMadeRecord 'seed' $name $null
+            Write-WinhostRecord 'seed' $name $null
         }
         return
     }
@@ -113,12 +113,12 @@ function Set-WinhostVmSeed {
     if (Test-WinhostDesired $Desired 'host_keys') {
         # The guest is recognized by these keys: they are written before anything that they depend on is gone.
         $record.host_keys = @($Desired.host_keys)
-        Write-WinhostMadeRecord 'seed' $name $record
+        Write-WinhostRecord 'seed' $name $record
     }
     if ($stage -ceq 'retired') {
         Remove-WinhostSeedDisc $name $record
         $record.retired = $true
-        Write-WinhostMadeRecord 'seed' $name $record
+        Write-WinhostRecord 'seed' $name $record
     }
 }
 
@@ -127,9 +127,9 @@ function Assert-WinhostSeedDesired {
     if ((Test-WinhostDesired $Desired 'stage') -and @('none', 'attached', 'retired') -cnotcontains $Desired.stage) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'stage is none, attached or retired.'
     }
-    Assert-WinhostForm $Desired 'user' '^[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
-    Assert-WinhostForm $Desired 'address' '^[0-9a-f.:]{2,45}/[0-9]{1,3}\z' 'an address with its network, as 192.0.2.10/24'
-    Assert-WinhostForm $Desired 'template' '^[A-Za-z0-9+/]{4,16384}={0,2}\z' 'a packed disc in base64'
+    Assert-WinhostPattern $Desired 'user' '^[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
+    Assert-WinhostPattern $Desired 'address' '^[0-9a-f.:]{2,45}/[0-9]{1,3}\z' 'an address with its network, as 192.0.2.10/24'
+    Assert-WinhostPattern $Desired 'template' '^[A-Za-z0-9+/]{4,16384}={0,2}\z' 'a packed disc in base64'
     if (-not (Test-WinhostDesired $Desired 'host_keys')) {
         return
     }
@@ -144,24 +144,24 @@ function Assert-WinhostSeedDesired {
 
 function Add-WinhostSeed {
     param([string]$Name, $Record, $Desired)
-    Assert-WinhostGiven $Desired @('user', 'template') 'A seed is made of a template, for a user.'
+    Assert-WinhostRequired $Desired @('user', 'template') 'A seed is made of a template, for a user.'
     if (Test-WinhostDesired $Desired 'host_keys') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The host key is made with the seed.'
     }
-    $vm = Find-WinhostOurVm $Name (Find-WinhostMadeRecord 'vm' $Name)
+    $vm = Find-WinhostOwnVm $Name (Find-WinhostRecord 'vm' $Name)
     if ("$($vm.State)" -cne 'Off') {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($vm.State): its Linux reads a seed on its first start only."
     }
     Assert-WinhostAddressFree (Read-WinhostField $Desired 'address') $vm
     $folder = "$(Read-WinhostVmStore)\$Name"
     $path = "$folder\seed.iso"
-    if ($null -eq $Record -and -not (Test-WinhostEmpty $path)) {
+    if ($null -eq $Record -and -not (Test-WinhostEmptyPath $path)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is a $path that winhost did not make."
     }
     # Whoever else reads this folder reads no file in it: the key is safe from its first byte on.
     Initialize-WinhostFolder $folder 'machines'
     $mine = @{ path = $path; user = $Desired.user; address = (Read-WinhostField $Desired 'address'); template = $Desired.template; host_keys = @(); complete = $false; retired = $false }
-    Write-WinhostMadeRecord 'seed' $Name $mine
+    Write-WinhostRecord 'seed' $Name $mine
     Remove-WinhostFile $path
     $pair = New-WinhostHostKey "$folder\seed.key"
     $disc = Join-WinhostSeed $Desired.template "$($vm.Id)" $pair
@@ -171,7 +171,7 @@ function Add-WinhostSeed {
     Add-WinhostSeedDrive $vm $path
     $mine.host_keys = @($pair.public)
     $mine.complete = $true
-    Write-WinhostMadeRecord 'seed' $Name $mine
+    Write-WinhostRecord 'seed' $Name $mine
 }
 
 function New-WinhostHostKey {

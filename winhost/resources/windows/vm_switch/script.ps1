@@ -8,7 +8,7 @@ function Get-WinhostVmSwitch {
         }
         $state = @{
             name = "$($switch.Name)"
-            kind = ConvertTo-WinhostWord "$($switch.SwitchType)"
+            kind = ConvertTo-WinhostKebab "$($switch.SwitchType)"
             adapter = $adapter
             management_os = [bool]$switch.AllowManagementOS
         }

@@ -3,13 +3,13 @@ function Get-WinhostWsl {
     $state = @{
         # WslService belongs to the package, LxssManager to the one in the box.
         present = Read-WinhostValue { (Read-WinhostService 'WslService') -ne 'absent' -or (Read-WinhostService 'LxssManager') -ne 'absent' }
-        version = Read-WinhostValue { Read-WinhostWslInstalled 'Version' }
+        version = Read-WinhostValue { Read-WinhostWslRegistry 'Version' }
         package = Read-WinhostValue { Read-WinhostWslPackage }
     }
     @{ key = @{}; state = $state }
 }
 
-function Read-WinhostWslInstalled {
+function Read-WinhostWslRegistry {
     param([string]$Name)
     # The package writes it here; wsl.exe would print it in the host's language, and not in every session.
     Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI' $Name
@@ -17,9 +17,9 @@ function Read-WinhostWslInstalled {
 
 function Read-WinhostWslPackage {
     # Ours only as long as nobody has installed another version since; it also updates itself.
-    $installed = Read-WinhostWslInstalled 'Version'
-    if ($null -ne $installed -and "$installed" -eq "$(Read-WinhostRegistry $script:WinhostRecord 'wsl version')") {
-        Read-WinhostRegistry $script:WinhostRecord 'wsl package'
+    $installed = Read-WinhostWslRegistry 'Version'
+    if ($null -ne $installed -and "$installed" -eq "$(Read-WinhostRegistry $script:WinhostRecordsKey 'wsl version')") {
+        Read-WinhostRegistry $script:WinhostRecordsKey 'wsl package'
     }
 }
 
@@ -36,7 +36,7 @@ function Set-WinhostWsl {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'package is the SHA-256 of a staged MSI.'
     }
     if (-not (Test-WinhostDesired $Desired 'version')) {
-        $version = Read-WinhostWslInstalled 'Version'
+        $version = Read-WinhostWslRegistry 'Version'
     }
     if ("$version" -cnotmatch '^[0-9]{1,5}(\.[0-9]{1,5}){2,3}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'version is three or four numbers with dots between them.'
@@ -46,15 +46,15 @@ function Set-WinhostWsl {
 
 function Install-WinhostWsl {
     param([string]$Version, [string]$Package)
-    $installed = Read-WinhostWslInstalled 'Version'
+    $installed = Read-WinhostWslRegistry 'Version'
     if ($null -ne $installed -and (ConvertTo-WinhostVersion "$installed") -gt (ConvertTo-WinhostVersion $Version)) {
         Stop-Winhost 'Winhost.Downgrade' 'InvalidOperation' "WSL $installed is installed; winhost never goes back to $Version."
     }
     $path = Find-WinhostStagedFile $Package
     Assert-WinhostSignature $path
     $restart = Invoke-WinhostInstaller @('/i', $path)
-    Write-WinhostRegistry $script:WinhostRecord 'wsl version' "$(Read-WinhostWslInstalled 'Version')"
-    Write-WinhostRegistry $script:WinhostRecord 'wsl package' $Package
+    Write-WinhostRegistry $script:WinhostRecordsKey 'wsl version' "$(Read-WinhostWslRegistry 'Version')"
+    Write-WinhostRegistry $script:WinhostRecordsKey 'wsl package' $Package
     if ($restart) {
         @{ restart = @(@{ system = 'host' }) }
     }
@@ -74,7 +74,7 @@ function Uninstall-WinhostWsl {
     if ($null -eq (Read-WinhostWslPackage)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' 'This WSL was not installed by winhost, which does not remove it.'
     }
-    $product = "$(Read-WinhostWslInstalled 'ProductCode')"
+    $product = "$(Read-WinhostWslRegistry 'ProductCode')"
     if ($product -notmatch '^\{[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}\}\z') {
         Stop-Winhost 'Winhost.InstallerFailed' 'InvalidData' "The installed WSL has the product code '$product', which is none."
     }
@@ -87,7 +87,7 @@ function Uninstall-WinhostWsl {
 
 function Clear-WinhostWsl {
     foreach ($name in @('wsl version', 'wsl package')) {
-        Write-WinhostRegistry $script:WinhostRecord $name $null
+        Write-WinhostRegistry $script:WinhostRecordsKey $name $null
     }
 }
 

@@ -2,7 +2,7 @@
 function Get-WinhostWslAccess {
     param($Key)
     $null = @(Find-WinhostWslAccounts $Key)
-    Assert-WinhostSent 'Read-WinhostAccesses'
+    Assert-WinhostPart 'Read-WinhostAccesses'
     Read-WinhostAccesses $Key
 }
 
@@ -40,21 +40,21 @@ function Read-WinhostAccess {
         }
         return $state
     }
-    $seen = Read-WinhostInside $Distro.key
-    $state.authorized = @(Select-WinhostSaid $seen 'key')
-    $state.active = @(Select-WinhostSaid $seen 'active').Count -gt 0
-    foreach ($listen in @(Select-WinhostSaid $seen 'listen')) {
+    $seen = Read-WinhostDistroState $Distro.key
+    $state.authorized = @(Select-WinhostValues $seen 'key')
+    $state.active = @(Select-WinhostValues $seen 'active').Count -gt 0
+    foreach ($listen in @(Select-WinhostValues $seen 'listen')) {
         $state.user = 'root'
         $state.listen = $listen
-        $state.port = [int]@(Select-WinhostSaid $seen 'port')[0]
+        $state.port = [int]@(Select-WinhostValues $seen 'port')[0]
         # None yet where sshd could not be installed.
-        foreach ($line in @(Select-WinhostSaid $seen 'host')) {
+        foreach ($line in @(Select-WinhostValues $seen 'host')) {
             $state.host_key = $line
         }
-        foreach ($address in @(Select-WinhostSaid $seen 'address')) {
+        foreach ($address in @(Select-WinhostValues $seen 'address')) {
             $state.address = $address
         }
-        $allowed = @(Select-WinhostSaid $seen 'from')
+        $allowed = @(Select-WinhostValues $seen 'from')
         if ($allowed.Count -gt 0) {
             $state.allowed = $allowed
         }
@@ -69,7 +69,7 @@ function Set-WinhostWslAccess {
     foreach ($property in @($Desired.PSObject.Properties)) {
         Assert-WinhostAccessValue $property.Name $property.Value
     }
-    Assert-WinhostInstalled $Key
+    Assert-WinhostDistroInstalled $Key
     $distro = @(Find-WinhostDistros $Key)[0]
     $goal = Read-WinhostAccess $distro
     Join-WinhostDesired $goal $Desired
@@ -79,7 +79,7 @@ function Set-WinhostWslAccess {
     }
     Assert-WinhostAccess $goal
     if ($null -eq $goal.port) {
-        $null = Invoke-WinhostInside $Key 'close' @() (Read-WinhostSlow $How 1800)
+        $null = Invoke-WinhostDistroScript $Key 'close' @() (Read-WinhostLongTimeout $How 1800)
         $access = $null
     }
     else {
@@ -96,20 +96,20 @@ function Set-WinhostWslAccess {
             $lines += "key $line"
         }
         # Packages may have to be fetched.
-        $null = Invoke-WinhostInside $Key 'open' $lines (Read-WinhostSlow $How 1800)
-        $script:WinhostOnce = @{}
-        $seen = Read-WinhostInside $Key
+        $null = Invoke-WinhostDistroScript $Key 'open' $lines (Read-WinhostLongTimeout $How 1800)
+        $script:WinhostCache = @{}
+        $seen = Read-WinhostDistroState $Key
         $access = @{
             user = 'root'
             port = $goal.port
             listen = $goal.listen
             allowed = $goal.allowed
-            host_key = @(Select-WinhostSaid $seen 'host')[0]
+            host_key = @(Select-WinhostValues $seen 'host')[0]
             authorized = @($goal.authorized)
         }
     }
-    Write-WinhostDistroRecord $Key (Join-WinhostRecord $distro.record $distro.record.conf $access)
-    $script:WinhostOnce = @{}
+    Write-WinhostDistroRecord $Key (Join-WinhostDistroRecord $distro.record $distro.record.conf $access)
+    $script:WinhostCache = @{}
 }
 
 function Assert-WinhostAccess {

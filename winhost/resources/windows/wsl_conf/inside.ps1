@@ -7,7 +7,7 @@ function Find-WinhostDistros {
         $running = @(Read-WinhostRunningDistros $account)
         foreach ($distro in @(Read-WinhostDistroNames $account)) {
             $desired = Read-WinhostField $Key 'distro'
-            $record = Read-WinhostOurs $account $distro
+            $record = Read-WinhostOwnDistroRecord $account $distro
             if ($null -ne $record -and ($null -eq $desired -or (Test-WinhostText $distro $desired 'OrdinalIgnoreCase'))) {
                 @{ key = @{ account = $account; distro = $distro }; record = $record; running = $running -contains $distro }
             }
@@ -15,20 +15,20 @@ function Find-WinhostDistros {
     }
 }
 
-function Assert-WinhostInstalled {
+function Assert-WinhostDistroInstalled {
     param($Key)
     if (-not (Test-WinhostDistro $Key)) {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($Key.account) has no distro $($Key.distro)." 'WslDistro'
     }
-    Assert-WinhostDistroOurs $Key
+    Assert-WinhostOwnDistro $Key
 }
 
-function Join-WinhostRecord {
+function Join-WinhostDistroRecord {
     param($Record, $Conf, $Access)
     @{ image = $Record.image; complete = $true; conf = $Conf; access = $Access }
 }
 
-function Select-WinhostSaid {
+function Select-WinhostValues {
     param([string[]]$Lines, [string]$Name)
     foreach ($line in $Lines) {
         if ($line.StartsWith("$Name ", [System.StringComparison]::Ordinal)) {
@@ -37,10 +37,10 @@ function Select-WinhostSaid {
     }
 }
 
-function Read-WinhostInside {
+function Read-WinhostDistroState {
     param($Key)
-    Read-WinhostOnce "inside $($Key.distro) of $($Key.account)" {
-        $seen = @(Split-WinhostLines (Invoke-WinhostInside $Key 'look' @() 120).output)
+    Read-WinhostCached "inside $($Key.distro) of $($Key.account)" {
+        $seen = @(Split-WinhostLines (Invoke-WinhostDistroScript $Key 'look' @() 120).output)
         if ($seen.Count -eq 0 -or $seen[-1] -cne 'end .') {
             Stop-Winhost 'Winhost.InDistroFailed' 'InvalidResult' 'The answer of the distro is incomplete.'
         }
@@ -48,13 +48,13 @@ function Read-WinhostInside {
     }
 }
 
-function Invoke-WinhostInside {
+function Invoke-WinhostDistroScript {
     param($Key, [string]$Verb, [string[]]$Lines, [int]$Seconds)
     # Values go there first, as a file that is only read as data; the script is constant text.
     if ($Lines.Count -gt 0) {
         $null = Send-WinhostInput $Key @('/usr/bin/tee', '/var/lib/winhost.wanted') "$($Lines -join "`n")`n" 120
     }
-    Send-WinhostInput $Key @('/bin/sh', '-s', $Verb) (Read-WinhostInsideScript) $Seconds
+    Send-WinhostInput $Key @('/bin/sh', '-s', $Verb) (Read-WinhostDistroScript) $Seconds
 }
 
 function Send-WinhostInput {
@@ -63,7 +63,7 @@ function Send-WinhostInput {
     Write-WinhostFile $path (New-WinhostEncoding 'utf-8').GetBytes($Text)
     $ended = $false
     try {
-        Invoke-WinhostInDistro $Key $Command $path $Seconds
+        Invoke-WinhostDistroCommand $Key $Command $path $Seconds
         $ended = $true
     }
     finally {
@@ -71,7 +71,7 @@ function Send-WinhostInput {
     }
 }
 
-function Read-WinhostInsideScript {
+function Read-WinhostDistroScript {
     # Lines end as Linux ends them, however this text came here.
     @'
 # winhost, inside a distro as root: sh -s look|conf|open|close. What is wanted stands in a file, a line each.

@@ -2,7 +2,7 @@
 function Get-WinhostWslConf {
     param($Key)
     $null = @(Find-WinhostWslAccounts $Key)
-    Assert-WinhostSent 'Read-WinhostConfs'
+    Assert-WinhostPart 'Read-WinhostConfs'
     Read-WinhostConfs $Key
 }
 
@@ -26,7 +26,7 @@ function Read-WinhostConf {
             $state[$name] = Read-WinhostField $Distro.record.conf $name
             continue
         }
-        foreach ($encoded in @(Select-WinhostSaid (Read-WinhostInside $Distro.key) $name)) {
+        foreach ($encoded in @(Select-WinhostValues (Read-WinhostDistroState $Distro.key) $name)) {
             $state[$name] = [System.Text.Encoding]::UTF8.GetString([System.Convert]::FromBase64String($encoded.Substring(1)))
         }
     }
@@ -49,12 +49,12 @@ function Set-WinhostWslConf {
         }
         $lines += "$($property.Name) :$([System.Convert]::ToBase64String((ConvertTo-WinhostBytes $text 'utf-8')))"
     }
-    Assert-WinhostInstalled $Key
+    Assert-WinhostDistroInstalled $Key
     $distro = @(Find-WinhostDistros $Key)[0]
     $conf = Read-WinhostConf $distro
-    $null = Invoke-WinhostInside $Key 'conf' $lines 300
+    $null = Invoke-WinhostDistroScript $Key 'conf' $lines 300
     Join-WinhostDesired $conf $Desired
-    Write-WinhostDistroRecord $Key (Join-WinhostRecord $distro.record $conf $distro.record.access)
+    Write-WinhostDistroRecord $Key (Join-WinhostDistroRecord $distro.record $conf $distro.record.access)
     # Read when the distro starts, and never again.
     Stop-WinhostDistro $Key
     if ($distro.running) {

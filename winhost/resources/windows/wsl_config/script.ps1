@@ -85,10 +85,10 @@ function Set-WinhostWslConfig {
     }
     $goal = Read-WinhostWslConfig $folder
     Join-WinhostDesired $goal $Desired
-    if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
+    if ($null -ne (Read-WinhostWslRegistry 'Version') -and (Test-WinhostJobsTask $Key.account)) {
         # A VM that runs has read the file as it is now. After the change nobody could tell that any more.
         $told = "What the VM of $($Key.account) was made with could not be written down"
-        Invoke-WinhostAside $told { Save-WinhostVmConfig $Key.account }
+        Invoke-WinhostBestEffort $told { Save-WinhostVmConfig $Key.account }
     }
     $job = @{ kind = 'write'; path = "$folder\.wslconfig"; bytes = $null }
     if ($null -eq $goal.text) {

@@ -2,7 +2,7 @@
 function Get-WinhostWslDistro {
     param($Key)
     $accounts = @(Find-WinhostWslAccounts $Key)
-    Assert-WinhostSent 'Read-WinhostDistros'
+    Assert-WinhostPart 'Read-WinhostDistros'
     Read-WinhostDistros $Key $accounts
 }
 
@@ -13,7 +13,7 @@ function Read-WinhostDistros {
         $running = @(Read-WinhostRunningDistros $account)
         $records = @{}
         foreach ($name in $names) {
-            $record = Read-WinhostOurs $account $name
+            $record = Read-WinhostOwnDistroRecord $account $name
             if ($null -ne $record) {
                 $records[$name] = $record
             }
@@ -46,7 +46,7 @@ function Set-WinhostWslDistro {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('installed', 'image', 'running')
     Assert-WinhostDistroKey $Key
-    Assert-WinhostFlags $Desired @('installed', 'running')
+    Assert-WinhostBoolean $Desired @('installed', 'running')
     if (Test-WinhostDesired $Desired 'installed') {
         if ($Desired.installed) {
             Add-WinhostDistro $Key (Read-WinhostField $Desired 'image') $How
@@ -58,11 +58,11 @@ function Set-WinhostWslDistro {
     }
     elseif (Test-WinhostDesired $Desired 'image') {
         Assert-WinhostImage $Desired.image
-        Assert-WinhostDistroOurs $Key
-        Assert-WinhostMadeOf $Key $Desired.image
+        Assert-WinhostOwnDistro $Key
+        Assert-WinhostDistroImage $Key $Desired.image
     }
     if (Test-WinhostDesired $Desired 'running') {
-        Assert-WinhostDistroOurs $Key
+        Assert-WinhostOwnDistro $Key
         if ($Desired.running) {
             Start-WinhostDistro $Key
         }
@@ -78,7 +78,7 @@ function Find-WinhostWslAccounts {
     param($Key)
     # Those that can run jobs: WSL belongs to a user, and only that user sees its distros.
     Assert-WinhostAdministrator
-    if ($null -eq (Read-WinhostWslInstalled 'Version')) {
+    if ($null -eq (Read-WinhostWslRegistry 'Version')) {
         # The one in the box does not run for whoever is not at the console.
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'WSL is not installed as a package.' 'Wsl'
     }
@@ -86,8 +86,8 @@ function Find-WinhostWslAccounts {
     foreach ($task in @(Find-WinhostTasks)) {
         if ($task.TaskName -match '^jobs-(.+)$') {
             $account = $Matches[1]
-            Assert-WinhostSent 'Test-WinhostJobs'
-            if (Test-WinhostJobs $account) {
+            Assert-WinhostPart 'Test-WinhostJobsTask'
+            if (Test-WinhostJobsTask $account) {
                 $found += $account
             }
         }
@@ -95,7 +95,7 @@ function Find-WinhostWslAccounts {
     if ($found.Count -eq 0) {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'No account can run jobs here.' 'AccountTasks'
     }
-    Assert-WinhostSent 'Select-WinhostWslAccounts'
+    Assert-WinhostPart 'Select-WinhostWslAccounts'
     Select-WinhostWslAccounts $Key $found
 }
 
@@ -113,7 +113,7 @@ function Select-WinhostWslAccounts {
     }
 }
 
-function Test-WinhostJobs {
+function Test-WinhostJobsTask {
     param([string]$Account)
     $null -ne (Find-WinhostJobsTask $Account)
 }
@@ -121,7 +121,7 @@ function Test-WinhostJobs {
 function Invoke-WinhostWsl {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
     # WSL 3 may wait for 4 minutes.
-    if ("$(Read-WinhostWslInstalled 'Version')" -cmatch '^([3-9]|\d\d)') {
+    if ("$(Read-WinhostWslRegistry 'Version')" -cmatch '^([3-9]|\d\d)') {
         $Seconds = [System.Math]::Max($Seconds, 300)
     }
     $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $Seconds
@@ -144,7 +144,7 @@ function Invoke-WinhostWsl {
     $ended
 }
 
-function Invoke-WinhostInDistro {
+function Invoke-WinhostDistroCommand {
     param($Key, [string[]]$Command, [string]$InputFile, [int]$Seconds)
     # Without a shell of Windows or Linux between: an argument is what it is.
     $arguments = @('-d', $Key.distro, '-u', 'root', '--cd', '/', '-e') + $Command
@@ -163,14 +163,14 @@ function Split-WinhostLines {
 function Read-WinhostDistroNames {
     param([string]$Account)
     # All: also one that is just being imported has its name.
-    Read-WinhostOnce "distros of $Account" {
+    Read-WinhostCached "distros of $Account" {
         Split-WinhostLines (Invoke-WinhostWsl $Account @('--list', '--quiet', '--all') '' 120).output
     }
 }
 
 function Read-WinhostRunningDistros {
     param([string]$Account)
-    Read-WinhostOnce "running distros of $Account" {
+    Read-WinhostCached "running distros of $Account" {
         Split-WinhostLines (Invoke-WinhostWsl $Account @('--list', '--quiet', '--running') '' 120).output
     }
 }
@@ -194,7 +194,7 @@ function Assert-WinhostDistroKey {
 
 function Read-WinhostDistroFolder {
     param([string]$Account, [string]$Distro)
-    "$(Read-WinhostData)\distros\$Account\$Distro"
+    "$(Read-WinhostDataFolder)\distros\$Account\$Distro"
 }
 
 function Read-WinhostDistroRecord {
@@ -202,12 +202,12 @@ function Read-WinhostDistroRecord {
     Read-WinhostJson "$(Read-WinhostDistroFolder $Account $Distro).json"
 }
 
-function Read-WinhostOurs {
+function Read-WinhostOwnDistroRecord {
     param([string]$Account, [string]$Distro)
     # The record of one that winhost made, as long as its disk is where winhost put it.
     $record = Read-WinhostDistroRecord $Account $Distro
     $disk = "$(Read-WinhostDistroFolder $Account $Distro)\ext4.vhdx"
-    if ($null -ne $record -and $record.complete -and -not (Test-WinhostEmpty $disk)) {
+    if ($null -ne $record -and $record.complete -and -not (Test-WinhostEmptyPath $disk)) {
         $record
     }
 }
@@ -222,20 +222,20 @@ function Test-WinhostDistro {
     @(Read-WinhostDistroNames $Key.account) -contains $Key.distro
 }
 
-function Assert-WinhostDistroOurs {
+function Assert-WinhostOwnDistro {
     param($Key)
     if (-not (Test-WinhostDistro $Key)) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "$($Key.account) has no distro $($Key.distro)."
     }
-    if ($null -eq (Read-WinhostOurs $Key.account $Key.distro)) {
+    if ($null -eq (Read-WinhostOwnDistroRecord $Key.account $Key.distro)) {
         $why = "winhost did not make the distro $($Key.distro) of $($Key.account), and leaves it alone."
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
     }
 }
 
-function Assert-WinhostMadeOf {
+function Assert-WinhostDistroImage {
     param($Key, [string]$Image)
-    if ((Read-WinhostOurs $Key.account $Key.distro).image -cne $Image) {
+    if ((Read-WinhostOwnDistroRecord $Key.account $Key.distro).image -cne $Image) {
         $why = "$($Key.distro) was imported from another image: take it away first."
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' $why
     }
@@ -250,18 +250,18 @@ function Assert-WinhostImage {
     }
 }
 
-function Read-WinhostSlow {
+function Read-WinhostLongTimeout {
     param($How, [int]$Least)
     # A slow disk takes ten minutes for what a fast one does in half of one.
-    [Math]::Max($Least, (Read-WinhostWithin $How $Least))
+    [Math]::Max($Least, (Read-WinhostTimeout $How $Least))
 }
 
 function Add-WinhostDistro {
     param($Key, $Image, $How)
     Assert-WinhostImage $Image
     $there = Test-WinhostDistro $Key
-    if ($there -and $null -ne (Read-WinhostOurs $Key.account $Key.distro)) {
-        Assert-WinhostMadeOf $Key $Image
+    if ($there -and $null -ne (Read-WinhostOwnDistroRecord $Key.account $Key.distro)) {
+        Assert-WinhostDistroImage $Key $Image
         return
     }
     $staged = Find-WinhostStagedFile $Image
@@ -269,35 +269,35 @@ function Add-WinhostDistro {
     $record = Read-WinhostDistroRecord $Key.account $Key.distro
     # A distro that we began and did not finish is half a distro, and nobody's work.
     $begun = $null -ne $record -and -not $record.complete
-    $begun = $begun -and (-not $there -or -not (Test-WinhostEmpty "$folder\ext4.vhdx"))
-    if (($there -or -not (Test-WinhostEmpty $folder)) -and -not $begun) {
+    $begun = $begun -and (-not $there -or -not (Test-WinhostEmptyPath "$folder\ext4.vhdx"))
+    if (($there -or -not (Test-WinhostEmptyPath $folder)) -and -not $begun) {
         $why = "There is a distro $($Key.distro) of $($Key.account) that winhost did not make, or something in $folder."
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' $why
     }
     if ($there) {
         $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
     }
-    Remove-WinhostKept $Key.account $folder
-    Initialize-WinhostData 'distros', $Key.account
+    Remove-WinhostAccountFolder $Key.account $folder
+    Initialize-WinhostDataFolder 'distros', $Key.account
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $false; conf = $null; access = $null }
     Initialize-WinhostFolder $folder 'kept' (Read-WinhostSid $Key.account)
-    $files = "$(Read-WinhostData)\files"
+    $files = "$(Read-WinhostDataFolder)\files"
     $ended = $false
     try {
         # The account reads the image itself, and need not be an administrator.
         Initialize-WinhostFolder $files 'everybody'
         $arguments = @('--import', $Key.distro, $folder, $staged, '--version', '2')
-        $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostSlow $How 3600)
+        $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostLongTimeout $How 3600)
         $ended = $true
     }
     catch {
         # WSL takes away what it began; where it still works on it, the record says whose it is.
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
-            Invoke-WinhostAside "What is left in $folder could not be removed" {
-                Remove-WinhostKept $Key.account $folder
+            Invoke-WinhostBestEffort "What is left in $folder could not be removed" {
+                Remove-WinhostAccountFolder $Key.account $folder
                 Remove-WinhostFile "$folder.json"
             }
-            Invoke-WinhostAside "The VM of $($Key.account) could not be ended" { Stop-WinhostIdleVm $Key.account }
+            Invoke-WinhostBestEffort "The VM of $($Key.account) could not be ended" { Stop-WinhostIdleVm $Key.account }
         }
         throw
     }
@@ -305,7 +305,7 @@ function Add-WinhostDistro {
         Invoke-WinhostCleanup $ended "Others can still read $files" { Initialize-WinhostFolder $files 'ours' }
     }
     Write-WinhostDistroRecord $Key @{ image = $Image; complete = $true; conf = $null; access = $null }
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
 }
 
 function Remove-WinhostDistro {
@@ -313,14 +313,14 @@ function Remove-WinhostDistro {
     if ((Read-WinhostField $Desired 'running') -eq $true -or $null -ne (Read-WinhostField $Desired 'image')) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is not installed has no image and does not run.'
     }
-    Assert-WinhostDistroOurs $Key
-    Suspend-WinhostKeeper $Key
-    if (-not (Test-WinhostAccepted $How 'data')) {
+    Assert-WinhostOwnDistro $Key
+    Stop-WinhostKeepAliveTask $Key
+    if (-not (Test-WinhostConsent $How 'data')) {
         Export-WinhostDistro $Key $How
     }
     $null = Invoke-WinhostWsl $Key.account @('--unregister', $Key.distro) '' 600
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
-    Remove-WinhostKept $Key.account $folder
+    Remove-WinhostAccountFolder $Key.account $folder
     Remove-WinhostFile "$folder.json"
     Stop-WinhostIdleVm $Key.account
 }
@@ -328,13 +328,13 @@ function Remove-WinhostDistro {
 function Stop-WinhostIdleVm {
     param([string]$Account)
     # Without an idle timeout it stays though no distro runs, with its memory and with files in the account's profile.
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     if (@(Read-WinhostRunningDistros $Account).Count -eq 0) {
         $null = Invoke-WinhostWsl $Account @('--shutdown') '' 120
     }
 }
 
-function Remove-WinhostKept {
+function Remove-WinhostAccountFolder {
     param([string]$Account, [string]$Folder)
     # The account removes what it keeps there: it could lead anybody else elsewhere meanwhile.
     if (Remove-WinhostEmptyFolder $Folder) {
@@ -348,17 +348,17 @@ function Remove-WinhostKept {
 
 function Export-WinhostDistro {
     param($Key, $How)
-    $exports = "$(Read-WinhostData)\exports"
+    $exports = "$(Read-WinhostDataFolder)\exports"
     Initialize-WinhostFolder $exports 'ours'
     # One folder for each account: what is in a distro is for nobody else to read.
     $exports = "$exports\$($Key.account)"
     Initialize-WinhostFolder $exports 'kept' (Read-WinhostSid $Key.account)
     $number = 1
-    while (-not (Test-WinhostEmpty "$exports\$($Key.distro)-$number.tar")) {
+    while (-not (Test-WinhostEmptyPath "$exports\$($Key.distro)-$number.tar")) {
         $number++
     }
     $arguments = @('--export', $Key.distro, "$exports\$($Key.distro)-$number.tar")
-    $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostSlow $How 3600)
+    $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostLongTimeout $How 3600)
 }
 
 function Start-WinhostDistro {
@@ -370,14 +370,14 @@ function Start-WinhostDistro {
     Resume-WinhostDistro $Key
     # WSL ends a distro 15 s after its last Windows program, whatever its services do.
     Start-Sleep -Seconds 20 -ErrorAction Stop
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     if (@(Read-WinhostRunningDistros $Key.account) -notcontains $Key.distro) {
         $why = "$($Key.distro) started and ended again: nothing holds it. Set instanceIdleTimeout=-1 in [general] of .wslconfig."
         Stop-Winhost 'Winhost.NotHeld' 'InvalidResult' $why
     }
 }
 
-function Find-WinhostKeeper {
+function Find-WinhostKeepAliveTask {
     param($Key)
     # The task that keeps this distro alive, if there is one that may run.
     $task = Find-WinhostTask "keep-alive-$($Key.account)"
@@ -388,22 +388,22 @@ function Find-WinhostKeeper {
 
 function Resume-WinhostDistro {
     param($Key)
-    foreach ($task in @(Find-WinhostKeeper $Key)) {
+    foreach ($task in @(Find-WinhostKeepAliveTask $Key)) {
         Start-ScheduledTask -InputObject $task -ErrorAction Stop
     }
-    $null = Invoke-WinhostInDistro $Key @('/bin/true') '' 300
+    $null = Invoke-WinhostDistroCommand $Key @('/bin/true') '' 300
 }
 
-function Suspend-WinhostKeeper {
+function Stop-WinhostKeepAliveTask {
     param($Key)
     # Ended by somebody it stays so; ended by an error it would start the distro again within minutes.
-    foreach ($task in @(Find-WinhostKeeper $Key)) {
+    foreach ($task in @(Find-WinhostKeepAliveTask $Key)) {
         Stop-ScheduledTask -InputObject $task -ErrorAction Stop
     }
 }
 
 function Stop-WinhostDistro {
     param($Key)
-    Suspend-WinhostKeeper $Key
+    Stop-WinhostKeepAliveTask $Key
     $null = Invoke-WinhostWsl $Key.account @('--terminate', $Key.distro) '' 120
 }

@@ -2,7 +2,7 @@
 function Get-WinhostWslVm {
     param($Key)
     $accounts = @(Find-WinhostWslAccounts $Key)
-    Assert-WinhostSent 'Read-WinhostWslVms'
+    Assert-WinhostPart 'Read-WinhostWslVms'
     Read-WinhostWslVms $Key $accounts
 }
 
@@ -47,7 +47,7 @@ function Test-WinhostVmCurrent {
     # WSL never tells what it read; its kernel tells when it started.
     $folder = Read-WinhostProfile (Read-WinhostSid $Account)
     $written = Read-WinhostFileTime "$folder\.wslconfig"
-    $stat = (Invoke-WinhostInDistro @{ account = $Account; distro = $Distro } @('/bin/cat', '/proc/stat') '' 120).output
+    $stat = (Invoke-WinhostDistroCommand @{ account = $Account; distro = $Distro } @('/bin/cat', '/proc/stat') '' 120).output
     if ($stat -cnotmatch '(?m)^btime (\d+)') {
         Stop-Winhost 'Winhost.NotExposed' 'InvalidResult' 'The kernel does not report when it started.'
     }
@@ -60,7 +60,7 @@ function Read-WinhostVmMode {
         return Read-WinhostField (Read-WinhostVmRecord $Account) 'mode'
     }
     $inside = @{ account = $Account; distro = $Running[0] }
-    $mode = (Invoke-WinhostInDistro $inside @('wslinfo', '--networking-mode') '' 120).output.Trim()
+    $mode = (Invoke-WinhostDistroCommand $inside @('wslinfo', '--networking-mode') '' 120).output.Trim()
     if ($mode -eq 'bridged' -and -not (Test-WinhostVmLink $inside)) {
         # WSL tells what it once set up. A switch that went, or was made again, leaves the VM without a cable.
         return 'none'
@@ -71,7 +71,7 @@ function Read-WinhostVmMode {
 function Test-WinhostVmLink {
     param($Inside)
     try {
-        (Invoke-WinhostInDistro $Inside @('/bin/cat', '/sys/class/net/eth0/carrier') '' 120).output.Trim() -eq '1'
+        (Invoke-WinhostDistroCommand $Inside @('/bin/cat', '/sys/class/net/eth0/carrier') '' 120).output.Trim() -eq '1'
     }
     catch {
         # No such interface, or one that is down and tells nothing.
@@ -84,20 +84,20 @@ function Test-WinhostVmLink {
 
 # ---- what it was made with, kept from before the file is changed
 
-function Join-WinhostVmRecord {
+function Join-WinhostVmRecordPath {
     param([string]$Account)
-    "$(Read-WinhostData)\distros\$Account.json"
+    "$(Read-WinhostDataFolder)\distros\$Account.json"
 }
 
 function Read-WinhostVmRecord {
     param([string]$Account)
-    Read-WinhostJson (Join-WinhostVmRecord $Account)
+    Read-WinhostJson (Join-WinhostVmRecordPath $Account)
 }
 
 function Write-WinhostVmRecord {
     param([string]$Account, $Config, $Mode)
-    Initialize-WinhostData 'distros'
-    Write-WinhostJson (Join-WinhostVmRecord $Account) @{ config = $Config; mode = $Mode }
+    Initialize-WinhostDataFolder 'distros'
+    Write-WinhostJson (Join-WinhostVmRecordPath $Account) @{ config = $Config; mode = $Mode }
 }
 
 function Save-WinhostVmConfig {
@@ -113,7 +113,7 @@ function Set-WinhostWslVm {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('config', 'mode')
     Assert-WinhostAccountName $Key.account
-    Assert-WinhostForm $Desired 'config' '^[0-9a-f]{64}\z' 'the SHA-256 of a text, or null'
+    Assert-WinhostPattern $Desired 'config' '^[0-9a-f]{64}\z' 'the SHA-256 of a text, or null'
     $config = Read-WinhostField $Desired 'config'
     $mode = Read-WinhostField $Desired 'mode'
     if ($null -ne $mode -and @('bridged', 'mirrored', 'nat') -cnotcontains "$mode") {
@@ -125,14 +125,14 @@ function Set-WinhostWslVm {
         $why = "The .wslconfig of $($Key.account) is another one, so no VM can be made with that."
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' $why
     }
-    if ($running.Count -gt 0 -and -not (Test-WinhostAccepted $How 'vm-stop')) {
+    if ($running.Count -gt 0 -and -not (Test-WinhostConsent $How 'vm-stop')) {
         Stop-Winhost 'Winhost.EndsDistros' 'ResourceBusy' "What runs in $($running -join ', ') would end."
     }
     if (-not (Test-WinhostDesired $Desired 'mode')) {
         $mode = Read-WinhostVmMode $Key.account $running
     }
     foreach ($distro in $running) {
-        Suspend-WinhostKeeper @{ account = $Key.account; distro = $distro }
+        Stop-WinhostKeepAliveTask @{ account = $Key.account; distro = $distro }
     }
     # Also where nothing runs: a VM without a distro may still be there, and would not read the file again.
     $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120

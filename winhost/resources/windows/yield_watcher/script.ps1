@@ -4,7 +4,7 @@ function Get-WinhostYieldWatcher {
     Assert-WinhostAdministrator
     $watch = @(foreach ($task in @(Find-WinhostTasks)) { if ($task.TaskName -like 'watch-*') { 1 } })
     if ($null -ne $Key -or $watch) {
-        Assert-WinhostSent 'Read-WinhostWatchers'
+        Assert-WinhostPart 'Read-WinhostWatchers'
         Read-WinhostWatchers $Key
     }
 }
@@ -14,7 +14,7 @@ function Read-WinhostWatchers {
     $accounts = @(foreach ($task in @(Find-WinhostTasks)) { if ($task.TaskName -match '^watch-(.+)$') { $Matches[1] } })
     if ($null -ne $Key) {
         $accounts = @("$(Read-WinhostField $Key 'account')")
-        Assert-WinhostPerson $accounts[0]
+        Assert-WinhostLocalAccountName $accounts[0]
     }
     foreach ($account in $accounts) {
         @{ key = @{ account = $account }; state = Read-WinhostWatcher $account }
@@ -24,7 +24,7 @@ function Read-WinhostWatchers {
 function Read-WinhostWatcher {
     param([string]$Account)
     $state = @{
-        task = Read-WinhostTaskWord (Find-WinhostTask "watch-$Account")
+        task = Read-WinhostTaskState (Find-WinhostTask "watch-$Account")
         settings = Read-WinhostWatcherFile $Account 'settings.json'
         key = Read-WinhostWatcherFile $Account 'reference'
         digest = ConvertTo-WinhostDigest (Read-WinhostFile "$(Read-WinhostWatcherFolder $Account)\key")
@@ -47,10 +47,10 @@ function Read-WinhostWatcherFile {
 
 function Read-WinhostWatcherFolder {
     param([string]$Account)
-    "$(Read-WinhostData)\watchers\$Account"
+    "$(Read-WinhostDataFolder)\watchers\$Account"
 }
 
-function Assert-WinhostPerson {
+function Assert-WinhostLocalAccountName {
     param([string]$Account)
     # It becomes a part of paths, of names of tasks and of what a task runs: what Windows allows in the name of a local
     # account, without what Task Scheduler takes for a variable.
@@ -79,7 +79,7 @@ function Set-WinhostYieldWatcher {
     else {
         Install-WinhostWatcher $account $goal (Read-WinhostField $How 'secret')
     }
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
 }
 
 function Assert-WinhostWatcher {
@@ -114,7 +114,7 @@ function Install-WinhostWatcher {
     if ((ConvertTo-WinhostDigest $bytes) -cne $Goal.digest) {
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' 'The key is another than the gateway knows: its hash differs.'
     }
-    Initialize-WinhostData 'watchers'
+    Initialize-WinhostDataFolder 'watchers'
     # The account reads what is there, and no other one does but administrators; it makes, changes and removes nothing.
     Initialize-WinhostFolder $folder 'read' "$($user.SID)"
     Write-WinhostFile "$folder\key" $bytes
@@ -131,11 +131,11 @@ function Install-WinhostWatcher {
         trigger = $script:WinhostAtLogon
     }
     Register-WinhostAccountTask $task "$($user.Name)" $null
-    $script:WinhostOnce = @{}
+    $script:WinhostCache = @{}
     Switch-WinhostTask "watch-$Account" $Goal.task
     if ($Goal.task -eq 'ready') {
         # Where that person is logged on now; otherwise it starts with the next logon.
-        Invoke-WinhostAside "The watcher of $Account starts with the next logon" {
+        Invoke-WinhostBestEffort "The watcher of $Account starts with the next logon" {
             Start-ScheduledTask -InputObject (Find-WinhostTask "watch-$Account") -ErrorAction Stop
         }
     }

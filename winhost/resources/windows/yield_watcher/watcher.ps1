@@ -132,7 +132,7 @@ $script:WinhostWatcherScript = {
     }
 '@
 
-    function Read-WinhostWatched {
+    function Read-WinhostWatcherSettings {
         # What was asked for, with nothing where nothing was.
         $text = [System.IO.File]::ReadAllText("$PSScriptRoot\settings.json")
         ConvertFrom-Json -InputObject $text -ErrorAction Stop
@@ -155,7 +155,7 @@ $script:WinhostWatcherScript = {
         $bytes
     }
 
-    function Write-WinhostWatched {
+    function Write-WinhostWatcherStatus {
         param([string]$Said, [string]$Why)
         # One line, for whoever wonders. Where winhost made the file, this account can write into it and remove nothing.
         $line = [System.Text.Encoding]::UTF8.GetBytes("$([System.DateTime]::UtcNow.ToString('s'))Z $Said $Why`r`n")
@@ -166,7 +166,7 @@ $script:WinhostWatcherScript = {
     }
 
     Add-Type -TypeDefinition $source -ErrorAction Stop
-    $settings = Read-WinhostWatched
+    $settings = Read-WinhostWatcherSettings
     $key = [System.IO.File]::ReadAllText("$PSScriptRoot\key").Trim()
     [WinhostWatcher]::Check($settings.url)
     [System.Net.ServicePointManager]::SecurityProtocol = [System.Net.ServicePointManager]::SecurityProtocol -bor 'Tls12'
@@ -189,7 +189,7 @@ $script:WinhostWatcherScript = {
             $why = [WinhostWatcher]::Tell($settings.url, $key, $say)
         }
         if ("$say $why" -ne $before) {
-            Write-WinhostWatched $say $why
+            Write-WinhostWatcherStatus $say $why
             $before = "$say $why"
         }
         Start-Sleep -Seconds 5 -ErrorAction Stop
