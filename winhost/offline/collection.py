@@ -158,20 +158,20 @@ class Collection:
         return self._model_folder(model).joinpath(*PurePosixPath(file.path).parts)
 
     def _model(self, model: WantedModel) -> None:
-        name, from_byte = _opener(model)
+        name, open_from = _opener(model)
         files = list(_files(model))
         whole, done = sum(file.bytes for file in files), 0
         for file in files:
             path = self._path(model, file)
             path.parent.mkdir(parents=True, exist_ok=True)
             if not (path.is_file() and file.is_in(path)):
-                self._bring(from_byte, file, path, name, done, whole)
+                self._bring(open_from, file, path, name, done, whole)
             done += file.bytes
             self._copied(path, file.bytes, file.digest if file.kind == "sha256" else sha256_of(path))
         folder = self._model_folder(model).relative_to(self._folder).as_posix()
         self._models[f"{model.source}@{model.revision}"] = f"{self._there}/{folder}"
 
-    def _bring(self, from_byte: FromByte, file: "_File", path: Path, name: str, done: Bytes, whole: Bytes) -> None:
+    def _bring(self, open_from: FromByte, file: "_File", path: Path, name: str, done: Bytes, whole: Bytes) -> None:
         part = _part(path)
         with part.open("r+b" if part.exists() else "w+b") as here:
             have = min(part.stat().st_size, file.bytes)
@@ -181,7 +181,7 @@ class Collection:
                     0,
                     have,
                     file.bytes,
-                    lambda at: from_byte(file.path, at),
+                    lambda at: open_from(file.path, at),
                     lambda at, _: self._tell(name, done + at, whole),
                 )
             except NotAnswered as error:
@@ -275,7 +275,7 @@ def _opener(model: WantedModel) -> tuple[str, FromByte]:
     hub = f"{parts.scheme}://{parts.netloc}{''.join(f'/{each}' for each in below if each)}"
     token = SecretRef.parse(model.token).resolve() if model.token else None
     full = f"{organization}/{name}".strip("/")
-    return full, HubRepository(full, model.revision, hub, token).from_byte
+    return full, HubRepository(full, model.revision, hub, token).open_from
 
 
 def _from_byte(url: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:

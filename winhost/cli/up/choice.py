@@ -20,9 +20,9 @@ from winhost.cli.terminal import columns
 from winhost.cli.watch import watching
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
+from winhost.hub.catalogue import MAX_SUGGESTIONS, catalogue, named, similar_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.repositories import HUB, HubRepository, NotListed, is_model_name
+from winhost.hub.repositories import HUB, HubRepository, ListingError, is_model_name
 from winhost.images.image_registry import ImageName
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -101,7 +101,7 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
 def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
     """Return the error for an incomplete name, with models that fit and contain it, or have a similar name."""
     fitting_ids = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
-    suggestions = fitting_ids[:NEAREST] or near_names(model, catalogue().entries)
+    suggestions = fitting_ids[:MAX_SUGGESTIONS] or similar_names(model, catalogue().entries)
     hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
         hints.append(f"What lies here under this name is written ./{visible(model)}")
@@ -217,7 +217,7 @@ def explain_unreachable_servers(error: WinhostError, host: str, path: str, reque
     """Return an error that lists all unreachable servers in place of an error about one of them; return any other error
     as it is.
     """
-    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, NotListed) and error.reached)
+    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, ListingError) and error.reached)
     missing = [*_find_unreachable_servers(path, request)] if is_unreachable else []
     if not missing:
         return error
@@ -243,7 +243,7 @@ def _find_unreachable_servers(path: str, request: UpOptions) -> Iterator[Missing
         hub = (options.hub or HUB).rstrip("/")
         try:
             HubRepository(model or catalogue().entries[0].id, "main", hub, None).about()
-        except NotListed as error:
+        except ListingError as error:
             if not error.reached:
                 folder = "" if path_of(path) == "dda" else ", or a folder with the model in place of its name"
                 what = f"{visible(model or 'A model')}: {visible(hub)} cannot be reached"
