@@ -34,7 +34,7 @@ for line in sys.stdin.buffer:
 
 
 def target(**changes: Any) -> LinuxHost:
-    return LinuxHost(name="here", address="localhost", here=True, **changes)
+    return LinuxHost(name="here", address="localhost", is_this_computer=True, **changes)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_host_of_the_fleet_file_is_read_without_ssh(tmp_path: Path) -> None:
     assert isinstance(here, LinuxHost)
     assert isinstance(by_ssh, LinuxHost)
     assert isinstance(by_name, LinuxHost)
-    assert (here.here, by_ssh.here, by_name.here) == (True, False, True)
+    assert (here.is_this_computer, by_ssh.is_this_computer, by_name.is_this_computer) == (True, False, True)
     agent = connector_for(here).open()
     state = agent.get("LinuxSystem", {}) or {}
     assert state["kernel"] == os.uname().release

@@ -282,7 +282,7 @@ def test_its_own_parser_takes_what_profiles_say(python: Path, profile: str) -> N
     found = serving(facts, workload(a_model(), vllm="0.32.0"), profile, 2400)
     assert found.models
     for served in found.models:
-        words = [word for line in served.lines if line.kind == "engine" for word in line.words]
+        words = [word for line in served.lines if line.kind == "engine" for word in line.arguments]
         variables = [line.name for line in served.lines if line.kind == "env"]
         done = subprocess.run(
             [str(python), "-c", PARSE, json.dumps([[served.id, *words], variables])],

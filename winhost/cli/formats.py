@@ -33,7 +33,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "runs": (1, "cli.change.runs.ListedRun"),
     "run": (2, "cli.change.runs.ShownRun"),
     "verification": (2, "cli.change.verify.Verified"),
-    "boot": (1, "engine.boot.Switched"),
+    "boot": (1, "engine.boot.SwitchResult"),
     "boot-linux": (1, "engine.boot.LinuxFirmware"),
     "bundle": (1, "cli.change.offline.Bundled"),
     "lint": (3, "cli.lint.lint.Linted"),

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from winhost.cluster.isolation import dns, hub_egress, media_egress, pod_basics, policy
-from winhost.cluster.pod_rendering import pod_container, pod_variables, pod_volumes, quantity
+from winhost.cluster.pod_rendering import PodMount, pod_container, pod_variables, pod_volumes, quantity
 from winhost.cluster.render_request import (
     ENGINE_PORT,
     GATEWAY,
@@ -144,9 +144,9 @@ class EnginePod:
         """The mounts of the served engine as folders of the pod's volume, and the scripts."""
         kv = kv_folder(self.model.name)
         on_volume = {
-            self.served.spec.folder: Mount("model", MODEL, read_only=True, subpath="model"),
-            CACHE: Mount("model", _CACHE, subpath="cache"),
-            kv: Mount("model", kv, subpath="kv"),
+            self.served.spec.folder: PodMount("model", MODEL, read_only=True, subpath="model"),
+            CACHE: PodMount("model", _CACHE, subpath="cache"),
+            kv: PodMount("model", kv, subpath="kv"),
         }
         sources = {mount.source for mount in served.mounts}
         return (*(mount for source, mount in on_volume.items() if source in sources), _SCRIPTS_MOUNT)
@@ -171,7 +171,7 @@ class EnginePod:
             return []
         loop = f'while sleep {_PRUNE_SECONDS}; do python3 -I {_SCRIPTS}/{PRUNE} "$0" "$1"; done'
         command = ["/bin/sh", "-c", loop, str(mirror.disk_limit), kv]
-        container = Container(mounts=(Mount("model", kv, subpath="kv"), _SCRIPTS_MOUNT), memory=512 * MiB)
+        container = Container(mounts=(PodMount("model", kv, subpath="kv"), _SCRIPTS_MOUNT), memory=512 * MiB)
         requests = {"cpu": "10m", "memory": "64Mi"}
         return [pod_container("kv-prune", self.request.image, command, container, requests, writes=False)]
 

@@ -5,10 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from winhost.cluster.isolation import container_security
 from winhost.cluster.render_request import GPU, literal
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.serving.engine_spec import Container, Mount
 
 _SHM = Mount("shm", "/dev/shm")  # noqa: S108 - where a container has it
+
+
+@dataclass(frozen=True)
+class PodMount(Mount):
+    """subpath: the folder of the volume that is mounted."""
+
+    subpath: str = ""
 
 
 def pod_container(
@@ -64,6 +72,6 @@ def quantity(size: Bytes) -> str:
 
 
 def _volume_mount(mount: Mount) -> Json:
-    subpath: dict[str, Json] = {"subPath": mount.subpath} if mount.subpath else {}
+    subpath: dict[str, Json] = {"subPath": mount.subpath} if isinstance(mount, PodMount) else {}
     read_only: dict[str, Json] = {"readOnly": True} if mount.read_only else {}
     return {"name": mount.source, "mountPath": mount.target, **subpath, **read_only}

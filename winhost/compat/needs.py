@@ -51,7 +51,9 @@ LOADERS = {
 
 @dataclass(frozen=True)
 class Fit:
-    """How a variant meets the requirements. verdict: the worst of its own, of required capabilities and of conflicts;
+    """The degree to which a variant meets the requirements.
+
+    verdict: the worst of its own, of required capabilities and of conflicts;
     lacking: required capabilities that are not supported; missed: optional ones that are not; denied: conflicts with
     the workload; budget: of a workload, where the variant's memory is known; short: what would fit, where it does not.
     """

@@ -47,7 +47,7 @@ class LinuxFirmware:
 @dataclass(frozen=True)
 class SwitchResult:
     """The outcome of a switch. entry: the boot entry that is started once; came_up: the system that booted, if the
-    command waited for it; notes: known problems of this firmware.
+    command waited for it; told: known problems of this firmware.
     """
 
     host: str
@@ -56,7 +56,7 @@ class SwitchResult:
     windows_first: bool
     restarted: bool
     came_up: str | None = None
-    notes: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 def not_switched_error(host: str, why: str) -> WinhostError:

@@ -236,7 +236,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _unmet_requests(self) -> Mapping[str, FailedMmioRequest]:
-        """By location path, the MMIO space that the guest could not get for GPUs that it has and does not show."""
+        """The MMIO space that the guest could not get for GPUs that it has and does not show, by location path."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
             unmet = FailedMmioRequest(shown.needed_high or 0, shown.needed_low or 0)

@@ -19,7 +19,7 @@ IMAGES = "/var/lib/winhost-images"
 
 @dataclass(frozen=True)
 class ModelTurns:
-    """How a model shares its GPUs.
+    """The rules by which a model shares its GPUs.
 
     gpus: numbers of its GPUs, as the driver counts them; between: what it does between its turns, SLEEP or STOP;
     level: of sleep; suspend: its process leaves the GPU while it sleeps; image: that process is written to disk once,

@@ -68,7 +68,11 @@ def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
     """The docstrings of a class's own fields. Python keeps none, so they are read from its source."""
-    (definition,) = ast.parse(dedent(getsource(kind))).body
+    try:
+        source = getsource(kind)
+    except OSError:  # made by pydantic's create_model
+        return
+    (definition,) = ast.parse(dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
     for declared, said in pairwise(definition.body):
         if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name) and isinstance(said, ast.Expr):

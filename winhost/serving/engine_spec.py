@@ -17,12 +17,11 @@ DOCKER_STOP_SECONDS = 10
 
 @dataclass(frozen=True)
 class Mount:
-    """source: a folder of the machine, or the name of a volume; subpath: a folder of a pod's volume."""
+    """source: a folder of the machine, or the name of a volume."""
 
     source: str
     target: str
     read_only: bool = False
-    subpath: str | None = None
 
 
 @dataclass(frozen=True)

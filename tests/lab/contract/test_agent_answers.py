@@ -201,7 +201,7 @@ def test_a_resource_that_declares_nothing_special_needs_nothing_here(
     host: Host, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
     lamp = ResourceType("Lamp", "lamps", key=("lamp",), sets={"on": FLAG}, absent={"on": False}, restarts=restarts)
-    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    monkeypatch.setitem(WINDOWS._cache, "Lamp", lamp)
     before = host.machine.comparable_state()
     for on, there in ((True, [{"key": {"lamp": "a"}, "state": {"on": True}}]), (False, [])):
         answer = host.set("Lamp", {"lamp": "a"}, {"on": on}, expect={"on": not on})
@@ -218,7 +218,7 @@ def test_a_resource_that_a_host_has_once_needs_its_usual_state_and_nothing_here(
 ) -> None:
     lamp = ResourceType("Lamp", "the lamp", sets={"on": FLAG}, usual={"on": False})
     monkeypatch.setitem(vars(WINDOWS), "states", (*WINDOWS.states, type("Lamp", (State,), {"resource_type": lamp})))
-    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    monkeypatch.setitem(WINDOWS._cache, "Lamp", lamp)
     host = Host("server2025-3gpu")
     assert host.get("Lamp")["instances"] == [{"key": {}, "state": {"on": False}}]
     assert host.set("Lamp", {}, {"on": True})["after"] == {"on": True}

@@ -127,7 +127,7 @@ def _wire(linux: LinuxHost) -> SshWire:
 def _show(switched: SwitchResult) -> None:
     name, entry = visible(switched.host), switched.entry
     say(f"{name}: the firmware starts {visible(entry.description)} ({entry.entry}) once, read back; restarting")
-    for line in switched.notes:
+    for line in switched.told:
         say(f"  {visible(line)}", hang=2)
     if not switched.windows_first:
         say("  Windows is not first in the boot order: the start after that is not of Windows", hang=2)

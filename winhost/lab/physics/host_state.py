@@ -175,7 +175,7 @@ class HostState:
 
     @property
     def manages_vms(self) -> bool:
-        """Whether Hyper-V's management service runs and its PowerShell module is installed."""
+        """Tell whether Hyper-V's management service runs and its PowerShell module is installed."""
         return self.service_runs and self.tools == "installed"
 
     @property

@@ -1,4 +1,4 @@
-"""What the parts of a simulated host share: their base class, decorators for cmdlets, and calls that set a resource."""
+"""Shared by the parts of a simulated host: their base class, decorators for cmdlets, and calls that set a resource."""
 
 import json
 import re
@@ -33,7 +33,7 @@ W = TypeVar("W", bound=ChangesHost)
 
 @dataclass(frozen=True)
 class StandIn:
-    """How the stand-in for a cmdlet calls a method.
+    """The way in which the stand-in for a cmdlet calls a method.
 
     parameters: argument of the method to parameter of the cmdlet; with `VM[].Id`, one call for each VM, with its id.
     ignored: parameters that are accepted without any effect.

@@ -224,7 +224,7 @@ class Network(Firewalls):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the scheduled task runs."""
+        """Tell whether the scheduled task runs."""
         return self._task is not None
 
     def pass_time(self, seconds: float) -> None:
@@ -260,7 +260,7 @@ class Network(Firewalls):
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the controller can reach this host."""
+        """Tell whether the controller can reach this host."""
         if self.management_adapter is None:
             return True
         adapter = self.adapters[self.management_adapter]
