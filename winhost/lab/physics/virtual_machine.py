@@ -320,7 +320,9 @@ def make_virtual_machine(
         if not isinstance(value := state_of(resource).get(name), Mapping | None)
     }
     devices = [] if isinstance(vm_state["devices"], Mapping) else list(vm_state["devices"])
-    claimed = [location for location, each in assignments.items() if assigned_vm(each) == guid and location not in devices]
+    claimed = [
+        location for location, each in assignments.items() if assigned_vm(each) == guid and location not in devices
+    ]
     power = vm_state["state"]
     return VirtualMachine(
         guid=guid,

@@ -126,7 +126,9 @@ def remove_user(name: str, before: State) -> None:
     if left:
         raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
     if made["joined"]:
-        run_checked("usermod", "--gid", "nogroup", "--", name)  # otherwise userdel would remove its group, which is not ours
+        run_checked(
+            "usermod", "--gid", "nogroup", "--", name
+        )  # otherwise userdel would remove its group, which is not ours
     run_checked("userdel", "--", name)
     if made["home"]:
         remove_home(made["home"])

@@ -63,9 +63,7 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
         if file not in lacking:
             record["marks"][file.path] = file_mark(f"{folder}/{file.path}")
     record.update(wanted)
-    write_record(
-        "models", folder, record
-    )  # before the download, so that a part of it can be removed
+    write_record("models", folder, record)  # before the download, so that a part of it can be removed
     download_files(folder, lacking, record, how)
     kept = {file.path for file in files}
     remove_files(folder, record, [path for path in record["ours"] if path not in kept])
@@ -96,7 +94,9 @@ def download_files(folder: str, files: list[ListedFile], record: dict[str, Any],
             for at in fetch_file(hub_path(record, file), part, file, how.get("secret")):
                 report_progress(f"model files: {pace.describe(done + at)}")
             record["ours"] = sorted({*record["ours"], file.path})
-            write_record("models", folder, record)  # before the move, so that the file is known to be ours after a crash
+            write_record(
+                "models", folder, record
+            )  # before the move, so that the file is known to be ours after a crash
             move(part, f"{folder}/{file.path}")
             record["marks"][file.path] = file_mark(f"{folder}/{file.path}")
             write_record("models", folder, record)
