@@ -63,7 +63,7 @@ SOURCES = {".py", ".ps1", ".yaml", ".json", ".j2"}
 
 
 def listed(section: str) -> list[str]:
-    """The files in the table of a section."""
+    """Return the files in the table of a section."""
     text = PAGE.partition(f"{section}\n")[2].partition("\n#")[0]
     return [
         file

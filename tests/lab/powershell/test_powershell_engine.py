@@ -1,4 +1,4 @@
-"""Without a PowerShell the lab says so, before anything is served; and a lab that is over has left nothing behind."""
+"""The lab refuses to start without a PowerShell, and leaves nothing behind when it ends."""
 
 import os
 import shlex
