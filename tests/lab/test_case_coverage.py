@@ -1,4 +1,4 @@
-"""Every resource meets every kind of case that can happen to it, among those in which scripts and lab are compared."""
+"""The cases that compare scripts and simulator cover each resource and each kind of outcome."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ FOR_ADMINISTRATORS |= {name for name, resource in WINDOWS.items() if resource.re
 
 
 def kind(answer: dict[str, Any]) -> str:
-    """What sort of thing happened."""
+    """Return the kind of outcome of an answer."""
     if answer["ok"]:
         return "changed" if answer["before"] != answer["after"] else "as it was"
     if "error" not in answer:
@@ -42,23 +42,23 @@ def kind(answer: dict[str, Any]) -> str:
 
 
 def sets() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every set of every case in every world, with its answer."""
+    """Yield each set of each case on each host, with its answer."""
     for name in CASES:
         for world in WORLDS:
             case = read(name)
             host = case.machine(world)
-            alone = False  # of what the script leaves after a call that the lab was not asked, it has nothing here
+            alone = False  # after a call that only the script gets, the host's states differ
             for said, (batch, asked) in zip(case.say, case.settled(host), strict=False):
                 answers = [*zip(asked, contract(host, *asked) if asked else (), strict=True)]
-                answers += [(call, _said(said)) for call in batch if call not in asked]
+                answers += [(call, _parse_script_answer(said)) for call in batch if call not in asked]
                 alone = alone or len(asked) < len(batch)
                 if alone and said == "drift":
-                    answers = [(call, _said(said)) for call in batch]
+                    answers = [(call, _parse_script_answer(said)) for call in batch]
                 yield from ((call, answer) for call, answer in answers if call["verb"] == "set")
 
 
-def _said(said: str) -> dict[str, Any]:
-    """The answer of the script alone, as its case has it."""
+def _parse_script_answer(said: str) -> dict[str, Any]:
+    """Return the answer that a case states for the script alone."""
     if said == "drift":
         return {"ok": False, "drift": {}}
     return {"ok": False, "error": agent_error(said.removeprefix("Winhost."), "", "").as_json()}
@@ -71,7 +71,7 @@ def answered() -> tuple[tuple[dict[str, Any], dict[str, Any]], ...]:
 
 @cache
 def kinds() -> dict[str, set[str]]:
-    """Of each resource, and of each of its properties that were wanted."""
+    """Return the outcomes of each resource, and of each of its desired properties."""
     found: dict[str, set[str]] = defaultdict(set)
     for call, answer in answered():
         for what in (call["resource"], *(f"{call['resource']}.{name}" for name in call.get("desired", ()))):
@@ -80,8 +80,8 @@ def kinds() -> dict[str, set[str]]:
 
 
 @cache
-def met() -> set[str]:
-    """The errors that a case meets, in a script or in the physics of the lab."""
+def error_codes() -> set[str]:
+    """Return the codes of errors in cases, of scripts or of the simulator."""
     errors = [answer["error"] for _, answer in answered() if "error" in answer]
     found = {f"{error['cmdlet']} {error['hresults'][-1]}" for error in errors if error["cmdlet"]}
     found |= {error["code"].split(",")[0] for error in errors}
@@ -92,7 +92,7 @@ def met() -> set[str]:
 @pytest.mark.costly
 @each_row("name", read_cases(DATA / "rehearsed.yaml"))
 def test_a_rehearsal_shows_what_it_must(name: str) -> None:
-    assert name in met()
+    assert name in error_codes()
 
 
 @each_row("name", SETTABLE)

@@ -1,4 +1,4 @@
-"""A copy of a simulated machine goes its own way: what its parts hand to the host is the copy's."""
+"""Copies of a simulated machine are independent: their tables have calls of their own parts."""
 
 from types import FunctionType
 
@@ -7,7 +7,7 @@ from tests.powershell.twins import machine
 
 
 def test_no_part_hands_the_host_a_function_that_keeps_to_the_first_machine() -> None:
-    """deepcopy copies a method with its part, and leaves a lambda as it is."""
+    """deepcopy copies a bound method with its part, but not a lambda."""
     for name in ("server2025-role-installed", "win11-pro-1gpu"):
         copied = twin(machine(name))
         asked = (copied.prerequisites, copied.key_resolvers, copied.listing_views, copied.refusals, copied.session)

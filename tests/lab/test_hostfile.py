@@ -1,4 +1,4 @@
-"""Host files: what is shipped, how a delta is laid over a base, and what is said of a faulty one."""
+"""Host files: the shipped ones, deltas on bases, and messages about mistakes."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ NAMES = [path.stem for path in host_files()]
 
 
 def delta(folder: Path, text: str, base: str = BASE) -> Path:
-    """A delta on a copy of the shipped files."""
+    """Write a delta on a copy of the shipped files."""
     for path in host_files():
         (folder / path.name).write_bytes(path.read_bytes())
     written = folder / "mine.yaml"

@@ -1,4 +1,4 @@
-"""What the documentation and the workflow say of the lab is what the lab has."""
+"""The documentation of the lab, and the workflow, agree with the code."""
 
 import re
 from pathlib import Path

@@ -58,12 +58,12 @@ def test_the_codes_of_the_agent_are_its_own() -> None:
 # ---- the resource that the page adds: all files that name it, each listed once
 
 RUNS_IT_TOO = re.compile(r"/fast_startup/")  # the same program, for another resource
-EXAMPLE = re.compile(r"PowerPlan|power_plan|powercfg\.exe|never.sleep|host-sleeps|modern-standby|Win32_PowerSetting")
+EXAMPLE = re.compile(r"PowerPlan|power_plan|powercfg\.exe|never[_-]sleep|host-sleeps|modern-standby|Win32_PowerSetting")
 SOURCES = {".py", ".ps1", ".yaml", ".json", ".j2"}
 
 
 def listed(section: str) -> list[str]:
-    """The files in the table of a section."""
+    """Return the files in the table of a section."""
     text = PAGE.partition(f"{section}\n")[2].partition("\n#")[0]
     return [
         file

@@ -1,4 +1,4 @@
-"""What the workflow does on a real Windows, done on simulated ones: the script works before it meets one."""
+"""The script that the workflow runs on a real Windows works on simulated ones."""
 
 import subprocess
 import sys

@@ -20,9 +20,11 @@ from tests.rows import each_row
 from winhost.connect.agent import Agent
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
+from winhost.lab.linux import linux_answers
 from winhost.lab.linux.containers import CONFIG, PROGRAM, UNIT, ContainerStore
 from winhost.lab.linux.disk import RESOLVER as RESOLVER_LINK
 from winhost.lab.linux.inner_python import InnerLinux, interpreter
+from winhost.lab.linux.linux_answers import StandIns
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.linux.programs import PROGRAMS
@@ -527,3 +529,12 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     inside(served, "SystemdUnit", {"unit": CDI}, {"enabled": "enabled"})
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"] is True
+
+
+def test_every_stand_in_replaces_something_that_the_scripts_define() -> None:
+    own = LinuxHost(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
+    with own.answers._scripts([*LINUX], 0) as names:
+        assert set(StandIns(own.linux, names).table()) <= set(names)
+    with linux_answers._SERVING.bind(InnerLinux(own.linux, 1, PROGRAMS)) as serving:
+        stand_ins = own.linux.part(SimulatedServing).table()
+        assert set(stand_ins) <= set(serving.load("winhost.agent.linux_serving"))

@@ -1,4 +1,4 @@
-"""The simulated host's answers to the agent's JSON contract."""
+"""The simulator's answers to the agent's JSON calls."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ WAIT = 10.0
 
 
 class Host:
-    """A lab host as a controller sees it."""
+    """A lab host and its agent, without remoting."""
 
     def __init__(self, name: str, clock: LabClock | None = None) -> None:
         facts, lab = expand(find(name))
@@ -52,13 +52,13 @@ class Host:
 
 @pytest.fixture
 def host() -> Host:
-    """Hyper-V is there, both VMs run."""
+    """Return a host with Hyper-V and two running VMs."""
     return Host("server2025-role-installed")
 
 
 @pytest.fixture
 def ready(host: Host) -> Host:
-    """llm-01 is off and may have a device."""
+    """Return a host whose VM llm-01 is off and may have a device."""
     for resource, desired in (
         ("VmPower", {"state": "off"}),
         ("VmActions", {"stop": "turn-off"}),
@@ -83,7 +83,7 @@ def test_all_resources_answer_in_one_batch_and_say_that_they_are_simulated(host:
 
 @each_row("name", ["server2025-3gpu", "server2025-role-installed", "win11-wsl-served", "win11-dual-boot-bitlocker"])
 def test_a_replica_of_what_a_whole_read_told_answers_the_same(name: str) -> None:
-    """Such a read leaves values out, like the firmware's entries."""
+    """A listing lacks some values, such as the firmware's entries."""
     host, names = Host(name), [state.resource_type.name for state in WINDOWS_STATES]
     told = dict(zip(names, host.batch(*({"resource": each, "verb": "get"} for each in names)), strict=True))
     read = {
@@ -352,7 +352,7 @@ def test_whoever_waits_for_the_mutex_can_be_stopped() -> None:
 
 
 def test_a_set_that_was_stopped_before_its_turn_changes_nothing() -> None:
-    """Its controller is gone, and whoever rolls back may have read the host before the mutex was free for it."""
+    """A stopped set does not begin later: another run may have read the host by then."""
     host = Host("server2025-role-installed")
     stop = threading.Event()
     stop.set()
@@ -378,7 +378,7 @@ def test_a_host_that_goes_down_meanwhile_gives_no_answer() -> None:
 
 
 class _RestartsWhileAsleep(LabClock):
-    """The first call that sleeps finds its host restarted when it wakes."""
+    """Restart the host during the first call that sleeps."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()

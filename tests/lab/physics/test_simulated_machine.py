@@ -1,4 +1,4 @@
-"""Physics of the simulated Windows, and what must hold whatever is done to it."""
+"""Physics of the simulated Windows, and invariants of all its states."""
 
 from collections.abc import Callable
 from functools import cache
@@ -98,7 +98,7 @@ class Case:
         return value.replace("VM", self.vm) if value in ("VM", "assigned:VM") else value
 
     def says(self, resource: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """The same properties of the first instance."""
+        """Return the given properties of the first instance."""
         return {name: self.machine.instances(resource)[0].state[name] for name in asked}
 
     def found(self) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def give_everything_back(host: Machine) -> None:
 
 
 def test_a_copy_of_a_host_tells_of_itself() -> None:
-    """By it a run is filmed, moment by moment."""
+    """Tests copy the machine at each moment of a run."""
     host = machine("server2025-role-installed")
     found = host.snapshot()  # whatever it keeps to tell of itself is kept by now
     copied = twin(host)

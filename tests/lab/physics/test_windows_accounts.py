@@ -1,4 +1,4 @@
-"""Accounts, rights and tasks of a simulated Windows: who can log on, what that makes, and what nobody gets to see."""
+"""Accounts, rights and tasks of a simulated Windows: logons, profiles, and passwords that stay hidden."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ def here(tmp_path: Path) -> World:
 
 @pytest.fixture
 def owner(here: World) -> Account:
-    """An account of ours that is an administrator, and so may log on as a batch job."""
+    """Make an account of winhost that is an administrator, and so may log on as a batch job."""
     done(here, "LocalAccount", OWNER, {"there": True, "administrator": True})
     return account(here)
 
@@ -44,12 +44,12 @@ def account(here: World) -> Account:
 
 
 def done(here: World, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
-    answer = asked(here, resource, key, desired)
+    answer = call_set(here, resource, key, desired)
     assert answer["ok"], answer
     return answer
 
 
-def asked(here: World, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
+def call_set(here: World, resource: str, key: dict[str, str], desired: dict[str, Any]) -> dict[str, Any]:
     call = {"resource": resource, "verb": "set", "key": key, "desired": desired}
     (answer,) = json.loads(here.answers.invoke(json.dumps({"calls": [call]})))["answers"]
     found: dict[str, Any] = answer
@@ -65,7 +65,7 @@ def code(answer: dict[str, Any]) -> str:
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every password that Windows was given."""
+    """Return all passwords that Windows was given."""
     given: list[str] = []
 
     def noting(cmdlet: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,7 +81,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def planned(here: World, *desired: DesiredResource) -> Plan:
-    """A plan of these requests alone."""
+    """Return a plan of these requests."""
     facts = here.facts()
     machine_id = HostFacts(facts).os.machine_id
     stage = Stage(1, desired, steps_for(desired, host_answers(facts), prefix="1."))
@@ -132,7 +132,7 @@ def test_what_tells_an_account_of_ours_is_not_longer_than_windows_takes() -> Non
 # ---- who can log on
 
 
-def without_right(here: World) -> None:
+def remove_batch_right(here: World) -> None:
     here.machine.accounts.remove_local_group_member(account(here).sid)
 
 
@@ -149,7 +149,7 @@ def disabled(here: World) -> None:
 
 
 LOGONS: list[tuple[Callable[[World], None], str, str]] = [
-    (without_right, "Winhost.NoBatchRight", "AccountRight"),
+    (remove_batch_right, "Winhost.NoBatchRight", "AccountRight"),
     (denied, "Winhost.NoBatchRight", "AccountRight"),
     (password_changed, "Winhost.PasswordChanged", "AccountTasks"),
     (disabled, "Winhost.AccountDisabled", "LocalAccount"),
@@ -187,7 +187,7 @@ def test_a_changed_password_is_mended_by_registering_again(here: World, owner: A
 
 def test_the_right_alone_is_enough(here: World) -> None:
     done(here, "LocalAccount", OWNER, {"there": True})
-    assert code(asked(here, "AccountTasks", OWNER, {"jobs": "ready"})) == "Winhost.NoBatchRight"
+    assert code(call_set(here, "AccountTasks", OWNER, {"jobs": "ready"})) == "Winhost.NoBatchRight"
     assert account(here).profile is None
     done(here, "AccountRight", BATCH, {"granted": True})
     here.machine.accounts.check_logon("winhost")
@@ -220,14 +220,14 @@ def test_a_right_outlives_its_account_by_its_sid(here: World, owner: Account) ->
 def test_a_distro_keeps_its_account(here: World, owner: Account) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     here.machine.files.write("C:\\ProgramData\\winhost\\distros\\winhost\\Ubuntu-24.04\\ext4.vhdx", b"")
-    assert code(asked(here, "LocalAccount", OWNER, {"there": False})) == "Winhost.HoldsDistro"
+    assert code(call_set(here, "LocalAccount", OWNER, {"there": False})) == "Winhost.HoldsDistro"
     assert here.machine.accounts.find("winhost") is owner
 
 
 def test_a_restart_ends_sessions_and_leaves_the_tasks(here: World, owner: Account) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     owner.sessions = 2
-    assert code(asked(here, "LocalAccount", OWNER, {"there": False})) == "Winhost.LoggedOn"
+    assert code(call_set(here, "LocalAccount", OWNER, {"there": False})) == "Winhost.LoggedOn"
     here.machine.restart_computer()
     here.machine.wait_until_ready()
     assert owner.sessions == 0

@@ -1,4 +1,4 @@
-"""WSL of a simulated Windows: what wsl.exe answers, who sees what, what lives how long."""
+"""WSL of a simulated Windows: answers of wsl.exe, visibility by account, and lifetimes."""
 
 import json
 from hashlib import sha256
@@ -20,7 +20,7 @@ CONFIG = "C:\\Users\\winhost\\.wslconfig"
 
 
 def served(**wsl: Any) -> Machine:
-    """A host that serves from WSL2 already."""
+    """Return a host that already serves from WSL2."""
     facts, lab = expand(find("win11-wsl-served"))
     return Machine(facts, LabSection.model_validate(lab.model_dump() | {"wsl": wsl}))
 
@@ -191,7 +191,7 @@ def test_what_is_no_wsl_is_waited_for() -> None:
 
 
 def test_each_step_of_a_plan_finds_what_the_plan_saw() -> None:
-    """What one resource does must not look like drift of the next: a plan is made before its first step."""
+    """Setting one resource must not change the state that the next step of the plan expects."""
     machine = served()
     put(machine, "WslDistro", OWNED, {"installed": False, "image": None, "running": False})
     put(machine, "WslDistro", OWNED, {"installed": True, "image": IMAGE, "running": True})
@@ -226,7 +226,7 @@ _RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
 
 def test_a_part_is_made_of_what_was_read() -> None:
-    """A twin of a twin is the same."""
+    """A host made from its own facts has the same facts."""
     first = served()
     second = Machine(first.facts(), first.lab)
     assert isinstance(second.distros, Distros)

@@ -1,5 +1,6 @@
-"""Without a PowerShell the lab says so, before anything is served; and a lab that is over has left nothing behind."""
+"""The lab refuses to start without a PowerShell, and leaves nothing behind when it ends."""
 
+import inspect
 import os
 import shlex
 import signal
@@ -12,6 +13,8 @@ import pytest
 from tests.errors import raises
 from tests.processes import started
 from winhost.cli import run
+from winhost.lab.physics.parts import STANDINS
+from winhost.lab.powershell import calls  # noqa: F401 - registers the stand-ins
 from winhost.lab.powershell.powershell_engine import find_engine
 
 
@@ -75,3 +78,8 @@ def test_who_only_looks_whether_a_port_is_open_leaves_no_traceback(tmp_path: Pat
         assert run(["host", "test", "--fleet", str(tmp_path / "lab/fleet.yaml")]) == 0
         lab.terminate()
         assert lab.stderr.read().decode() == "The simulator has stopped.\n"
+
+
+def test_a_stand_in_passes_parameters_that_its_method_has() -> None:
+    for name, stand_in in STANDINS.items():
+        assert stand_in.parameters.keys() <= inspect.signature(stand_in.method).parameters.keys(), name

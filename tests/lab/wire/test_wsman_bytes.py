@@ -1,4 +1,4 @@
-"""What the lab's endpoint answers to bytes that no well-behaved client sends, and what it leaves behind."""
+"""The lab's endpoint answers malformed requests, and leaves nothing behind."""
 
 import base64
 import http.client

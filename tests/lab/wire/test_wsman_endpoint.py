@@ -24,7 +24,7 @@ SHELL_NOT_FOUND = 2150858843
 
 
 class Machine:
-    """A host whose runspaces know a handful of commands."""
+    """A host whose runspaces run a few commands."""
 
     network_epoch = 0
 
@@ -107,7 +107,7 @@ def serve(machine, **options):
 
 
 def connect(endpoint, *, server="127.0.0.1", **options):
-    """A client of the endpoint: by default NTLM with message encryption over HTTP, certificates verified over HTTPS."""
+    """Make a client: NTLM by default, with encryption over HTTP, and verified certificates over HTTPS."""
     ssl = endpoint.url.startswith("https:")
     defaults = {
         "port": endpoint.port,
@@ -278,7 +278,7 @@ def test_a_bug_of_the_host_fails_the_pipeline_instead_of_hanging_it(machine):
 
 
 class ReleasingFaults(WireTroubles):
-    """Lets the waiting pipeline go on at the client's third question for output."""
+    """Continues the waiting pipeline at the client's third Receive."""
 
     def __init__(self, machine):
         super().__init__()
@@ -437,7 +437,7 @@ def test_a_shell_belongs_to_its_user(machine):
 
 
 def receive_code(endpoint, pool, **options):
-    """The fault that a new connection gets when it asks for output of the pool's shell."""
+    """Return the fault of a Receive for the pool's shell over a new connection."""
     selectors = SelectorSet()
     selectors.add_option("ShellId", pool.shell.id)
     pool.shell.wsman, former = connect(endpoint, **options), pool.shell.wsman

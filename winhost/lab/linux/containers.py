@@ -163,7 +163,7 @@ class SimulatedCluster:
 
     @property
     def serves(self) -> bool:
-        """Whether it runs an API server."""
+        """Tell whether it runs an API server."""
         return self.node is not None and not str(self._linux.read_file(CONFIG)["text"]).count("server: ")
 
     def answers_at(self, host: str) -> bool:

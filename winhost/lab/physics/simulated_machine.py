@@ -119,7 +119,7 @@ class Machine(VmCreation, FeatureCmdlets):
 
     @property
     def ready(self) -> bool:
-        """Whether it is up and its services have started."""
+        """Tell whether it is up and its services have started."""
         return self._up and self._logon_ready
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:

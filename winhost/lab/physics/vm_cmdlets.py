@@ -124,7 +124,7 @@ class FeatureCmdlets(HostState):
 
     @property
     def runs_wsl(self) -> bool:
-        """Whether WSL can create its VM."""
+        """Tell whether WSL can create its VM."""
         return self._hypervisor and self.software.has_platform
 
     def _needs_hypervisor(self) -> bool:

@@ -348,7 +348,9 @@ class Network(Firewalls):
     def new_net_ip_address(self, index: int, address: str, prefix: int) -> None:
         self._find_by_index(index).add_address(address, prefix)
 
-    @as_cmdlet("New-NetRoute", "RouteMetric", index="InterfaceIndex", to="DestinationPrefix", by="NextHop")
+    @as_cmdlet(
+        "New-NetRoute", "RouteMetric", index="InterfaceIndex", destination="DestinationPrefix", gateway="NextHop"
+    )
     def new_net_route(self, index: int, destination: str, gateway: str) -> None:
         self._find_by_index(index).add_route(destination, gateway)
 
