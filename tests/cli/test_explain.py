@@ -1,4 +1,4 @@
-"""The story of a reason, from the command line."""
+"""Tests of winhost explain."""
 
 import os
 import threading
@@ -78,7 +78,7 @@ def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.M
 
 
 class _Typed(RawIOBase):
-    """A terminal: each end of the text has to be typed, and the first one is all that was announced."""
+    """A terminal on which each end of the text has to be typed. Only the first end was announced."""
 
     told = ended = False
 
@@ -114,7 +114,7 @@ def test_several_files_have_an_answer_each(line: Line) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_with_a_name_is_read_as_a_file(line: Line) -> None:
-    """As `<(PROGRAM)` of a shell is."""
+    """A shell makes such a pipe for `<(PROGRAM)`."""
     os.mkfifo("pipe")
     writer = threading.Thread(target=lambda: Path("pipe").write_text("0x80070569", "utf-8"), daemon=True)
     writer.start()

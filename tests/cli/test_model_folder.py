@@ -1,4 +1,4 @@
-"""A model in a folder: drafted, planned and fetched without a hub."""
+"""Tests of a model in a folder: it is drafted, planned and fetched without a hub."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from tests.hub.stand_in_hub import StandInHub, safetensors, serving
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.up.choice import choose_model
-from winhost.hub.repositories import ModelFolder, folder_files, seen_from_linux
+from winhost.hub.repositories import ModelFolder, folder_files, path_in_wsl
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
@@ -27,7 +27,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture
 def folder(line: Line) -> Path:
-    """Of a small model, beside what a hub's client leaves there."""
+    """A folder with a small model, and with the cache that a hub's client leaves there."""
     made = line.folder / "models" / "Small-8B"
     (made / ".cache").mkdir(parents=True)
     (made / ".cache" / "lock").write_text("x")
@@ -68,7 +68,7 @@ def test_what_was_planned_is_not_assumed(line: Line, folder: Path) -> None:
 def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
     line: Line, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Linux of its own, which sees the folder where this machine sees it."""
+    """The Linux sees the folder at the same path as this machine."""
     monkeypatch.setenv("ALICE", KEY)
     small = {name: value for name, value in MODEL.items() if name != "revision"} | {"id": str(folder)}
     serves = ("--workload", workload(line.folder, chat=small), "--api-key", "alice=env:ALICE")
@@ -149,19 +149,19 @@ def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, mon
     monkeypatch.chdir(folder)
     (folder / "model.gguf").write_bytes(b"GGUF")
     with serving(StandInHub()) as hub:
-        for model, says in (("model.gguf", "is written ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
+        for model, says in (("model.gguf", "write ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
             with pytest.raises(WinhostError) as refused:
                 choose_model(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", can_ask=False)
             assert says in f"{refused.value} {refused.value.hint}", model
 
 
 def test_a_drive_is_seen_below_mnt_from_wsl() -> None:
-    assert seen_from_linux(str(PureWindowsPath("C:/Users/me/Qwen3"))) == "/mnt/c/Users/me/Qwen3"
-    assert seen_from_linux("/srv/models/Qwen3") == "/srv/models/Qwen3"
+    assert path_in_wsl(str(PureWindowsPath("C:/Users/me/Qwen3"))) == "/mnt/c/Users/me/Qwen3"
+    assert path_in_wsl("/srv/models/Qwen3") == "/srv/models/Qwen3"
 
 
 def test_a_share_of_a_network_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelFolder, "at_path", lambda path: ModelFolder(path))
+    monkeypatch.setattr(ModelFolder, "from_path", lambda path: ModelFolder(path))
     with pytest.raises(WinhostError, match="a share of a network"):
         folder_files("\\\\server\\models\\x")
 

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.files import check_writers
-from winhost.model.secrets import SecretRef
+from winhost.model.secrets import SecretRef, is_loopback
 from winhost.model.written import NOT_WRITTEN, Duration, Matching, Omittable, Text, Written, WrittenAs, WrittenModel
 from winhost.model.yamlfile import Loaded, Loc, Mistake, load_with_positions
 
@@ -524,7 +524,7 @@ def _sftp_logon(sftp: Login, transport: Transport) -> _Faults:
 
 def _windows_logon(address: str, transport: Transport) -> _Faults:
     basic, winrs = transport.auth is Auth.BASIC, transport.kind is WireKind.WINRS
-    if basic and not transport.tls and not _is_loopback(address):
+    if basic and not transport.tls and not is_loopback(address):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
         yield ("transport", "auth"), message
     if winrs and transport.auth is Auth.NEGOTIATE and "auth" in transport.model_fields_set:
@@ -550,10 +550,3 @@ def _check_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
             yield ("ssh", "key"), "is missing: give it a key, agent: true, or a password"
     if ssh.sudo is False and ssh.sudo_password:
         yield ("ssh", "sudo_password"), "contradicts sudo: false"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address.lower() == "localhost"

@@ -12,6 +12,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from ipaddress import ip_address
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -266,6 +267,14 @@ def _read_keyring(ref: SecretRef) -> str:
         mend = f"keyring set {shlex.quote(service)} {shlex.quote(user)}"
         raise ref.unreadable("the keyring has no such entry", mend)
     return str(value)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether this name or address is this machine's own, so that a secret may be sent there without TLS."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 _SCHEMES: Mapping[str, _Scheme] = {

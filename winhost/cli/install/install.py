@@ -16,7 +16,7 @@ from winhost.autoinstall.facts_manifest import (
     keeps_local_time,
     machine_of,
     manifest_of_facts,
-    whole_disks_of,
+    read_whole_disks,
     windows_esp_of,
 )
 from winhost.autoinstall.guard_order import Scheme, WholeDisk
@@ -35,28 +35,28 @@ from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
     copy_out,
+    files_with_settings,
+    files_without_settings,
     read_from_image,
-    remastered,
+    remaster,
     staged,
     staging_size,
-    with_settings,
-    without_settings,
 )
-from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, offer_settings, receive_progress
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import os_errors, secret_reference, text_of, usage_errors
+from winhost.cli.errors import os_errors, read_option_file, secret_reference, usage_errors
 from winhost.cli.install.commands import BmcOptions, InstallOptions, MediaOptions
 from winhost.cli.live_hosts import read_live
-from winhost.cli.named_files import the_file
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_files import single_file
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan.options import FleetKeys
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.compat.assess import judge
-from winhost.connect.host_keys import shown_host_key
+from winhost.connect.host_keys import fetch_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
@@ -92,14 +92,14 @@ class PlannedInstall:
 
 
 def plan(facts: Path, options: InstallOptions, force: bool, output: Output) -> int:
-    host, disks, keys = HostFacts(read_facts(the_file(facts, Facts))), options.disks, options.keys
+    host, disks, keys = HostFacts(read_facts(single_file(facts, Facts))), options.disks, options.keys
     refuse_other_kind(output.required_path, "install-plan", force)
     if (options.raid is not None or options.lvm) and not disks:
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
     warnings = _check_verdict(host, "bare-metal" if disks else "dual-boot", options.allow_unverified)
     resolvers = tuple(filter(None, (options.dns or "").split(",")))
     with usage_errors("--ssh-key"):
-        public_keys, own_key = tuple(public_key(text_of(file, "--ssh-key")) for file in keys), None
+        public_keys, own_key = tuple(public_key(read_option_file(file, "--ssh-key")) for file in keys), None
     if not public_keys:  # an Ubuntu beside Windows has the name of that host in fleet.yaml
         own_key = FleetKeys(None).key_of(options.hostname if disks else host.host)
         public_keys = (own_key.line,)
@@ -121,7 +121,7 @@ def plan(facts: Path, options: InstallOptions, force: bool, output: Output) -> i
             system,
             options.installer,
             None if disks else manifest_of_facts(host),
-            tuple(whole_disks_of(host, disks)),
+            tuple(read_whole_disks(host, disks)),
             Scheme(options.raid, options.lvm),
             authorities_of(host),
             tuple(gpu.pci.key["device"] for gpu in host.gpus),
@@ -302,15 +302,15 @@ def _make_media(
     stack: ExitStack,
 ) -> int:
     key, wait = new_host_key(), InstallationWait(options.minutes)
-    url = stack.enter_context(heard_progress(options.report, wait.hear)) if options.report else None
+    url = stack.enter_context(receive_progress(options.report, wait.hear)) if options.report else None
     guard_order = plan.order(confirmed_disks, url)
     if options.serve:
         data = settings_to_fetch(plan, key, confirmed_disks, url)
-        offer = stack.enter_context(offered_settings(data, options.serve, options.minutes * 60))
-        files = without_settings(offer.for_medium, plan.system.kernel_words, guard_order.get("windows_esp"))
+        offer = stack.enter_context(offer_settings(data, options.serve, options.minutes * 60))
+        files = files_without_settings(offer.fetch_file, plan.system.kernel_words, guard_order.get("windows_esp"))
     else:
         document = install_document(plan.settings(url), plan.storage(), key, ON_MEDIUM)
-        files = with_settings(document, guard_order, plan.system.kernel_words)
+        files = files_with_settings(document, guard_order, plan.system.kernel_words)
     total = _write_media(image, files, output)
     host_key_line = f"The new system is known by its host key: {key.public}"
     installed = None
@@ -342,7 +342,7 @@ def _write_media(image: Path, new_files: dict[str, bytes], output: Output) -> in
     path, umask = output.required_path, os.umask(0o077)
     try:
         if not output.folder:
-            remastered(image, new_files, path)
+            remaster(image, new_files, path)
             return path.stat().st_size
         image_files = staged(image, new_files)
         partition_size = staging_size(image_files)
@@ -385,7 +385,7 @@ class InstallationWait:
     def hear(self, event: InstallEvent) -> None:
         """Record an event of the installer. The listener calls this from several threads."""
         with self._lock:
-            if self._progress.hear(event):
+            if self._progress.receive(event):
                 click.echo(f"installer: {self._progress.failure or self._progress.phase}", err=True)
 
     @property
@@ -395,7 +395,11 @@ class InstallationWait:
             progress = self._progress
         if progress.failure:
             return f"The installer reported: {progress.failure}"
-        status = f"got as far as {progress.phase}" if progress.heard else "did not report; did the machine start it?"
+        status = (
+            f"got as far as {progress.phase}"
+            if progress.received_count
+            else "did not report; did the machine start it?"
+        )
         return f"The installer {status}"
 
     def wait_for_host_key(self, key: str, address: str, port: int = 22, pause: float = _PAUSE_S) -> bool:
@@ -403,7 +407,7 @@ class InstallationWait:
         answer with another key.
         """
         while True:
-            if shown_host_key(address, port) == key:
+            if fetch_host_key(address, port) == key:
                 return True
             if time.monotonic() + pause > self._deadline:
                 return False
@@ -431,14 +435,14 @@ def bmc(options: BmcOptions, output: Output) -> int:
         raise click.UsageError("Either --image names the media, or --take-back takes them out")
     reference = secret_reference(options.password, "--bmc-password")
     assert reference is not None
-    (fleet_host,) = hosts_named((options.host,), options.fleet_file)
-    with watching() as watch:
+    (fleet_host,) = resolve_hosts((options.host,), options.fleet_file)
+    with show_progress() as watch:
         facts = HostFacts(read_live(fleet_host, watch))
         if isinstance(fleet_host, LinuxHost):
             raise other_system_error(facts, "a BMC's identity")
         identity = machine_of(facts)
         bmc_access = Bmc(options.url, options.user, reference.resolve(), str(options.ca) if options.ca else None)
-        with watch.at(fleet_host.name, "asking its BMC"), bmc_session(bmc_access) as session:
+        with watch.activity(fleet_host.name, "asking its BMC"), bmc_session(bmc_access) as session:
             system = session.system(identity, free=not options.take_back)
             restarted = image is not None and RESTART in options.accepted
             if image is None:

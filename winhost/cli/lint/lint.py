@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
 from winhost.cli.lint.commands import RecipeOptions
-from winhost.cli.named_files import STDIN, facts_named, is_there, read_input
+from winhost.cli.named_files import STDIN, path_exists, read_input, read_named_facts
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
@@ -87,7 +87,7 @@ def wslconfig(
     from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
     wsl, limits = _parse_version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
-    if host_facts := facts_named(facts, facts_file):
+    if host_facts := read_named_facts(facts, facts_file):
         if host_facts.is_linux:
             raise other_system_error(host_facts, ".wslconfig")
         limits = wslconfig_limits(host_facts)
@@ -171,7 +171,7 @@ def _make_target(options: RecipeOptions, vllm: Version | None = None) -> "Recipe
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
 
-    path, facts = options.path, facts_named(options.facts_file)
+    path, facts = options.path, read_named_facts(options.facts_file)
     if facts is None:
         return RecipeTarget(path, vllm)
     if facts.is_linux:
@@ -195,7 +195,7 @@ def _read_arguments(words: Sequence[str]) -> LintInput:
 
 
 def _names_file(word: str) -> bool:
-    return word == STDIN or (word != "" and is_there(word))
+    return word == STDIN or (word != "" and path_exists(word))
 
 
 def _read_other_compose_files(file: Path | None) -> Mapping[str, str]:

@@ -15,11 +15,11 @@ from typing import BinaryIO
 import click
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.named_files import STDIN, invite_paste, is_readable, is_there
+from winhost.cli.named_files import STDIN, is_readable, path_exists, prompt_for_paste
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.core.dataclass import dataclass
 from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.knowledge import catalogue
@@ -82,7 +82,7 @@ def explain(words: tuple[str, ...], list_codes: bool, facts_file: Path | None, o
     diagnosed = None
     if word in symptoms():
         diagnosed = explain_symptom(word, facts)
-    elif word and not is_there(word, is_readable):
+    elif word and not path_exists(word, is_readable):
         diagnosed = explain_error_code(word.removeprefix("winhost."))
     diagnoses = [diagnosed] if diagnosed else list(_diagnoses(words, facts))
     return show_results(
@@ -120,8 +120,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     """Diagnose each file, or all words together as one text, because a shell splits a line that is not quoted. Raises
     UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
-    if all(word == STDIN or is_there(word, is_readable) for word in words):
-        with watching(reads=True) as watch:
+    if all(word == STDIN or path_exists(word, is_readable) for word in words):
+        with show_progress(read_only=True) as watch:
             watch.hosts = len(words)
             for word in words:
                 blank = True
@@ -154,7 +154,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
 def _open(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
-    invite_paste()
+    prompt_for_paste()
     # Typed text is read to its end at once: each further read would need another Ctrl-D.
     return BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else nullcontext(sys.stdin.buffer)
 
@@ -165,7 +165,7 @@ def _refuse_unknown_word(word: str) -> None:
         return
     masked_word = masked(word)
     if _PATH.search(word):
-        why = "it is a folder" if is_there(word, Path.is_dir) else "no such file"
+        why = "it is a folder" if path_exists(word, Path.is_dir) else "no such file"
         raise UsageError(
             "NoSuchFile",
             what=f"cannot read {visible(masked_word)}: {why}",

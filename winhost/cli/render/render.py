@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from winhost import __version__
-from winhost.cli.envelope import answer, show_results
+from winhost.cli.envelope import print_document, show_results
 from winhost.cli.errors import Faults, os_errors, usage_errors
-from winhost.cli.named_files import facts_named
+from winhost.cli.named_files import read_named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, write_file
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions
@@ -25,7 +25,7 @@ from winhost.resources.windows.windows_scripts import watcher_script
 from winhost.serving.compose_project import ComposeRequest, compose_project
 from winhost.serving.deployed import endpoint
 from winhost.serving.monitoring import MonitoringRequest, monitoring_files
-from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
+from winhost.serving.proxy_config import INSTALL_NOTES, ProxyRequest, proxy_config
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Rendered:
 
 def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: Output) -> int:
     faults = Faults()
-    facts = faults.of(lambda: read_or_state_facts(machine))
+    facts = faults.collect(lambda: read_or_state_facts(machine))
     parts = StackParts(stack)
     parts.check(faults)
-    faults.of(lambda: parts.options.tls)
-    faults.of(lambda: parts.listen)
-    image = faults.of(lambda: parts.image, DIGEST_HINT)
+    faults.collect(lambda: parts.options.tls)
+    faults.collect(lambda: parts.listen)
+    image = faults.collect(lambda: parts.image, DIGEST_HINT)
     faults.refuse()
     assert facts is not None
     assert image is not None
@@ -72,7 +72,7 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
 
 def read_or_state_facts(machine: MachineOptions) -> HostFacts:
     """Read the facts file, or make facts from the options that state them instead. Raises UsageError."""
-    facts, gpus, memory = facts_named(machine.facts_file), machine.gpus, machine.memory
+    facts, gpus, memory = read_named_facts(machine.facts_file), machine.gpus, machine.memory
     if facts is not None:
         if gpus or memory:
             raise click.UsageError("--gpus and --memory replace --facts: use one or the other")
@@ -121,10 +121,10 @@ def kubernetes(
         check_images,
         cluster_request,
     )
-    from winhost.cluster.rendering import folder, rendered, stream  # likewise
+    from winhost.cluster.rendering import folder, render, stream  # likewise
 
     faults = Faults()
-    facts = faults.of(lambda: read_or_state_facts(machine))
+    facts = faults.collect(lambda: read_or_state_facts(machine))
     parts = StackParts(stack, cluster, in_cluster=True)
     parts.check(faults)
     check_cluster_options(parts, faults)
@@ -133,7 +133,7 @@ def kubernetes(
     faults.refuse()
     assert facts is not None
     with usage_errors():
-        manifests = rendered(facts, cluster_request(parts, facts, machine.path))
+        manifests = render(facts, cluster_request(parts, facts, machine.path))
     if output.path is not None:
         _write_folder(output.path, folder(manifests), force)
     written_path = None if output.path is None else str(output.path)
@@ -173,7 +173,7 @@ def proxy(options: ProxyOptions, force: bool, output: Output) -> int:
         to_gateway = (options.gateway_ca, options.gateway_name, options.plain_http, allowed)
         request = ProxyRequest(workload, options.gateway, options.listen, options.certificate, options.key, *to_gateway)
         text = proxy_config(options.program, request)
-    notes = () if output.path is None else (PLACES[options.program],)
+    notes = () if output.path is None else (INSTALL_NOTES[options.program],)
     return _show_rendered(Rendered(options.program, _write_if_named(output.path, text, force), notes, text), output)
 
 
@@ -207,7 +207,7 @@ def watcher(workload_file: Path, url: str | None, output: Output) -> int:
         (folder / name).write_text(text.replace("\n", "\r\n"), encoding="ascii", newline="")
     if output.shape in ("json", "yaml"):
         results = [Rendered("watcher", str(folder / name), (_WATCHER_NOTE,), text) for name, text in texts.items()]
-        answer("rendered", results, output.shape)
+        print_document("rendered", results, output.shape)
         return 0
     say(f"{folder}: watch.ps1 and settings.json. {_WATCHER_NOTE}", hang=2)
     return 0

@@ -16,13 +16,13 @@ from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
 from winhost.cli.plan.stack_parts import IMAGE, pin_engine_image
-from winhost.cli.terminal import columns
-from winhost.cli.watch import watching
+from winhost.cli.terminal import terminal_width
+from winhost.cli.watch import show_progress
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
+from winhost.hub.catalogue import MAX_SUGGESTIONS, catalogue, named, similar_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.repositories import HUB, HubRepository, NotListed, is_model_name
+from winhost.hub.repositories import HUB, HubRepository, ListingError, is_model_name
 from winhost.images.image_registry import ImageName
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -36,7 +36,16 @@ from winhost.model.workloadfile import load_workload
 from winhost.paths.new_vm import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
-from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
+from winhost.serving.fitting import (
+    CONTEXTS,
+    TENSOR,
+    Candidate,
+    ServingVariant,
+    fitting,
+    plan_of,
+    serving_variants,
+    workload_of,
+)
 from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
@@ -92,10 +101,10 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
 def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
     """Return the error for an incomplete name, with models that fit and contain it, or have a similar name."""
     fitting_ids = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
-    suggestions = fitting_ids[:NEAREST] or near_names(model, catalogue().entries)
+    suggestions = fitting_ids[:MAX_SUGGESTIONS] or similar_names(model, catalogue().entries)
     hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
-        hints.append(f"What lies here under this name is written ./{visible(model)}")
+        hints.append(f"To name the file or folder that is here, write ./{visible(model)}")
     return UsageError(
         "NotAModel",
         what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
@@ -116,7 +125,7 @@ def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
             f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {format_size(each.download)}, {memory}"
         )
         rows.append((f" {number} {each.entry.id:<{id_width}}", details))
-    is_narrow = max(len(f"{name}  {details}") for name, details in rows) > (columns(sys.stderr) or sys.maxsize)
+    is_narrow = max(len(f"{name}  {details}") for name, details in rows) > (terminal_width(sys.stderr) or sys.maxsize)
     for name, details in rows:
         for text in (name.rstrip(), f"     {details}") if is_narrow else (f"{name}  {details}",):
             say(text, err=True)
@@ -151,7 +160,7 @@ def _catalogue_choice(
     candidate: Candidate, candidates: Sequence[Candidate], hub: str, token: SecretRef | None
 ) -> Choice:
     model, required_token = candidate.entry.id, token if candidate.entry.gated else None
-    with watching(reads=True) as watch, watch.at(model, "asking the hub"):
+    with show_progress(read_only=True) as watch, watch.activity(model, "asking the hub"):
         secret = required_token.resolve() if required_token else None
         revision = HubRepository(model, "main", hub, secret).about()["sha"]
     others = tuple(each.entry.id for each in candidates if each is not candidate)
@@ -165,32 +174,35 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
     in_folder = is_folder(model)
     try:
         repository = open_repository(model, hub, token)
-        with watching(reads=True) as watch, watch.at(model, "reading the folder" if in_folder else "asking the hub"):
+        with (
+            show_progress(read_only=True) as watch,
+            watch.activity(model, "reading the folder" if in_folder else "asking the hub"),
+        ):
             report = partial(report_headers, watch, model)
             drafted = draft(repository, token, report)
             write_whole(file, [drafted.text])
             (served,) = load_workload(file).models
-            reduced = _reduce_to_fit(next(ways(facts, path), None), served)
+            reduced = _reduce_to_fit(next(serving_variants(facts, path), None), served)
             if reduced is not None:
                 drafted = draft(repository, token, report, reduced)
     except WinhostError as error:
         if not in_folder and Path(model).exists():  # ORG/NAME means a hub, even if a file here has that name
-            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
+            error.hint = f"{error.hint}\nTo name the file or folder that is here, write ./{visible(model)}"
         raise
     planned = reduced or Planned(served.context or 0, served.sequences, served.parallel.tensor)
     description = f"{served.quantization or served.dtype}, {planned.context:,} tokens x {planned.sequences}"
     return Choice(drafted.model, drafted.text, description, notes=drafted.look)
 
 
-def _reduce_to_fit(placement: Way | None, model: Model) -> Planned | None:
+def _reduce_to_fit(variant: ServingVariant | None, model: Model) -> Planned | None:
     """Return a shorter context, fewer sequences or more GPUs with which a drafted model fits. Return None if the draft
     itself fits, or if nothing does: then the plan says why.
     """
-    if placement is None or model.context is None or budget(workload_of(model), placement.memory).fits:
+    if variant is None or model.context is None or budget(workload_of(model), variant.memory).fits:
         return None
-    sizes = [size for size in TENSOR if size <= len(placement.memory.gpus)]
+    sizes = [size for size in TENSOR if size <= len(variant.memory.gpus)]
     contexts = [each for each in CONTEXTS if each <= model.context] or [model.context]
-    result = plan_of(model, sizes, contexts, lambda candidate: budget(workload_of(candidate), placement.memory))
+    result = plan_of(model, sizes, contexts, lambda candidate: budget(workload_of(candidate), variant.memory))
     if result is None:
         return None
     planned, _ = result
@@ -208,7 +220,7 @@ def explain_unreachable_servers(error: WinhostError, host: str, path: str, reque
     """Return an error that lists all unreachable servers in place of an error about one of them; return any other error
     as it is.
     """
-    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, NotListed) and error.reached)
+    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, ListingError) and error.reached)
     missing = [*_find_unreachable_servers(path, request)] if is_unreachable else []
     if not missing:
         return error
@@ -234,7 +246,7 @@ def _find_unreachable_servers(path: str, request: UpOptions) -> Iterator[Missing
         hub = (options.hub or HUB).rstrip("/")
         try:
             HubRepository(model or catalogue().entries[0].id, "main", hub, None).about()
-        except NotListed as error:
+        except ListingError as error:
             if not error.reached:
                 folder = "" if path_of(path) == "dda" else ", or a folder with the model in place of its name"
                 what = f"{visible(model or 'A model')}: {visible(hub)} cannot be reached"
