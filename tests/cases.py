@@ -10,5 +10,5 @@ FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_cases(path: Path) -> Any:
-    """What stands in a YAML file."""
+    """Return the data of a YAML file."""
     return yaml.load(path.read_text("utf-8"), FASTEST)

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and hooks of all tests."""
 
 import gc
 import logging
@@ -33,7 +33,7 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What ten thousand tests are made of stays until the end: nobody looks through it for garbage again and again."""
+    """Freeze the objects of all tests, so that garbage collection does not scan them again and again."""
     gc.disable()
     try:
         return (yield)

@@ -9,7 +9,7 @@ from winhost.model.errors import WinhostError
 
 
 def raises(*codes: str, match: str | None = None) -> pytest.RaisesExc[WinhostError]:
-    """As `pytest.raises`, for an error with one of these codes."""
+    """Like `pytest.raises`, for an error with one of these codes."""
     return pytest.raises(WinhostError, match=match, check=lambda error: error.code in codes)
 
 
@@ -20,7 +20,7 @@ def faults(error: WinhostError) -> list[str]:
 
 @contextmanager
 def suppressed(*codes: str) -> Iterator[None]:
-    """As `contextlib.suppress`, for an error with one of these codes."""
+    """Like `contextlib.suppress`, for an error with one of these codes."""
     try:
         yield
     except WinhostError as error:

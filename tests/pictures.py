@@ -22,7 +22,7 @@ _PLACE = re.compile(r"/tmp/winhost-demo-\w+")
 
 
 def played() -> str:
-    """What the demo writes to a terminal with colours."""
+    """Return what the demo writes to a terminal with colours."""
     child, main = pty.fork()
     if child == 0:
         environment = {**os.environ, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}

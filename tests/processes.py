@@ -35,7 +35,7 @@ def wait_for(true: Callable[[], object]) -> None:
 
 @cache
 def python_of(minor: int) -> str | None:
-    """Where `python3.MINOR` is; a shim of pyenv may be there for one that is not."""
+    """Return the path of `python3.MINOR`; None for a shim of pyenv without that Python."""
     found = shutil.which(f"python3.{minor}")
     code = "import sys; print(sys.version_info[1])"
     done = found and subprocess.run([found, "-I", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
@@ -43,7 +43,7 @@ def python_of(minor: int) -> str | None:
 
 
 def exit_code(child: int) -> int:
-    """Of a forked child that ends by itself, by its process id."""
+    """Return the exit code of a forked child that ends by itself, by its process id."""
     until = time.monotonic() + PATIENCE_S
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > until:

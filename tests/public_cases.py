@@ -59,7 +59,7 @@ def _told(found: SymptomFinding, causes: int) -> str:
 
 
 def commanded(case: Mapping[str, Any], folder: Path) -> Score:
-    """By the command line, in a process of its own: what it prints is the answer."""
+    """Run a case on the command line, in its own process, and return the answer."""
     import subprocess
 
     assert case.keys() <= COMMANDED, case.keys() - COMMANDED
@@ -91,7 +91,7 @@ def cases(name: str) -> dict[str, Any]:
 
 
 def scores(*names: str) -> dict[str, Score]:
-    """By case, the worst of what it asks."""
+    """Return the worst score of each case."""
     found: dict[str, Score] = {}
     for file in names:
         for name, case in cases(file).items():

@@ -102,7 +102,7 @@ def _fresh(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str,
 
 
 def _listed(failed: dict[str, BaseException], tried: int, test: Test) -> str:
-    """Which rows failed, then what each says, at which line of its test; the first is also shown whole."""
+    """List the failed rows, then the message and line of each; the first is also shown in full."""
     rows = "\n\n".join(f"{name}: {_reason(error, test)}" for name, error in failed.items())
     return f"{len(failed)} of {tried} rows failed: {', '.join(failed)}\n\n{rows}"
 

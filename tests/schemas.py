@@ -1,4 +1,4 @@
-"""As much of JSON Schema as our published schemas use; a keyword beyond that is an error, never passed over."""
+"""Validates the part of JSON Schema that our published schemas use; other keywords are errors, never ignored."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ CHECKED |= {"items", "prefixItems", "minItems", "maxItems"}
 
 
 def faults(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> Iterator[str]:
-    """What of a value is not as the schema says, with its place."""
+    """Return the faults of a value against a schema, with their positions."""
     assert schema.keys() <= SAID | CHECKED, schema.keys()
     if "$ref" in schema:
         yield from faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, at)

@@ -28,7 +28,7 @@ def watched(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def shown_in(text: str, secrets: Iterable[str]) -> list[str]:
-    """Those that stand in it, as they are or in one of the shapes in which a wire or a file has them."""
+    """Return the secrets in a text, as they are or in one of the encodings of wires and files."""
     return [secret for secret in secrets if any(shape in text for shape in _shapes(secret))]
 
 

@@ -63,7 +63,7 @@ def test_no_command_that_is_recommended_is_found_wrong(case: tuple[str, str]) ->
 
 
 def condemned(facts: HostFacts, workload: Workload) -> list[str]:
-    """What lint finds in the commands for the workload on this host, but for notes."""
+    """Return the findings of lint, except notes, in the commands for the workload on this host."""
     try:
         found = serving(facts, workload)
     except WinhostError:
@@ -82,7 +82,7 @@ def condemned(facts: HostFacts, workload: Workload) -> list[str]:
 @pytest.mark.costly
 @pytest.mark.parametrize("name", HOSTS)
 def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
-    """What stands in the way after a remedy, and did not before, has a remedy of its own, and not the one just done."""
+    """A reason that only blocks after a remedy has a remedy of its own, which is not the one just applied."""
     facts, stated = host(name), dict[str, Version]()
     before = blocking(facts, stated)
     offered = {remedy_id(reason) for _, reason in said(facts, stated)} & JUDGED.keys()
@@ -107,7 +107,7 @@ def said(facts: HostFacts, stated: Stated) -> list[tuple[str, Finding]]:
 
 
 def blocking(facts: HostFacts, stated: Stated) -> dict[tuple[str, str], Finding]:
-    """What makes a variant impossible, by variant and code."""
+    """Return the reasons that make variants impossible, by variant and code."""
     every = assess(facts, stated=stated).every_variant
     return {
         (each.path, reason.code): reason

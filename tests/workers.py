@@ -1,4 +1,4 @@
-"""How xdist's workers share the files, and what becomes of a worker that hangs or dies: the run always goes on."""
+"""Distributes files to xdist's workers, and replaces a worker that hangs or dies, so that the run always goes on."""
 
 import faulthandler
 import os

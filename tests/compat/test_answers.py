@@ -1,4 +1,4 @@
-"""What assess, diff and explain answer with --json has the shape that `winhost schema` publishes."""
+"""The answers of assess, diff and explain with --json have the shape that `winhost schema` publishes."""
 
 import copy
 from pathlib import Path
@@ -40,7 +40,7 @@ def host(path: Path) -> Facts:
 
 
 def wish(number: int) -> Requirements:
-    """Of every other host nothing, of the others one of the example workloads in turn."""
+    """Return no workload for every second host, and one of the example workloads in turn for the others."""
     if number % 2:
         return Requirements()
     workload = load_workload(WORKLOADS[number // 2 % len(WORKLOADS)])

@@ -1,4 +1,4 @@
-"""What GPUs can do on each way: bounds of versions, GPUs of every kind, amounts and settings."""
+"""Capabilities of GPUs on each path: bounds of versions, GPUs of every kind, amounts and settings."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What serving can do on each way: bounds of versions, modes of WSL, amounts."""
+"""Capabilities of serving on each path: bounds of versions, modes of WSL, amounts."""
 
 from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, offered, told
 from tests.rows import each_row

@@ -1,4 +1,4 @@
-"""What changed between two readings, and which verdicts changed because of it."""
+"""`compare` finds the changes between two readings, and the verdicts that changed with them."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -19,7 +19,7 @@ CASES: Mapping[str, Any] = read_cases(PATH)
 
 
 def offered(case: Mapping[str, Any], variant: str = "wsl2/nat") -> CapabilityVerdict:
-    """Of the plain host, or of one with four GPUs."""
+    """Return the capabilities of the plain host, or of one with four GPUs."""
     assert case.keys() <= {"capability", "measured", "gpus", "driver", "tcc", "verdict", "because", "variant"}, case
     resources = merged(DATA["host"], DATA["with"]["three-more"]) if case.get("gpus") else DATA["host"]
     change = {"driver_version": case.get("driver"), "driver_model": "TCC" if case.get("tcc") else None}

@@ -1,4 +1,4 @@
-"""What holds of verdicts when facts change, whatever they are: over all shipped hosts and all cases of rules."""
+"""Properties of verdicts that hold when facts change, over all shipped hosts and all cases of rules."""
 
 import ast
 import builtins
@@ -51,7 +51,7 @@ def judged(host: str) -> Assessment:
 
 
 def changed(facts: Facts, resource: str, change: Callable[[tuple[Record, ...]], Answer]) -> Facts:
-    """Where the resource could be read; else there is nothing to change."""
+    """Return the facts with a changed resource, or unchanged if the resource could not be read."""
     answer = facts.answer(resource)
     return (
         replace(facts, resources={**facts.resources, resource: change(answer)}) if isinstance(answer, tuple) else facts
@@ -80,7 +80,7 @@ OF_DISKS_FOR_DATA = {"bare-metal.several-disks", "bare-metal.largest-disk"}  # a
 
 
 def gist(assessment: Assessment) -> dict[str, Any]:
-    """What is said, without the words that it is said in, and in an order of its own."""
+    """Return the content of an assessment, without its texts, in a fixed order."""
     told: dict[str, Any] = {"recommended": assessment.recommended}
     for name, each in everything(assessment).items():
         codes = sorted(reason.code for reason in reasons(each) if reason.code not in OF_DISKS_FOR_DATA)
@@ -217,7 +217,9 @@ def test_nor_does_it_where_a_case_of_a_rule_turns_on_that_fact(code: str, resour
 
 
 def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list[str]:
-    """What is judged better than unverified, and than before, without a note that names what is missing."""
+    """Return what is judged better than unverified and better than before, without a note that names the missing
+    fact.
+    """
     before = everything(judged(host))
     found = []
     for what, blinded in everything(assess(HostFacts(blind))).items():

@@ -1,4 +1,4 @@
-"""What is wanted against what ways offer: needs, and the memory of a workload."""
+"""Requirements are compared with what paths offer: capabilities, and the memory of a workload."""
 
 from dataclasses import replace
 from pathlib import Path

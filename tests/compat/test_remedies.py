@@ -55,7 +55,7 @@ def said(found: Iterable[PathVerdict]) -> list[Finding]:
 
 
 def to_mend(facts: Facts, versions: Stated | None = None) -> set[tuple[str, str]]:
-    """What is said of a host that a remedy can take away, and which."""
+    """Return the reasons of a host that a remedy can remove, each with the remedy."""
     told = {(named(reason), reason.remedy.id if reason.remedy else None) for reason in said(variants(facts, versions))}
     return {(what, key) for what, key in told if key and key in JUDGED}
 
@@ -89,7 +89,6 @@ def to_mend_of_plain() -> set[tuple[str, str]]:
 @pytest.mark.costly
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_remedy_removes_its_reason(host: str) -> None:
-    """Whatever else is wrong with the host."""
     assert_mended(HOSTS[host], stated(host), to_mend(HOSTS[host], stated(host)))
 
 

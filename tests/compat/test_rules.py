@@ -169,7 +169,7 @@ def test_dda_is_worth_what_its_only_finding_weighs(code: str) -> None:
 
 
 def test_every_code_of_the_catalogue_has_a_case() -> None:
-    """What may lack of a capability is told by the runner, for all alike."""
+    """The runner reports missing facts of capabilities, for all capabilities alike."""
     anyones = {f"{name}.{gap}" for name in CAPABILITIES for gap in (*GAPS, *DOUBTS)}
     anyones |= {f"{path}.{doubt}" for path in PATHS for doubt in DOUBTS}
     anyones |= set(read_cases(OF_WORKLOADS))  # tests/compat/test_needs.py has these

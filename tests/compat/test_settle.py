@@ -81,7 +81,7 @@ FILES = {
 
 @each_row("start", FILES)
 def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
-    """By what its reader makes of the files that it printed."""
+    """The reader of each command parses the files that the command prints."""
     from winhost.imports.sources import read
 
     (command,) = (each for each in settling_commands() if each.run.startswith(start))

@@ -1,4 +1,4 @@
-"""What is said of whole hosts: tests/data/verdicts/*.yaml.
+"""Verdicts of whole hosts: tests/data/verdicts/*.yaml.
 
 host: a shipped host file by name, or a delta {base, change}. select: GPUs (or all) and VM, as a user names them.
 stated: versions that facts do not tell. say: for each path verdict, because (exactly), GPUs and vms (name to verdict),
@@ -44,7 +44,7 @@ def named(subjects: tuple[SubjectVerdict, ...], wanted: Mapping[str, str]) -> di
 
 
 def offered(variant: PathVerdict, wanted: Mapping[str, str | list[str]]) -> dict[str, str | list[str]]:
-    """As much of each capability as the case tells."""
+    """Return the part of each capability's verdict that the case states."""
     found = {name: variant.offers(name) for name in wanted}
     return {
         name: found[name].verdict.value if isinstance(told, str) else [found[name].verdict.value, *found[name].because]
@@ -53,7 +53,7 @@ def offered(variant: PathVerdict, wanted: Mapping[str, str | list[str]]) -> dict
 
 
 def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What the assessment says of everything that a case asks for."""
+    """Return the part of the assessment that the case states."""
     codes = {reason.code for reason in path.every_reason}
     answers = {
         "verdict": path.verdict.value,

@@ -82,7 +82,7 @@ def in_wsl_file(case: Case) -> Linted:
 
 
 def whole(case: Case) -> tuple[int, str]:
-    """How many lines come above what a case of an installer's file writes, and the whole file."""
+    """Return a complete installer's file for a case, and the number of lines that were added above."""
     if "section" in case:
         return HEAD.count("\n"), HEAD + case["section"]
     if "entries" in case:

@@ -82,7 +82,7 @@ def _replace(holder: Any, name: Any, random: Random, places: Any) -> None:
 
 
 def _replace_by_its_like(holder: Any, name: Any, random: Random, places: Any) -> None:
-    """By what stands elsewhere, or by junk, of the same type: that gets through the schema."""
+    """Replace a value by another one of the same type, from elsewhere or junk, so that the schema accepts it."""
     kind = type(holder[name])
     elsewhere = [other[at] for other, at in places if type(other[at]) is kind]
     like = [each for each in JUNK if type(each) is kind]
@@ -90,7 +90,7 @@ def _replace_by_its_like(holder: Any, name: Any, random: Random, places: Any) ->
 
 
 def _shorten(holder: Any, name: Any, random: Random, places: Any) -> None:
-    """Of a list, whose items are nobody's duty."""
+    """Shorten a list, whose items are optional."""
     if isinstance(holder[name], list):
         del holder[name][random.randrange(len(holder[name]) + 1) :]
     elif isinstance(holder, list):

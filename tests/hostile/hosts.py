@@ -69,7 +69,7 @@ def names(facts: Facts) -> list[Any]:
 
 
 def unchanged(value: str) -> list[Any]:
-    """What `names` has to tell."""
+    """Return what `names` is expected to report for a value."""
     return [value, value, value or None, value, value]
 
 

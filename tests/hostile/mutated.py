@@ -1,4 +1,4 @@
-"""What a host could say that is no longer the agent: real answers, with something in them wrong."""
+"""Mutates real answers of the agent, as a host that is no longer the agent could give them."""
 
 import base64
 import copy

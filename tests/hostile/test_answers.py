@@ -66,7 +66,7 @@ CALLS: tuple[Callable[[Agent], Any], ...] = (
 
 @cache
 def answers_of(name: str) -> Json:
-    """What the agent says when it is asked for everything."""
+    """Return the agent's answers about everything."""
     facts, section = expand(find(name))
     agent = AgentAnswers(Machine(facts, section, LabClock(0)))
     return json.loads(
@@ -112,7 +112,7 @@ class Shell(WinrsWire):
 
 
 def attempt(work: Callable[[], Any]) -> Any:
-    """What comes of it, or nothing where it ended as it may: with an error of ours that can be shown."""
+    """Return the result; None after an error of winhost, which must be printable."""
     try:
         return work()
     except MissingFact as error:
@@ -159,7 +159,7 @@ def one(mutator: Mutator) -> None:
 
 
 def shell(mutator: Mutator) -> None:
-    """What the remote shell brings: bytes of whatever kind on both of its pipes."""
+    """Return the output of the remote shell: any bytes on both of its pipes."""
     text = mutator.text({"answers": [mutator.document(ONES["get"])]})
     code = mutator.random.choice((0, 0, 1, -1, 0xC000013A))
     wire = Shell((mutator.output(text), mutator.raw() + b"\n" + mutator.raw(), code))
@@ -179,7 +179,7 @@ KINDS: tuple[Callable[[Mutator], Any], ...] = (one, one, shell, both, everything
 
 
 def run(seed: int) -> bool:
-    """Whether there was something in it that could be used."""
+    """Tell whether the answer contained something that could be used."""
     mutator = Mutator(seed)
     return bool(mutator.random.choice(KINDS)(mutator))
 

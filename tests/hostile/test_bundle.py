@@ -88,7 +88,7 @@ def _harmless_readme() -> bytes:
 
 
 def _pieces(readme: bytes) -> Iterator[tuple[str, str]]:
-    """What a page is made of, in order: each piece of markup, and the text between."""
+    """Yield the parts of a page in order: each piece of markup, and the text between."""
     for token in MARKDOWN.parse(readme.decode("utf-8")):
         yield from _inline(token.children) if token.children else [(token.type, token.content)]
 

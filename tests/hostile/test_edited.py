@@ -98,7 +98,7 @@ OF_EACH_LINE = {"n", "at", "previous", "hash"}
 
 @cache
 def entries() -> list[Any]:
-    """Of a run that was applied and went back."""
+    """Return the journal entries of a run that was applied and rolled back."""
     with TemporaryDirectory() as folder:
         here = world(Path(folder) / "state", "server2025-role-installed")
         here.apply(here.plan())
@@ -173,7 +173,7 @@ def edited_playbook(random: Random, folder: Path) -> list[str]:
 
 
 def edited_journal(random: Random, folder: Path) -> list[str]:
-    """With hashes that are right, as somebody who knows how writes it."""
+    """Return an edited journal with valid hashes."""
     name = "gpu-03.20260101-000000"
     path = Store().path(name)
     path.unlink(missing_ok=True)
@@ -217,7 +217,7 @@ def one(target: str, number: int) -> None:
 
 
 def surroundings() -> None:
-    """What commands read beside the edited file."""
+    """Write the files that commands read in addition to the edited one."""
     Path("made").mkdir(exist_ok=True)
     Path("facts.json").write_text(json.dumps(facts()[0]))
     Path("plan.json").write_text(json.dumps(plans()[0]))

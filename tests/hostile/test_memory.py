@@ -93,7 +93,7 @@ def cases() -> dict[str, tuple[list[str], str, str]]:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each command said, all in one process."""
+    """Return the output of each command, all run in one process."""
     folder = tmp_path_factory.mktemp("hostile")
     runs = folder / "state" / "runs"
     runs.mkdir(parents=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""Whatever a host or a file says, a terminal shows it: it cannot move the cursor, hide text or begin a line."""
+"""Text of hosts and files is shown on a terminal as it is: it cannot move the cursor, hide text or begin a line."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What goes over the wire to a host is the same text for every name there is: only the JSON beside it differs."""
+"""The text that is sent to a host is the same for every name; only the JSON in it differs."""
 
 import json
 import threading
@@ -133,7 +133,7 @@ def test_half_a_character_arrives_and_is_refused(overhearing: OverhearingHost, a
 def test_a_value_goes_out_as_data_and_is_refused_by_name(
     overhearing: OverhearingHost, agent: Agent, value: str
 ) -> None:
-    """As resource, key, request, expectation, property and consent: whatever it is, the host reads it in the JSON."""
+    """The host reads each value in the JSON: resource, key, request, expectation, property and consent."""
     overhearing.heard.clear()
     overhearing.given.clear()
     with pytest.raises(RemoteError, match="UnknownNoun"):
@@ -155,7 +155,6 @@ def test_a_value_goes_out_as_data_and_is_refused_by_name(
 
 @pytest.mark.costly
 def test_what_goes_out_is_ascii(overhearing: OverhearingHost, agent: Agent) -> None:
-    """Whatever is between here and there, nothing needs to know an encoding."""
     for value in EVERYTHING.values():
         assert agent.get("Vm", {"vm": value}) is None
     assert all(str(given).isascii() for given in overhearing.given)

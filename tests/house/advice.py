@@ -1,4 +1,4 @@
-"""What errors, refusals and verdicts advise: each command and each option of winhost in a text for users."""
+"""Collects the commands and options of winhost that errors, refusals and verdicts advise."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def commands() -> dict[str, click.Command]:
 
 @cache
 def options() -> frozenset[str]:
-    """Those of all commands."""
+    """Return the options of all commands."""
     return frozenset(name for command in commands().values() for name in options_of(command))
 
 

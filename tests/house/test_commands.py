@@ -150,7 +150,7 @@ def done_by(callback: Callable[..., Any]) -> Any:
 
 
 def is_object(annotation: Any) -> bool:
-    """Whether an argument holds several options."""
+    """Tell whether an argument is an object with several options."""
     return is_dataclass(annotation) and annotation is not Output
 
 

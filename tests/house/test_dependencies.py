@@ -1,4 +1,4 @@
-"""What is imported is declared, and what is declared is locked: a fresh machine gets what was tested."""
+"""Imported packages are declared, and declared ones are locked: a fresh machine gets what was tested."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What README, docs/ and CONTRIBUTING say is there: links, commands, settings, codes, consents, folders."""
+"""Links, commands, settings, codes, consents and folders in README, docs/ and CONTRIBUTING exist."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ NO_CODES = {"wsl.exe", "wsl.conf"}
 
 
 def commands(page: str) -> Iterator[str]:
-    """What a reader would type of us, without prompt and remark."""
+    """Return the winhost commands in a text, without prompt and comment."""
     for kind, block in FENCED.findall(PAGES[page]):
         for line in block.splitlines():
             if kind != "sh" and not line.startswith("$ "):
@@ -40,7 +40,7 @@ def commands(page: str) -> Iterator[str]:
 
 
 def anchor(heading: str) -> str:
-    """As a forge makes them."""
+    """Return the anchor of a heading as a forge makes it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 

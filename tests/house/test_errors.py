@@ -86,7 +86,7 @@ def is_of_super(function: ast.expr) -> bool:
 
 
 def defaults(parameters: ast.arguments) -> Iterator[ast.expr | None]:
-    """Of a parameter named `code`."""
+    """Return the defaults of a parameter named `code`."""
     plain = [*parameters.posonlyargs, *parameters.args]
     late = zip(plain[len(plain) - len(parameters.defaults) :], parameters.defaults, strict=True)
     named = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
@@ -94,7 +94,9 @@ def defaults(parameters: ast.arguments) -> Iterator[ast.expr | None]:
 
 
 def codes() -> Iterator[str]:
-    """Whatever is given as a code: first to a class of errors, by name, or as the default of a parameter."""
+    """Return everything that is passed as a code: first to an error class, by name, or as the default of a
+    parameter.
+    """
     errors = error_classes()
     given: list[ast.expr | None] = []
     for node in every(ast.Call):

@@ -1,4 +1,4 @@
-"""What detect reads, something uses: a rule, a plan, the report, a symptom, or the undo of a resource."""
+"""Everything that detect reads is used: by a rule, a plan, the report, a symptom, or the undo of a resource."""
 
 import ast
 import re

@@ -222,7 +222,7 @@ TOO_HEAVY = {
 
 
 def loaded_by(words: list[str], **variables: str) -> tuple[set[str], str]:
-    """What a command loads beside what click alone loads, and its output."""
+    """Return the modules that a command loads in addition to those of click, and the command's output."""
     code = (
         "import atexit, os, sys\n"
         f"os.environ.update({variables!r})\n"

@@ -1,4 +1,4 @@
-"""What runs in a Linux runs with the Python that comes with it, which is older than ours."""
+"""Code that runs in a Linux works with the Python of that Linux, which is older than that of development."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ CHANGES = [
 
 
 def lacks(oldest: str, *words: Path | str) -> str:
-    """What a Python of this version does not have, and where it stands. words: of vermin, with what it looks at."""
+    """Return the features that a Python version does not have, with their positions. words: the arguments of vermin."""
     start = ["-c", "from vermin.main import main; main()"]
     options = ["--quiet", "--processes=1", "--violations", "--no-tips", "--no-parse-comments", "-vvv", f"-t={oldest}-"]
     done = subprocess.run(

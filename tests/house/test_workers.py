@@ -77,7 +77,7 @@ def test_one_failing_test_never_ends_the_run(tmp_path: Path, workers: str) -> No
 
 
 class Worker:
-    """As the scheduler sees it. given: numbers of tests."""
+    """A worker as the scheduler sees it. given: numbers of tests."""
 
     def __init__(self) -> None:
         self.given: list[int] = []

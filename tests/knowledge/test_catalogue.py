@@ -127,7 +127,7 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
 
 
 def test_a_condition_names_only_values_that_a_property_can_have() -> None:
-    """Where its type tells them: a word that is none would never hold."""
+    """A condition with a value that its property cannot have would never hold."""
     rows = [(code, {**row.when, **row.which, **(row.none or {})}) for code, row in catalogue.reason_entries().items()]
     rows += [(symptom.id, cause.when) for symptom in symptoms().values() for cause in symptom.causes]
     odd = {(code, asked, word) for code, when in rows for asked, word in never(when)}
@@ -180,7 +180,7 @@ def test_each_list_in_a_sentence_has_words_for_an_empty_one() -> None:
 
 
 def answers(question: str, row: CatalogueEntry) -> bool:
-    """Whether it can be asked of facts, and of the subject, target or workload that the row is about."""
+    """Tell whether facts, or the subject, target or workload of the row, can answer a question."""
     if row.each == "workload":
         return hasattr(WorkloadOnVariant, question)
     return is_fact(question) or (question in QUESTIONS if is_of_target(row) else is_asked(question, row.each))
@@ -216,7 +216,7 @@ PROPERTIES: dict[str, Any] = {
 
 
 def is_chosen(question: str, row: CatalogueEntry) -> bool:
-    """Whether it can be asked of those among which a row chooses."""
+    """Tell whether the items from which a row chooses can answer a question."""
     if row.among == "gpus":
         return is_fact(question) or is_asked(question, "gpu")
     name, _, attribute = question.partition(".")

@@ -1,4 +1,4 @@
-"""What is made later is a tuple to everybody who looks, and is made once."""
+"""A lazy sequence is a tuple to every reader, and is computed once."""
 
 from copy import deepcopy
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What threads share is made by one of them, alone."""
+"""A value that threads share is computed by one of them, alone."""
 
 import sys
 import threading

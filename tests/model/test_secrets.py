@@ -256,7 +256,7 @@ def test_a_program_that_is_not_there_prints_nothing_or_prints_bytes_is_named() -
 
 
 class KeyringError(Exception):
-    """As keyring.errors has it."""
+    """Stands for keyring.errors.KeyringError."""
 
 
 @pytest.fixture

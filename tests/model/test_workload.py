@@ -32,7 +32,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def shown(value: Any) -> Any:
-    """As YAML would write it."""
+    """Format a value like YAML."""
     if isinstance(value, dict):
         return {key: shown(inner) for key, inner in value.items()}
     if isinstance(value, tuple):

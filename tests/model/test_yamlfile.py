@@ -255,7 +255,7 @@ PLAIN = ["", "!", "*", "&x ", "%", "@", "`", "'", '"', "|", ">", "{", "[", "- ",
 
 
 def told_of(path: Path, value: str) -> str:
-    """What is told of a file whose secret is the value."""
+    """Return the error about a file in which this value is the secret."""
     path.write_text(f"first:\n  secret: {value}\n  secrets: {value}\n  size: x\n", encoding="utf-8")
     with raises("FileFaults") as caught:
         load(path, Outer)

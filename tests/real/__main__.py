@@ -30,7 +30,7 @@ LANES = {"waits": 2, "computes": WORKERS}
 
 @dataclass(frozen=True)
 class Result:
-    """How a part ended. why: each reason for which a test was skipped, once."""
+    """The result of a part. why: each reason for which a test was skipped, once."""
 
     ran: int
     failed: int
@@ -82,7 +82,7 @@ def job(name: str, part: Part, costly: str, report: Path) -> Job:
 
 
 def read(report: Path, ended: Ended) -> Result:
-    """From the report that pytest writes; a code that no test explains is a failure, too."""
+    """Read the report of pytest; an exit code that no test explains is a failure, too."""
     if not report.exists():
         return Result(0, 1, 0, ended)
     cases = list(ElementTree.parse(report).iter("testcase"))

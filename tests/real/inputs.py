@@ -68,13 +68,13 @@ class Inputs:
         return not (self.root / path).exists() and self._had_neighbour(path)
 
     def _had_neighbour(self, path: str) -> bool:
-        """Whoever read a file that is gone may name it nowhere now; the files around it are still known."""
+        """Tell whether a removed file had neighbours, which are still known although no file names it any longer."""
         folder = next(each for each in Path(path).parents if (self.root / each).exists())
         return any(Path(each).is_relative_to(folder) for each in self.paths | self.beside)
 
 
 class Tree:
-    """What the Python files below this folder import and name."""
+    """The imports and names of the Python files in a folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -152,7 +152,7 @@ class Tree:
 
 
 def longest(base: Path, word: str) -> Path:
-    """As much of the path as there is: the rest is filled in when it is read."""
+    """Return the longest existing part of a path: the rest is filled in when it is read."""
     at = base
     for part in word.split("/"):
         if not part or part.startswith("..") or not (at / part).exists():

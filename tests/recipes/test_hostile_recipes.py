@@ -36,7 +36,7 @@ def words_of(text: str, shell: ShellKind = ShellKind.SH) -> list[str]:
 @given(st.text(alphabet="abc -=./\\\"' ", max_size=40))
 @example('a\\ b \'c d\' "e\\"f" "g\\h"')
 def test_words_are_those_of_a_shell(text: str) -> None:
-    """As the standard library splits them, where there are neither operators nor lines that go on."""
+    """The standard library splits text alike that has neither operators nor continuation lines."""
     try:
         wanted = shlex.split(text)
     except ValueError:
@@ -67,7 +67,7 @@ def test_every_place_is_where_the_character_stands(shell: ShellKind, text: str) 
 @given(value=st.text(alphabet="ab -=:#'\"\\\\\n{[,&*%\u00e9", min_size=1, max_size=60))
 @example(value="--model a \\\\\n--dtype 'b'\n\n--seed 1\n")
 def test_a_word_within_yaml_is_replaced_where_it_stands(style: str | None, value: str) -> None:
-    """In whatever style the scalar is written: another parser then reads the value with that word replaced."""
+    """Another parser reads the value with that word replaced, for every style of scalar."""
     text = yaml.dump({"a": 1, "k": {"v": value}}, default_style=style, width=30, allow_unicode=True)
     (document,) = parse_documents(SourceFile(text, "utf-8", b""))
     scalar = document.get("k", "v").text

@@ -1,4 +1,4 @@
-"""What winhost itself writes is found right by its own lint, on the target that it was written for."""
+"""Recipes that winhost writes have no findings of its own lint, on the target that they were written for."""
 
 from collections.abc import Iterator
 from pathlib import Path

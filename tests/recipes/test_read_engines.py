@@ -1,4 +1,4 @@
-"""Which engine a recipe starts: by its image, by its command, by a variable that has the image."""
+"""The engine of a recipe is recognized by its image, its command, or a variable with the image."""
 
 from tests.rows import each_row
 from winhost.recipes.lint_recipe import lint_recipe, read_recipe

@@ -1,4 +1,4 @@
-"""What is found in recipes as people publish them, and what is written instead: tests/data/recipes."""
+"""Findings in recipes as people publish them, and the mended recipes: tests/data/recipes."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
 
 
 def is_asked(questions: set[str]) -> bool:
-    """Of daemon.json: each is a key that Docker has."""
+    """Tell whether all questions are about keys of daemon.json."""
     every = {key for kind in ("text", "flag", "list", "map", "number", "either") for key in daemon_keys()[kind].split()}
     return {question.partition(".")[0] for question in questions} <= {*every, "wsl"}
 

@@ -149,7 +149,7 @@ def windows(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def section_of(kind: str, name: str, number: int) -> str:
-    """Where a constant belongs; nothing where it is left out."""
+    """Return the section of a constant; empty if it is left out."""
     left_out = any(number in numbers for numbers in LEFT_OUT) or name.startswith(("OLE_E_", "ERROR_CLUSTER"))
     error = kind == "WIN32_ERROR" or bool(_WIN32.match(name))
     if not number & 0xFFFF or left_out:

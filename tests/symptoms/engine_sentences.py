@@ -227,7 +227,7 @@ def _is_of_go(row: str) -> bool:
 
 
 def _whole(part: str, parts: Sequence[str], number: int) -> str:
-    """Without words that what stands before or after may continue, and of a length that one can read."""
+    """Drop words at the ends that other text may continue, and limit the length."""
     if number and re.match(r"\w|'s ", part):
         part = part.partition(" ")[2]
     if number + 1 < len(parts) and re.search(r"\w$", part):
@@ -248,7 +248,7 @@ def area(one: Said, rows: Sequence[dict[str, str]]) -> str | None:
 
 
 def filled(folders: Sequence[Path]) -> dict[str, dict[str, str]]:
-    """By row, its signs, each with a line that has it: none that other rows know, and none that stands in a case."""
+    """Return the signs of each row, with a line for each: none that other rows have, and none that is in a case."""
     families = load_catalogue(TABLE)
     rows = {name: families[name]["rows"] for name, _ in map(_family, folders)}
     found: dict[str, dict[str, str]] = {row["id"]: {} for each in rows.values() for row in each}
@@ -286,7 +286,7 @@ def _line(one: Said) -> str:
 
 
 def _apart(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Without signs that contain another one, of any row."""
+    """Drop signs that contain another sign of any row."""
     every = sorted((sign.lower() for signs in found.values() for sign in signs), key=len)
     heads: dict[str, list[str]] = {}
     for sign in every:

@@ -28,7 +28,7 @@ class Paste:
 
 
 def _compose(text: str) -> bytes:
-    """As `docker compose logs` writes it on a terminal."""
+    """Format lines like `docker compose logs` on a terminal."""
     return "".join(f"\x1b[36mvllm-1  |\x1b[0m {line}\n" for line in text.splitlines()).encode()
 
 

@@ -1,4 +1,4 @@
-"""What else a text shows decides between causes: marks, origins, and numbers of the same line."""
+"""Marks, origins and numbers in the same line decide between causes."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ def test_causes_name_marks_and_places_that_exist() -> None:
 
 
 def quotes() -> Iterator[tuple[str, str]]:
-    """What the title of a symptom, or evidence that is its own, quotes as printed: more than one word."""
+    """Return what the title of a symptom, or its own evidence, quotes as printed: more than one word."""
     cited = {name: {key for cause in row.causes for key in cause.evidence} for name, row in symptoms().items()}
     times = Counter(key for keys in cited.values() for key in keys)
     for name, symptom in symptoms().items():

@@ -1,4 +1,4 @@
-"""Whatever bytes come, in whatever pieces, the answer comes and is the same; and a long log takes no more memory."""
+"""Any bytes, in any pieces, get the same answer; and a long log takes no more memory."""
 
 import tracemalloc
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""What the facts of a host do to the causes of a text."""
+"""The facts of a host show or rule out the causes of a text."""
 
 from typing import Any
 
