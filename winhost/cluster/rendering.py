@@ -24,7 +24,7 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Verdict
 from winhost.model.units import gib
-from winhost.model.workload import Deploy, Exposure, Model
+from winhost.model.workload import Deploy, Exposure, LoadFormat, Model
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Serving, serving
 from winhost.serving.containers import readable_yaml
@@ -69,6 +69,8 @@ def render(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
     """Render the manifests. facts: of the machine that becomes a node. Raises as `serving` does, RefusedError
     (NotInPods), ValueError.
     """
+    if any(model.load_format is LoadFormat.PACKED for model in request.workload.models):
+        raise ValueError("load_format: packed takes a step that packs, which no manifest has; here leave it out")
     # Profiles are chosen for each model separately, because each has its own GPUs.
     workload = replace(request.workload, deploy=Deploy.KUBERNETES, video=None)
     found = [serving(facts, replace(workload, models=(model,)), path=request.path) for model in workload.models]

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from winhost.model.errors import did_you_mean, visible
-from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload, WorkloadFile, standby_of
+from winhost.model.workload import Deploy, Mirror, Model, Needs, Workload, WorkloadFile, standby_of
 from winhost.model.yamlfile import Mistake, load_with_positions
 
 
@@ -147,8 +147,6 @@ def _check_model_in_pods(model: Model) -> Iterator[Mistake]:
     if model.sleeps:
         message = "takes turns on a GPU with others, and Kubernetes gives each GPU to one pod: use deploy: units"
         yield ("state",), message
-    if model.load_format is LoadFormat.PACKED:
-        yield ("load_format",), "packed takes a step that packs, which no manifest has: use deploy: units"
     spread = model.parallel
     if spread.pipeline % spread.nodes:
         yield ("parallel", "nodes"), f"{spread.nodes} machines cannot share {spread.pipeline} stages evenly"
