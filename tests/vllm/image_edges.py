@@ -163,9 +163,9 @@ def resume_swapped(pid: int) -> None:
         for old, new in zip(uuids, reversed(uuids), strict=True)
     ]
     arguments = RestoreArguments((Pair * len(made))(*made), len(made))
-    library = driver._cuda()
-    driver._cuda_do(library, "cuCheckpointProcessRestore", ctypes.c_int(pid), ctypes.byref(arguments))
-    driver._cuda_do(library, "cuCheckpointProcessUnlock", ctypes.c_int(pid), None)
+    library = driver._load_cuda()
+    driver._call_cuda(library, "cuCheckpointProcessRestore", ctypes.c_int(pid), ctypes.byref(arguments))
+    driver._call_cuda(library, "cuCheckpointProcessUnlock", ctypes.c_int(pid), None)
 
 
 def tried(engine: Engine, row: dict[str, Any]) -> None:

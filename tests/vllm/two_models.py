@@ -193,7 +193,7 @@ class Trial:
                     answer["runs"] = engine.process is not None and engine.process.poll() is None
                 else:
                     await asyncio.to_thread(engine.start if request["do"] == "start" else engine.stop)
-        except (self.driver.NoDriver, RuntimeError) as error:
+        except (self.driver.DriverError, RuntimeError) as error:
             answer = {"error": str(error)}
         writer.write(json.dumps(answer).encode() + b"\n")
         writer.close()
