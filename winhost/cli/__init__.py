@@ -46,7 +46,7 @@ COMMANDS = {
     "resume": "Continue a RUN that was interrupted.",
     "rollback": "Undo exactly what a RUN changed.",
     "runs": "List runs, or show one.",
-    "boot": "Start the other system of a machine with two, once.",
+    "boot": "Start the other system of a dual-boot machine, once.",
     "bundle": "Write an offline package: a PLAN as scripts for a host where nothing may be installed.",
     "fetch": "Collect what PLAN downloads, for a host without a network.",
     "verify": "Check that hosts are still as PLANS left them.",

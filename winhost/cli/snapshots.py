@@ -33,7 +33,7 @@ class Snapshot:
     file: Path | None = None
 
     @property
-    def known(self) -> Facts:
+    def required_facts(self) -> Facts:
         """The facts. Raises the error if they could not be read."""
         if self.error is not None:
             raise self.error

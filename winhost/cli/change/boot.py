@@ -1,4 +1,4 @@
-"""winhost boot: start the other system of a machine with two, once."""
+"""winhost boot: start the other system of a dual-boot machine, once."""
 
 from contextlib import closing
 from dataclasses import replace

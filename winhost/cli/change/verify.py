@@ -39,7 +39,7 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, checked, snapshot in _pair_with_facts(plans, replace(hosts, sources=(), facts_files=tuple(facts))):
             try:
-                host_facts, plan = HostFacts(snapshot.known), checked.plan
+                host_facts, plan = HostFacts(snapshot.required_facts), checked.plan
                 if host_facts.machine_id != plan.machine_id:
                     raise wrong_host_error(plan.host, plan.machine_id, host_facts.machine_id)
                 checks = tuple(verify_plan(checked, host_facts))
