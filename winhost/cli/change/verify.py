@@ -72,7 +72,7 @@ def _remember_versions(verified: Verified, fleet_file: Path | None) -> None:
 
 def _split_plans_and_facts(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
     """Return the named files as plans and as facts."""
-    paths = [Path(word) for word in hosts.sources]
+    paths = [Path(source) for source in hosts.sources]
     facts = [path for path in paths if contains(path, Facts) and not contains(path, Plan)]
     plans = expand_files([path for path in paths if path not in facts], Plan)
     if not plans:

@@ -110,7 +110,7 @@ class UpOptions:
             *((self.model,) if self.model else ()),
             *(("--on", self.on) if self.on else ()),
             *(("--path", self.variant) if self.variant else ()),
-            *(word for each in settings for word in ("--set", each)),
+            *(argument for setting in settings for argument in ("--set", setting)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
             *self.stack.command(extra),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
