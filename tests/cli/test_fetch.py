@@ -26,7 +26,7 @@ from winhost.hub.repositories import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.offline import package_archive
-from winhost.offline.collection import Copied
+from winhost.offline.collection import CopiedFile
 from winhost.web import large_files
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -247,7 +247,7 @@ def test_a_release_is_taken_from_the_folder_as_well(site: Site) -> None:
 
 
 def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packages of the plan's own source become a source with the same key; the others go into apt's cache."""
+    """Packages of the plan's own source become a source with the same key; the others go to apt's cache."""
     theirs, vendors = signer("a distribution"), signer("a vendor")
     wanted = [each.split("=") for each in site.fetch("--json").result["packages"]]
     own = [each for each in wanted if each[0].startswith("nvidia-container-toolkit")]
@@ -262,7 +262,7 @@ def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monke
         for suite in ("noble", "noble-updates", "noble-security"):
             made = Archive(mirror, theirs, base="/ubuntu", suite=suite)
             published(made, {"main": rest if suite == "noble-updates" else [], "universe": []})
-        monkeypatch.setattr(package_archive, "known_keys", lambda: (theirs.public,))
+        monkeypatch.setattr(package_archive, "distribution_keys", lambda: (theirs.public,))
         said = site.fetch("--release", "ubuntu-24.04", "--archive", f"{mirror.url}/ubuntu")
     assert said.code == 0, said.err + said.out
     files = folder_files()
@@ -304,5 +304,5 @@ def sources_in(document: Any) -> list[dict[str, Any]]:
 
 
 def test_one_small_file_is_counted_as_one_and_not_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    _show(FetchedFolder("here", "/srv/there", (Copied("plan.json", 4321, "ab" * 32),), (), ()))
+    _show(FetchedFolder("here", "/srv/there", (CopiedFile("plan.json", 4321, "ab" * 32),), (), ()))
     assert "1 file, 4,321 bytes in all, checked by their hashes." in capsys.readouterr().out

@@ -15,7 +15,7 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.up import first_completion
 from winhost.cli.up.first_completion import completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import WinhostError
@@ -37,7 +37,7 @@ class Session:
     def interruptible(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def ssh_route(self) -> SshWay | None:
+    def ssh_route(self) -> SshRoute | None:
         raise WinhostError("Gone", what="the session is over")
 
     def tunnel(self, address: str, port: int) -> socket.socket:

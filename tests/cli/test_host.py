@@ -24,13 +24,13 @@ from winhost.cli.host import check as host_check
 from winhost.cli.host.add import add_host
 from winhost.cli.host.commands import NewHost
 from winhost.cli.named_hosts import resolve_account
-from winhost.connect.ssh_logon import not_there
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import ALL, USER, Lab
+from winhost.lab.running_lab import ALL_HOSTS, USER, Lab
 from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
@@ -114,7 +114,7 @@ def on_ipv6(port: int) -> Iterator[int]:
     class Server(socketserver.ThreadingTCPServer):
         address_family, daemon_threads, block_on_close = socket.AF_INET6, True, False
 
-    with Server(("::1", 0), Passed) as server, served(server):
+    with Server(("::1", 0), Passed) as server, run_server(server):
         yield server.server_address[1]
 
 
@@ -155,12 +155,12 @@ def test_a_linux_without_a_running_ssh_server_is_told_how_to_start_it(line: Line
     assert (added.code, "systemctl enable --now ssh" in added.err) == (5, True), added.err
     for said in (tested.out, added.err):
         assert "PowerShell" not in said
-    usual = not_there("llm-01", "Connection refused", at="10.0.0.5 port 22", failure=Failure.REFUSED)
+    usual = no_sshd_error("llm-01", "Connection refused", endpoint="10.0.0.5 port 22", failure=Failure.REFUSED)
     assert "systemctl enable --now ssh" in str(usual.hint)
 
 
 def test_a_certificate_is_checked_against_the_ca_that_is_named(line: Line, tmp_path: Path) -> None:
-    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL) as lab:
+    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL_HOSTS) as lab:
         (host,) = load_fleet(lab.fleet_file).hosts
         assert isinstance(host, Host)
         assert host.transport.password

@@ -15,12 +15,12 @@ from tests.cli.test_first_completion import GOOD, KEY, Session
 from tests.gateway.test_gateway_start import certificate
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
 from winhost.serving.deployed import PATH
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 HERE, ELSEWHERE = ["127.0.0.0/8"], ["198.51.100.0/24"]
 
@@ -74,7 +74,7 @@ def ended(
     plan = SimpleNamespace(request=SimpleNamespace(asks_with="env:ALICE"))
     record: Any = SimpleNamespace(host="llm-01", plan=plan, stages=[stage])
     session: Any = Session(*[(200, GOOD)] * len(DEPLOYED.engines))
-    session.ssh_route = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
+    session.ssh_route = lambda: SshRoute("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
     events: list[ProgressEvent] = []
     checks = completion_checks(events.append, lambda: False, reached)(record, session)
     *others, place = checks

@@ -76,7 +76,7 @@ def test_another_machine_of_the_same_name_is_refused(line: Line, lab: Lab) -> No
 
 def test_a_run_that_was_cut_goes_on(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
-    lab.linuxes["llm-01"].lose = 1
+    lab.ssh_endpoints["llm-01"].answers_to_lose = 1
     said = line("apply", "plan.json", "--yes")
     assert said.code == 0, said.err
 

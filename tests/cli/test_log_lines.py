@@ -23,8 +23,8 @@ from tests.secrets_kept import shown_in
 from winhost import __version__
 from winhost.cli import log_lines
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import KEY, USER, Lab
-from winhost.lab.wire.served_host import When, drop
+from winhost.lab.running_lab import SSH_KEY_FILE, USER, Lab
+from winhost.lab.wire.served_host import Phase, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts
@@ -145,7 +145,7 @@ def test_nothing_is_left_of_it_when_the_command_ends(line: Line) -> None:
 def shapes(lab: Lab) -> list[str]:
     """The lab's password as it is and as Basic sends it, and the parts of its SSH key."""
     password = (lab.folder / "password").read_text()
-    key = (lab.folder / KEY).read_text().splitlines()[1:-1]
+    key = (lab.folder / SSH_KEY_FILE).read_text().splitlines()[1:-1]
     return [password, f"{USER}:{password}", *key]
 
 
@@ -160,7 +160,7 @@ def change_fleet(**transport: Any) -> None:
 
 def left(folder: Path) -> str:
     """Return the contents of all files except the fleet file and the files that it refers to."""
-    given = {"fleet.yaml", "password", KEY}
+    given = {"fleet.yaml", "password", SSH_KEY_FILE}
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in given)
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
@@ -212,7 +212,7 @@ def test_no_password_is_in_it_wherever_it_is_given(
 ) -> None:
     secrets = shapes(lab)
     change_fleet(kind=kind, auth=auth, password=reference(scheme, secrets[0], monkeypatch, keyring))
-    lab.endpoints["gpu-03"].faults.plan(drop, Action.RECEIVE, When.FINISHED)
+    lab.endpoints["gpu-03"].faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
     said = line("detect", "gpu-03", "--debug", "-o", "facts")
     assert said.code == 0, said.err
     assert "so reading again in another session" in said.err
@@ -309,7 +309,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
         logger.setLevel(logging.DEBUG)
         logger.addHandler(heard)
     for module in ("psrp", "winrs"):
-        monkeypatch.setattr(f"winhost.connect.{module}.quieten", lambda: None)
+        monkeypatch.setattr(f"winhost.connect.{module}.silence_libraries", lambda: None)
     yield heard
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)

@@ -23,7 +23,7 @@ from tests.serving.one_plan import workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.plan.options import default_request
 from winhost.cli.plan.stack_parts import show_made_keys
-from winhost.connect.own_key import public_line
+from winhost.connect.own_key import public_key_line
 from winhost.engine.keys import api_key, restrict_to_owner, ssh_key, store_pending
 from winhost.engine.stack_target import stack_target
 from winhost.engine.store import Store
@@ -131,7 +131,7 @@ def test_a_key_for_ssh_is_made_where_the_plan_lets_somebody_in(
     if setting:
         plan = json.loads(Path("plan.json").read_text("utf-8"))
         key = plan["request"]["playbook"]["settings"]["new_vm"]["guest"]["key"]
-        assert key == f"{public_line('x', SecretRef('file', str(made[0])), None)} winhost"
+        assert key == f"{public_key_line('x', SecretRef('file', str(made[0])), None)} winhost"
 
 
 def test_the_public_half_of_the_key_in_fleet_yaml_is_given(line: Line) -> None:

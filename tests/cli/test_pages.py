@@ -179,7 +179,7 @@ class Page:
 
     def ssh(self, host: str) -> str:
         """Return the address at which the simulated Linux really listens."""
-        return f"{{port: {self.lab.linuxes[host].port}, address: 127.0.0.1}}"
+        return f"{{port: {self.lab.ssh_endpoints[host].port}, address: 127.0.0.1}}"
 
 
 def not_taken(words: list[str]) -> str:

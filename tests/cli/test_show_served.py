@@ -19,7 +19,7 @@ from winhost.cli.options import RunOptions
 from winhost.cli.serve.hosts import describe_endpoint, find_serving_run
 from winhost.cli.shells import Shell, command_line, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
@@ -28,7 +28,7 @@ from winhost.engine.store import Store
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH
 
-WAY = SshWay("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
+WAY = SshRoute("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
 
 
 def recorded(listen: str, *resources: tuple[str, dict[str, str], dict[str, Json]]) -> Any:
@@ -42,7 +42,7 @@ def recorded(listen: str, *resources: tuple[str, dict[str, str], dict[str, Json]
 def said(
     listen: str,
     *resources: tuple[str, dict[str, str], dict[str, Json]],
-    way: SshWay | None = WAY,
+    way: SshRoute | None = WAY,
     address: str = "192.0.2.3",
     shell: Shell = Shell.POSIX,
 ) -> list[str]:

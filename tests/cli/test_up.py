@@ -31,7 +31,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 BEST = "openai/gpt-oss-20b"
@@ -50,7 +50,7 @@ def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
 
 def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the port at which the simulated distro really listens."""
-    real, port = named_hosts.this_machine, found.lab.linuxes[found.name].port
+    real, port = named_hosts.this_machine, found.lab.ssh_endpoints[found.name].port
 
     def reached() -> Host:
         host = real()
@@ -264,7 +264,7 @@ def test_it_ends_with_the_address_where_the_loopback_of_windows_leads_to_the_dis
             self.send_response(200)
             self.end_headers()
 
-    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, served(listening):
+    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, run_server(listening):
         at = f"127.0.0.1:{listening.server_address[1]}"
         said = line("up", *AGREED, "--listen", at, *here.serves)
         assert said.code == 0, said.err

@@ -66,7 +66,7 @@ def desk(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "win11-pro-1
 
 def fleet_of(desk: Desk, folder: Path, name: str = "desk") -> None:
     """Write a fleet file with the address of the simulated distro, and without a key."""
-    port = desk.lab.linuxes[desk.name].port
+    port = desk.lab.ssh_endpoints[desk.name].port
     text = f"schema: winhost.fleet/1\nhosts:\n  {name}:\n    address: localhost\n"
     (folder / "fleet.yaml").write_text(f"{text}    ssh: {{port: {port}, address: 127.0.0.1}}\n", encoding="utf-8")
 

@@ -7,10 +7,17 @@ from dataclasses import replace
 from winhost.cli.plan.options import given_keys
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.own_key import check_given
+from winhost.connect.own_key import check_public_keys
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshConnector, SshWire
-from winhost.connect.ways_in import TELLING, first_found, linux_targets, no_linux_key, running_guests, target_beside
+from winhost.connect.ways_in import (
+    ADDRESS_RESOURCES,
+    dual_boot_target,
+    linux_targets,
+    no_linux_key_error,
+    open_first,
+    running_guests,
+)
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import Unreachable
@@ -56,7 +63,7 @@ def _open_linux(target: LinuxHost, program: str) -> Agent:
 
 def dual_boot_linux(host: Host) -> LinuxHost | None:
     """Return the Linux of a dual-boot machine, as Windows reported it last. Raises UsageError."""
-    return target_beside(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
+    return dual_boot_target(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
 
 
 def probe_live(host: AnyHost, parts: Sequence[str], image: str | None, watch: Watch) -> Facts:
@@ -75,7 +82,7 @@ def probe_live(host: AnyHost, parts: Sequence[str], image: str | None, watch: Wa
             else:
                 path = "dda" if running_guests(facts.resources) else "wsl2"
                 targets = [*linux_targets(with_ssh_key(host), facts.resources, "probe")]
-            wire = first_found(host.name, targets, lambda target: SshWire(target, program))
+            wire = open_first(host.name, targets, lambda target: SshWire(target, program))
         with closing(wire):
             return replace(facts, measured=(probe(wire, program, path, parts, image),))
 
@@ -95,11 +102,11 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
             raise
         return SshWire(linux, program)
     with closing(agent):
-        answers = agent.read(TELLING if windows is None else (*TELLING, _SYSTEM))
+        answers = agent.read(ADDRESS_RESOURCES if windows is None else (*ADDRESS_RESOURCES, _SYSTEM))
         if windows is not None:
             windows[:] = _windows_version(answers.get(_SYSTEM))
         targets = linux_targets(with_ssh_key(host), answers, "serve")
-        return first_found(host.name, targets, lambda target: SshWire(target, program))
+        return open_first(host.name, targets, lambda target: SshWire(target, program))
 
 
 def _windows_version(answer: "Answer | None") -> list[Version]:
@@ -118,11 +125,11 @@ def check_linux_key(host: AnyHost, plan: Plan) -> None:
     if isinstance(host, Host) and resources & set(LINUX):
         ssh = with_ssh_key(host).ssh
         if ssh is None or ssh.key is None:
-            raise no_linux_key(host.name)
+            raise no_linux_key_error(host.name)
         if host.ssh is None or host.ssh.key is None:
             public_keys = given_keys(parse_request(plan.request))
             if public_keys:
-                check_given(host.name, ssh, public_keys)
+                check_public_keys(host.name, ssh, public_keys)
 
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:

@@ -8,8 +8,8 @@ from dataclasses import field
 from hashlib import sha256
 
 from winhost.autoinstall.install_plan import new_host_key, settings_to_fetch
-from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
-from winhost.connect.guard import own_address
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, offer_settings, receive_progress
+from winhost.connect.guard import local_address
 from winhost.connect.wire_errors import RemoteError, one_line
 from winhost.core.answers import Json, identity
 from winhost.core.dataclass import dataclass
@@ -59,15 +59,15 @@ def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Instal
     key, installation = new_host_key(), Installation(MAX_INSTALL_S)
     plan = UbuntuDecisions(HostFacts(run.read()), system, None).install_plan()
     machine = run.context.machine
-    address = own_address(machine.address) if system.serve == AUTO and machine else system.serve
+    address = local_address(machine.address) if system.serve == AUTO and machine else system.serve
 
     def receive(event: InstallEvent) -> None:  # anybody on the network may have sent it, so it is only shown
-        if installation.progress.hear(event):
+        if installation.progress.receive(event):
             run.report("waiting", f"installer: {installation.progress.failure or installation.progress.phase}")
 
-    report = stack.enter_context(heard_progress(address, receive))
+    report = stack.enter_context(receive_progress(address, receive))
     settings = settings_to_fetch(plan, key, report=report)
-    ticket = stack.enter_context(offered_settings(settings, address, MAX_INSTALL_S)).for_medium
+    ticket = stack.enter_context(offer_settings(settings, address, MAX_INSTALL_S)).fetch_file
     digest = sha256(ticket.encode("ascii")).hexdigest()
     run.session.set_with_secret(INSTALLER, {"name": UBUNTU}, {"host_key": key.public}, "")
     run.read()

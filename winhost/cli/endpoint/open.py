@@ -155,7 +155,7 @@ def _connect_directly(name: str, direct: LanEndpoint, timeout: float) -> http.cl
         raise Unreachable(
             name,
             why,
-            at=direct.url,
+            endpoint=direct.url,
             code="EndpointSilent",
             meaning="No request was sent: the gateway is not running, its machine is off, or a firewall blocks it.",
             hint=f"See its state: winhost status {name}",

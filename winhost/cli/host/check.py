@@ -5,10 +5,10 @@ from contextlib import closing
 from typing import Any
 
 from winhost.cli.output import describe_error, say
-from winhost.connect.guard import Guard, connected, shown_address
+from winhost.connect.guard import Guard, connect_socket, format_address
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshConnector
-from winhost.connect.ssh_logon import START_SSHD, not_there
+from winhost.connect.ssh_logon import START_SSHD, no_sshd_error
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import AuthenticationFailed, Failure, Unreachable, one_line
 from winhost.core.dataclass import dataclass
@@ -135,9 +135,11 @@ _FAILED_STEPS = {Failure.NAME: NAME, Failure.NO_TLS: TLS, **dict.fromkeys(_PORT_
 def _check_port(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:
     """Check that the address resolves and the port is open. Raises Unreachable, TimedOut."""
     linux = isinstance(host, LinuxHost)
-    guard = Guard(host.name, shown_address(address, port), timeouts="ssh" if linux else "transport")
+    guard = Guard(host.name, format_address(address, port), timeouts="ssh" if linux else "transport")
     guard.begin(seconds * 3, opening=True)
-    with connected(guard, address, port, seconds, lost=not_there if linux else Unreachable) as connection:
+    with connect_socket(
+        guard, address, port, seconds, make_error=no_sshd_error if linux else Unreachable
+    ) as connection:
         reached_address = connection.getpeername()[0]
     yield TriedStep(
         NAME, True, f"{address} is {reached_address}" if reached_address != address else f"{address} is an address"
@@ -190,7 +192,7 @@ def _check_linux(host: LinuxHost) -> Iterator[TriedStep]:
     if host.jump is None:
         yield from _check_port(host, host.address, host.port, host.connect_timeout)
     else:
-        through = shown_address(host.jump.address, host.jump.port)
+        through = format_address(host.jump.address, host.jump.port)
         yield TriedStep(NAME, None, f"reached through {through}")
         yield TriedStep(PORT, None, f"reached through {through}")
     connector = SshConnector(host, linux_scripts.session_text(), check_records)

@@ -30,7 +30,7 @@ class ListedLabHost:
 
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
-    from winhost.lab.running_lab import ALL, Lab  # loads all servers, which a list of hosts must not
+    from winhost.lab.running_lab import ALL_HOSTS, Lab  # loads all servers, which a list of hosts must not
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
@@ -43,7 +43,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     state_folder = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
     with (
         state_folder as folder_name,
-        Lab(files, Path(folder_name), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running,
+        Lab(files, Path(folder_name), scale=1 / speed, tls=ALL_HOSTS if tls else (), engine=engine) as running,
     ):
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.linux_hosts))

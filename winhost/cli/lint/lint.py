@@ -134,7 +134,7 @@ def serve(words: tuple[str, ...], options: RecipeOptions) -> int:
         raise click.UsageError(f"-o names one file, and {len(inputs)} are linted: leave it out, or use --in-place")
 
     def lint_one(lint_input: LintInput) -> LintedFile | UsageError:
-        target_with_files = replace(target, beside=_read_other_compose_files(lint_input.file))
+        target_with_files = replace(target, other_files=_read_other_compose_files(lint_input.file))
         lint_result = lint_recipe(lint_input.data, target_with_files, mend=options.mends)
         if lint_result.form is None or not (lint_result.versions or lint_result.findings):
             return _no_recipe_error([lint_input.name] if lint_input.file else words, lint_input, lint_result.form)
@@ -213,7 +213,7 @@ def _read_other_compose_files(file: Path | None) -> Mapping[str, str]:
 
 def _no_recipe_error(words: Sequence[str], lint_input: LintInput, form: str | None) -> UsageError:
     """Make the error for an argument that is no file, or for a file that starts no known engine."""
-    from winhost.recipes.words import other_engines  # other lints must not load it
+    from winhost.recipes.arguments import other_engines  # other lints must not load it
 
     word, text = visible(mask_secrets(words[0])[:80]), lint_input.data.decode("utf-8", "replace")
     is_one_word = len(words) == 1 and words[0] not in ("", STDIN) and " " not in words[0].strip()
@@ -262,7 +262,7 @@ def _write_mended(
             text = mask_secrets(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
         file=lint_input.name,
-        host=target.on.facts.host if target.on else None,
+        host=target.machine.facts.host if target.machine else None,
         findings=tuple(linted.findings),
         evidence=_evidence(linted.findings),
         form=str(linted.form),

@@ -33,10 +33,17 @@ from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.profile import explain_row, explained
-from winhost.symptoms.codes import UnknownCode, alone
-from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
+from winhost.symptoms.codes import UnknownCode, normalize_single_code
+from winhost.symptoms.diagnosis import (
+    CauseFinding,
+    Diagnosed,
+    SymptomFinding,
+    diagnose,
+    explain_error_code,
+    explain_symptom,
+)
 from winhost.symptoms.scan import pieces
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
 _INPUT_WAIT_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
@@ -74,9 +81,9 @@ def explain(words: tuple[str, ...], list_codes: bool, facts_file: Path | None, o
         return Exit.SUCCESS
     diagnosed = None
     if word in symptoms():
-        diagnosed = of_symptom(word, facts)
+        diagnosed = explain_symptom(word, facts)
     elif word and not path_exists(word, is_readable):
-        diagnosed = of_code(word.removeprefix("winhost."))
+        diagnosed = explain_error_code(word.removeprefix("winhost."))
     diagnoses = [diagnosed] if diagnosed else list(_diagnoses(words, facts))
     return show_results(
         "diagnosis",
@@ -91,7 +98,7 @@ def explain(words: tuple[str, ...], list_codes: bool, facts_file: Path | None, o
 def _find_explanation(code: str) -> Explanation | None:
     """Return the explanation of a reason, of a finding of lint, or of a line of a profile; None for another code."""
     if code in catalogue.entries() or code in catalogue.gaps():
-        return replace(explain_reason(code), says=said_of(code))
+        return replace(explain_reason(code), says=printed_texts(code))
     if code in lint_codes():
         return explain_lint(code)
     return explain_row(code) if code in explained() else None
@@ -126,7 +133,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                         yield piece
 
                 with _open(word) as stream, watch.reading(word):
-                    diagnosed = diagnosis(track_blank(pieces(stream)), word, facts)
+                    diagnosed = diagnose(track_blank(pieces(stream)), word, facts)
                 if len(words) == 1 and blank:
                     source = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
@@ -137,8 +144,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                     )
                 yield diagnosed
         return
-    text = alone(" ".join(words))
-    diagnosed = diagnosis(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
+    text = normalize_single_code(" ".join(words))
+    diagnosed = diagnose(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
     if not diagnosed.found and not diagnosed.unknown_codes and len(words) == 1:
         _refuse_unknown_word(words[0])
     yield diagnosed

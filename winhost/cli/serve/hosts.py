@@ -13,7 +13,7 @@ from pathlib import Path
 from winhost.cli import named_hosts
 from winhost.cli.shells import Shell, command_line, command_to_show_key, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, planned_deployment, reachable_address
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import identity
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -78,11 +78,11 @@ class ServingRun:
             return self.found_address
         host_address = self.host.address if self.host else None
 
-        def ssh_way() -> SshWay | None:
+        def ssh_way() -> SshRoute | None:
             if not isinstance(self.host, LinuxHost):
                 return None
             jump = self.host.jump.address if self.host.jump else None
-            return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
+            return SshRoute(self.host.user, self.host.address, self.host.port, None, jump)
 
         return reachable_address(self.record, gateway, host_address, ssh_way)
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
-from winhost.connect.guard import own_address
-from winhost.connect.tunnel import SshWay
+from winhost.connect.guard import local_address
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -50,7 +50,7 @@ class LanEndpoint:
     def refusal(self) -> str | None:
         """Why this computer may not use the endpoint, as a clause; None if it may."""
         try:
-            own_ip = own_address(self.address)
+            own_ip = local_address(self.address)
         except OSError:
             return f"this computer has no route to {self.address}"
         if any(ip_address(own_ip) in ip_network(each) for each in self.allowed):
@@ -112,7 +112,7 @@ def connection_through_ssh(
 
 
 def reachable_address(
-    record: RunState, gateway: DeployedGateway, host_address: str | None, find_way: Callable[[], SshWay | None]
+    record: RunState, gateway: DeployedGateway, host_address: str | None, find_way: Callable[[], SshRoute | None]
 ) -> str | None:
     """Return the address at which this computer reaches an endpoint that listens beyond its own machine; None behind a
     jump host. host_address: the address of the plan's host; find_way: returns how SSH reaches the Linux that serves.
