@@ -71,7 +71,7 @@ def test_a_slow_host_lets_only_so_many_others_go_ahead() -> None:
 
 
 def main_thread_is_in() -> set[str]:
-    """Tell whether the main thread is in one of these functions."""
+    """Return the names of the functions that the main thread is in."""
     main = threading.main_thread().ident
     assert main is not None
     return {frame.name for frame in traceback.extract_stack(sys._current_frames()[main])}
@@ -83,7 +83,7 @@ def test_a_signal_is_heard_while_hosts_are_waited_for_even_if_it_ends_no_wait() 
 
     def interrupted(number: int) -> bool:
         if number == 0:
-            while not {"_in_threads", "wait"} <= main_thread_is_in() or "submit" in main_thread_is_in():
+            while not {"_run_in_threads", "wait"} <= main_thread_is_in() or "submit" in main_thread_is_in():
                 time.sleep(0.01)
             signal.raise_signal(signal.SIGINT)
         return heard.wait(PATIENCE_S)

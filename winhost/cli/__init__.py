@@ -46,7 +46,7 @@ COMMANDS = {
     "resume": "Continue a RUN that was interrupted.",
     "rollback": "Undo exactly what a RUN changed.",
     "runs": "List runs, or show one.",
-    "boot": "Start the other system of a machine with two, once.",
+    "boot": "Start the other system of a dual-boot machine, once.",
     "bundle": "Write an offline package: a PLAN as scripts for a host where nothing may be installed.",
     "fetch": "Collect what PLAN downloads, for a host without a network.",
     "verify": "Check that hosts are still as PLANS left them.",
@@ -124,7 +124,7 @@ def winhost(context: click.Context) -> int | None:
     return overview()
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *position: object, **details: object) -> None:
     """Show a warning about an input that other users can write; ignore warnings of libraries."""
     from winhost.model.files import SharedInputWarning  # most commands warn of nothing
 
@@ -140,12 +140,13 @@ def run(args: list[str] | None = None) -> int:
     if os.name == "posix":
         os.umask(os.umask(0o077) | 0o022)  # no other user can write to the files of winhost
     warnings.showwarning = _show_warning
-    words = sys.argv[1:] if args is None else args
+    arguments = sys.argv[1:] if args is None else args
     try:
         code = winhost.main(args, prog_name="winhost", standalone_mode=False)
     except click.exceptions.Abort as error:
-        asked = error.__cause__ is None and isinstance(error.__context__, KeyboardInterrupt | EOFError)
-        click.echo("\nStopped." if asked else "Stopped.", err=True)  # the line of a question has no end yet
+        # After Ctrl-C at a question, the line of the question still has to be ended.
+        at_question = error.__cause__ is None and isinstance(error.__context__, KeyboardInterrupt | EOFError)
+        click.echo("\nStopped." if at_question else "Stopped.", err=True)
         return 130
     except PipeClosed:
         discard_output()
@@ -156,5 +157,5 @@ def run(args: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - decided here and nowhere else
         from winhost.cli.errors import show_failure  # what only a failure needs is not loaded before it
 
-        return show_failure(error, words)
+        return show_failure(error, arguments)
     return code if isinstance(code, int) else 0

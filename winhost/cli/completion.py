@@ -29,7 +29,7 @@ def _completer(find_names: FindNames, *, files: bool = False) -> Completer:
         used_names = context.params.get(param.name or "") or ()
         items = [
             CompletionItem(name)
-            for name in _read(find_names, context)
+            for name in _find(find_names, context)
             if name.startswith(incomplete) and not (isinstance(used_names, tuple) and name in map(str, used_names))
         ]
         return [*items, CompletionItem(incomplete, type="file")] if files else items
@@ -47,13 +47,13 @@ def _list_completer(find_names: FindNames) -> Completer:
         used_names = {
             name for each in (*(context.params.get(param.name or "") or ()), typed) for name in each.split(",")
         }
-        matches = (name for name in _read(find_names, context) if name.startswith(prefix) and name not in used_names)
+        matches = (name for name in _find(find_names, context) if name.startswith(prefix) and name not in used_names)
         return [CompletionItem(f"{typed}{comma}{name}") for name in matches]
 
     return offer
 
 
-def _read(find_names: FindNames, context: click.Context) -> Sequence[str]:
+def _find(find_names: FindNames, context: click.Context) -> Sequence[str]:
     try:
         return tuple(dict.fromkeys(find_names(context)))
     except (WinhostError, OSError, ValueError, RecursionError):
@@ -63,11 +63,11 @@ def _read(find_names: FindNames, context: click.Context) -> Sequence[str]:
 _MAX_DEPTH = 20  # a fleet file has four levels
 
 
-def _fleet(context: click.Context) -> Iterator[str]:
+def _fleet_names(context: click.Context) -> Iterator[str]:
     """Yield hosts, then groups as `@lab`. Does not use the model of fleet.yaml, which takes too long to load."""
     from winhost.model.fleet_path import find_fleet
 
-    document = _yaml(find_fleet(context.params.get("fleet_file")).read_bytes())
+    document = _parse_yaml(find_fleet(context.params.get("fleet_file")).read_bytes())
     hosts = document.get("hosts") if isinstance(document, dict) else None
     if not isinstance(hosts, dict):
         return
@@ -77,7 +77,7 @@ def _fleet(context: click.Context) -> Iterator[str]:
     yield from (f"@{group}" for group in sorted(groups))
 
 
-def _yaml(text: bytes) -> object:
+def _parse_yaml(text: bytes) -> object:
     """Parse YAML. Return None if it is not YAML, or nested so deep that libyaml's stack would overflow."""
     import yaml
 
@@ -98,7 +98,7 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(r"\w[\w.-]*", name, re.ASCII) is not None
 
 
-def _runs(context: click.Context) -> Iterable[str]:
+def _run_names(context: click.Context) -> Iterable[str]:
     from winhost.engine.store import Store
 
     return reversed(Store().runs())
@@ -124,9 +124,9 @@ _CODES = _names_from(
 )
 _PATHS = _names_from("model.path.EVERY_PATH", "model.path.WINDOWS_VARIANTS")
 
-HOSTS: dict[str, Any] = {"shell_complete": _completer(_fleet)}
-HOSTS_AND_FILES: dict[str, Any] = {"shell_complete": _completer(_fleet, files=True)}
-RUNS: dict[str, Any] = {"shell_complete": _completer(_runs)}
+HOSTS: dict[str, Any] = {"shell_complete": _completer(_fleet_names)}
+HOSTS_AND_FILES: dict[str, Any] = {"shell_complete": _completer(_fleet_names, files=True)}
+RUNS: dict[str, Any] = {"shell_complete": _completer(_run_names)}
 SUBJECTS: dict[str, Any] = {"shell_complete": _completer(_names_from("knowledge.versions.subjects"))}
 CODES: dict[str, Any] = {"shell_complete": _completer(_CODES)}
 REMEDIES: dict[str, Any] = {"shell_complete": _completer(_names_from("knowledge.catalogue.remedies"))}

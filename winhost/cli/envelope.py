@@ -140,16 +140,16 @@ class _Yaml:
     @staticmethod
     def text(value: Any) -> str:
         """Return YAML. Characters outside ASCII are escaped if one is not printable, or stdout cannot encode them."""
-        how: dict[str, Any] = {"sort_keys": False, "width": _NO_FOLDING}
+        dump_options: dict[str, Any] = {"sort_keys": False, "width": _NO_FOLDING}
         try:
             text: str = yaml.dump(
-                value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=True, **how
+                value, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=True, **dump_options
             )
         except UnicodeEncodeError:  # a lone surrogate, which only the slow dumper writes
-            text = yaml.dump(value, Dumper=yaml.SafeDumper, **how)
+            text = yaml.dump(value, Dumper=yaml.SafeDumper, **dump_options)
         if supports_unicode(sys.stdout) and text.replace("\n", "").isprintable():
             return text
-        return str(yaml.dump(value, Dumper=yaml.SafeDumper, **how))
+        return str(yaml.dump(value, Dumper=yaml.SafeDumper, **dump_options))
 
 
 _NO_FOLDING = (1 << 31) - 1  # columns

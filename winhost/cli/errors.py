@@ -180,7 +180,7 @@ def _show(error: WinhostError, form: Form | None, arguments: Sequence[str]) -> N
     """Show an error. If stdout and stderr are closed, the exit code is all that remains of it."""
     try:
         if form:
-            from winhost.cli.envelope import print_document  # loads pydantic, which a misspelt word need not wait for
+            from winhost.cli.envelope import print_document  # loads pydantic, which most errors do not need
 
             print_document("error", [error_result(error)], form)
         elif "--jsonl" in arguments:

@@ -62,7 +62,7 @@ def _open_linux(target: LinuxHost, program: str) -> Agent:
 
 
 def dual_boot_linux(host: Host) -> LinuxHost | None:
-    """Return the Linux that is installed beside Windows, as Windows reported it last. Raises UsageError."""
+    """Return the Linux of a dual-boot machine, as Windows reported it last. Raises UsageError."""
     return dual_boot_target(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
 
 

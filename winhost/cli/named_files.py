@@ -130,8 +130,8 @@ def refuse_repeated_hosts(files: Iterable[Path], other_hosts: Iterable[str] = ()
 
 
 def facts_by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield facts files with their hosts. A file that cannot be read is left out; whoever reads it next raises the
-    error.
+    """Yield facts files with their hosts. A file that cannot be read is left out; its next reader raises
+    the error.
     """
     for file in files:
         with suppress(WinhostError, OSError):

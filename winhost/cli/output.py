@@ -49,7 +49,7 @@ _CODES_WITH_RESOURCES = (
     "NotAvailable",
     "NotFound",
     "RemoteError",
-)  # errors whose words may name a resource as programs do
+)  # errors whose text may name a resource by its type
 
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
@@ -101,7 +101,7 @@ def with_fleet(text: str, fleet: str | None = None) -> str:
     first_line = 1 if "--fleet" in text else 0
     for number, line in enumerate(lines[first_line:], start=first_line):
         if "--fleet" not in line:
-            lines[number] = _HOST_COMMANDS.sub(lambda found: f"{found[0]} {arguments}", line)
+            lines[number] = _HOST_COMMANDS.sub(lambda match: f"{match[0]} {arguments}", line)
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ class Snapshot:
     file: Path | None = None
 
     @property
-    def known(self) -> Facts:
+    def required_facts(self) -> Facts:
         """The facts. Raises the error if they could not be read."""
         if self.error is not None:
             raise self.error
@@ -113,7 +113,7 @@ def _explain_missing_facts(names: Sequence[str]) -> Iterator[None]:
     except UsageError as error:
         if error.code not in ("NoFleet", "UnknownHost"):
             raise
-        expand_files((Path(word) for word in names if path_exists(word, Path.is_dir)), Facts)
+        expand_files((Path(name) for name in names if path_exists(name, Path.is_dir)), Facts)
         raise
 
 

@@ -130,11 +130,11 @@ def _share_width(min_widths: Sequence[int], max_widths: Sequence[int], available
 
 
 def _paragraphs(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None) -> None:
-    first, *others = columns
+    first, *other_columns = columns
     if title:
         say(title, italic=True)
     for head, *values in rows:
         say(f" {first} {head}" if first else f" {head}", hang=2)
-        for name, text in zip(others, values, strict=True):
+        for name, text in zip(other_columns, values, strict=True):
             if text:
                 say(f"   {name}: {text}" if name else f"   {text}", hang=2)

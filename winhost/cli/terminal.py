@@ -247,4 +247,4 @@ def escape_for_stream(text: str, stream: TextIO) -> str:
     """Return JSON for a stream: as it is in UTF-8, else in ASCII, which programs can also read as UTF-8."""
     if supports_unicode(stream):
         return text
-    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    return re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], text)

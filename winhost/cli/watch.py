@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 W = TypeVar("W")
 
-SILENCE_S = 1.0  # seconds that may pass without a word
-SUMMARY_PERIOD_S = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
-REMINDER_PERIOD_S = 60.0  # seconds between two lines on what a host is waited for
+SILENCE_S = 1.0  # seconds until an activity is reported
+SUMMARY_PERIOD_S = 10.0  # seconds between two summary lines, where live lines cannot be shown
+REMINDER_PERIOD_S = 60.0  # seconds between two reminders of what winhost waits for
 
 STOP_HINT = "Ctrl-C stops; the run can then be resumed or rolled back."
 

@@ -221,7 +221,7 @@ def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple
             return accepted
         choices = [("--vm", vm)] if vm else []
         choices += [("--gpu", gpu) for gpu in gpus] + [("--set", setting) for setting in settings]
-        arguments = [word for each in choices for word in each]
+        arguments = [argument for choice in choices for argument in choice]
         request = amend_request(request_of(record.plan), vm, gpus, settings)
         for note in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {note}")
@@ -325,8 +325,8 @@ def rollback(run_name: str, options: RunOptions) -> int:
     other_options = replace(options, accepted=())  # an approval for this run does not count for another
     store = Store()
     codes = (
-        rollback(other, other_options)
-        for other in waiting_for(run_name, outcome.host, store)
-        if click.confirm(f"Look at what the rollback of {other} kept for {run_name}, to undo it now?", err=True)
+        rollback(other_run, other_options)
+        for other_run in waiting_for(run_name, outcome.host, store)
+        if click.confirm(f"Look at what the rollback of {other_run} kept for {run_name}, to undo it now?", err=True)
     )
     return max(codes, default=code)

@@ -1,4 +1,4 @@
-"""winhost boot: start the other system of a machine with two, once."""
+"""winhost boot: start the other system of a dual-boot machine, once."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -116,8 +116,8 @@ def _show_running_linux(name: str, linux: LinuxHost, return_after: int | None, o
     timer = "No timer starts Windows."
     if firmware.timer is not None:
         timer = f"Its timer starts Windows if winhost does not connect within {firmware.timer} minutes of a start."
-    shown = f"{visible(name)} runs Linux. {timer}"
-    return show_results("boot-linux", output.shape, [(name, firmware)], lambda _: say(shown))
+    sentence = f"{visible(name)} runs Linux. {timer}"
+    return show_results("boot-linux", output.shape, [(name, firmware)], lambda _: say(sentence))
 
 
 def _wire(linux: LinuxHost) -> SshWire:

@@ -144,7 +144,7 @@ class BootOptions:
 @options.output_options()
 @implemented_in("change.boot")
 def boot() -> None:
-    """Start the other system of a machine with two, once.
+    """Start the other system of a dual-boot machine, once.
 
     HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that the
     firmware stored that, and restarts the machine. This needs --accept restart, and --console or --without-console. The

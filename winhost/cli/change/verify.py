@@ -39,7 +39,7 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, checked, snapshot in _pair_with_facts(plans, replace(hosts, sources=(), facts_files=tuple(facts))):
             try:
-                host_facts, plan = HostFacts(snapshot.known), checked.plan
+                host_facts, plan = HostFacts(snapshot.required_facts), checked.plan
                 if host_facts.machine_id != plan.machine_id:
                     raise wrong_host_error(plan.host, plan.machine_id, host_facts.machine_id)
                 checks = tuple(verify_plan(checked, host_facts))
@@ -72,7 +72,7 @@ def _remember_versions(verified: Verified, fleet_file: Path | None) -> None:
 
 def _split_plans_and_facts(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
     """Return the named files as plans and as facts."""
-    paths = [Path(word) for word in hosts.sources]
+    paths = [Path(source) for source in hosts.sources]
     facts = [path for path in paths if contains(path, Facts) and not contains(path, Plan)]
     plans = expand_files([path for path in paths if path not in facts], Plan)
     if not plans:

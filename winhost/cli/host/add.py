@@ -53,13 +53,13 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
     user, address, port = _split_account(new.account)
     name = _host_name(new.name or address)
     file = fleet_to_change(fleet_file)
-    known = load_fleet(file).hosts if file.exists() else ()
-    if name.lower() in {each.name.lower() for each in known}:
-        other = "another" if new.name is not None else "a"
+    fleet_hosts = load_fleet(file).hosts if file.exists() else ()
+    if name.lower() in {each.name.lower() for each in fleet_hosts}:
+        article = "another" if new.name is not None else "a"
         raise UsageError(
             "HostThere",
             what=f"{name} is in {visible(str(file))} already",
-            hint=f"Try it: winhost host test {name}\nOr give this one {other} name: --name NAME",
+            hint=f"Try it: winhost host test {name}\nOr give this one {article} name: --name NAME",
         )
     new = replace(new, port=new.port or port)
     if new.linux:
@@ -77,12 +77,12 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
 
 
 def _split_account(text: str) -> tuple[str, str, int | None]:
-    user, at, address = text.rpartition("@")
+    user, at_sign, address = text.rpartition("@")
     match = re.fullmatch(
         r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::(?P<p6>\d{1,5}))?|(?P<name>[\w.-]+)(?::(?P<port>\d{1,5}))?", address
     )
     port = match and (match["p6"] or match["port"])
-    if not (at and all(user.split("@")) and match) or (port and not 0 < int(port) < 65536):
+    if not (at_sign and all(user.split("@")) and match) or (port and not 0 < int(port) < 65536):
         raise UsageError(
             "NotAnAccount",
             what=f"'{visible(text)[:80]}' is not USER@ADDRESS",
@@ -148,7 +148,7 @@ def _refuse_unready(check: HostCheck) -> None:
     show_check(check.checked)
     if check.error:
         check.error.what = f"{check.checked.host} was not added: {check.error.what}"
-        check.error.meaning = check.error.hint = None  # they stand with the step that failed
+        check.error.meaning = check.error.hint = None  # `show_check` has shown them with the failed step
         raise check.error
     if not check.checked.ready:
         failed = next(each for each in check.checked.steps if each.works is False)
@@ -227,9 +227,9 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
     return key
 
 
-def _host_key_error(name: str, why: str, hint: str = "") -> UsageError:
+def _host_key_error(name: str, reason: str, hint: str = "") -> UsageError:
     check_hint = "On the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
-    return UsageError("HostKeyUnconfirmed", what=f"{name} was not added: {why}", hint=hint or check_hint, host=name)
+    return UsageError("HostKeyUnconfirmed", what=f"{name} was not added: {reason}", hint=hint or check_hint, host=name)
 
 
 def _credentials(new: NewHost, user: str, address: str) -> Iterator[dict[str, Any]]:
@@ -302,7 +302,7 @@ def _store_password(secret: TypedSecret, name: str) -> str:
     if problem is None and click.confirm("Keep the password in the keyring of this computer?", default=True, err=True):
         try:
             keyring.set_password(_KEYRING_SERVICE, name, secret.value.reveal())
-        except Exception as error:  # noqa: BLE001 - each backend has errors of its own, and their words may hold it
+        except Exception as error:  # noqa: BLE001 - each backend has its own errors, and their texts may contain the password
             problem = f"the keyring refused ({type(error).__name__})"
         else:
             return f"keyring:{_KEYRING_SERVICE}/{name}"

@@ -63,7 +63,7 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
         for snapshot in _write_each(lambda watch: read_hosts(hosts, fleet_file, at_once, watch), output.path, force):
             if not snapshot.error:
                 readable.append(snapshot.host)
-            yield snapshot.host, snapshot.error or Detected(snapshot.host, snapshot.known)
+            yield snapshot.host, snapshot.error or Detected(snapshot.host, snapshot.required_facts)
 
     def show(detected: Detected) -> None:
         show_facts(detected.facts, output.path, output.wide)
@@ -128,7 +128,10 @@ def probe(
 
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:
         for snapshot in _write_each(read_snapshots, output.path, force):
-            yield snapshot.host, snapshot.error or Probed(snapshot.host, snapshot.known.measured[-1], snapshot.known)
+            yield (
+                snapshot.host,
+                snapshot.error or Probed(snapshot.host, snapshot.required_facts.measured[-1], snapshot.required_facts),
+            )
 
     return show_results(
         "probe", output.shape, results(), lambda probed: show_measured(probed.host, probed.measured, output.path)

@@ -105,7 +105,7 @@ def show(hosts: HostsAndFacts, options: ModelOptions, output: Output) -> int:
         show_all = bool(options.everything or options.model)
         try:
             candidates = fitting(
-                snapshot.known, path, token=bool(reference), entries=known_models.entries, everything=show_all
+                snapshot.required_facts, path, token=bool(reference), entries=known_models.entries, everything=show_all
             )
         except Exception as error:  # noqa: BLE001 - any failure belongs to this host alone
             failure = as_winhost_error(error)

@@ -65,8 +65,8 @@ def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
-    plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
-    nobody has verified. With --workload it goes on to an endpoint that serves it.
+    plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or an
+    unverified one. With --workload, the plan also sets up an endpoint that serves the workload.
     """
 
 
@@ -110,7 +110,7 @@ class UpOptions:
             *((self.model,) if self.model else ()),
             *(("--on", self.on) if self.on else ()),
             *(("--path", self.variant) if self.variant else ()),
-            *(word for each in settings for word in ("--set", each)),
+            *(argument for setting in settings for argument in ("--set", setting)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
             *self.stack.command(extra),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),

@@ -62,5 +62,5 @@ def _find_source(image: VmImage) -> tuple[str, SourceImage]:
     try:
         return image.name, SourceImage(str(path), image.sha256 or sha256_of(path))
     except OSError as error:
-        why = f"{visible(str(path))} cannot be read: {error.strerror}"
-        raise click.BadParameter(why, param_hint="--image") from None
+        problem = f"{visible(str(path))} cannot be read: {error.strerror}"
+        raise click.BadParameter(problem, param_hint="--image") from None

@@ -188,8 +188,8 @@ def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
     try:
         return (*result, hash_prefix + sha256_of(Path(paths[-1])))
     except OSError as error:
-        why = f"{visible(paths[-1])} cannot be read: {error.strerror}"
-        raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
+        problem = f"{visible(paths[-1])} cannot be read: {error.strerror}"
+        raise click.BadParameter(problem, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
 
 
 def apply_settings(playbook: Playbook, settings: tuple[str, ...], new_vm: NewVmOptions | None = None) -> Playbook:

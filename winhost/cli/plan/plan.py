@@ -181,10 +181,10 @@ class Planner:
         # A command that is printed names the facts file: the host may be in no fleet file.
         named = command_line((str(snapshot.file),)) if snapshot.file else None
         if not self.assumed:
-            return HostFacts(snapshot.known, named=named)
+            return HostFacts(snapshot.required_facts, named=named)
         from winhost.compat.stated import apply_statements  # loads all rules
 
-        return HostFacts(apply_statements(snapshot.known, self.assumed), named=named)
+        return HostFacts(apply_statements(snapshot.required_facts, self.assumed), named=named)
 
     def _path_request(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
         """Return the request to the path, and the recommendation by which the path was chosen, if it was not named."""

@@ -90,47 +90,48 @@ def _option(plan: Plan) -> str:
     return f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
 
 
-def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path | None = None) -> None:
+def show_planned(planned: PlannedHost, details: bool, wide: bool, fleet_file: Path | None = None) -> None:
     """Show a plan, why its path was chosen, and the command that applies it. details: show every step; wide: also full
     values and every reason.
     """
-    if made.recommended:
-        option = _option(made.plan)
-        say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
+    if planned.recommended:
+        option = _option(planned.plan)
+        verdict = planned.recommended
+        say(f"{planned.host}: {option} is recommended here ({verdict}). To choose another option, use --path.")
     if details or wide:
-        show_full_plan(made.plan, wide)
+        show_full_plan(planned.plan, wide)
     else:
-        show_brief_plan(made.plan)
+        show_brief_plan(planned.plan)
         say("Every step, with reasons: --details")
-    _show_next(made.plan, made.file, fleet_file)
+    _show_next(planned.plan, planned.file, fleet_file)
 
 
 def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> int:
     """Show a row for each of several hosts, then the errors, and return the exit code. wide: with the changes."""
-    planned = [made for _, made in results if not isinstance(made, WinhostError)]
-    errors = [made for _, made in results if isinstance(made, WinhostError)]
-    if planned:
+    plans = [planned for _, planned in results if not isinstance(planned, WinhostError)]
+    errors = [planned for _, planned in results if isinstance(planned, WinhostError)]
+    if plans:
         wide_columns = ("restarts", "changes", "cannot be undone") if wide else ()
         table(
             ("host", "option", "steps", "approvals", "file", *wide_columns),
-            (_planned_row(made, wide) for made in planned),
+            (_planned_row(planned, wide) for planned in plans),
         )
     for error in errors:
         show_error_text(error)
-    if any(made.file is None for made in planned):
+    if any(planned.file is None for planned in plans):
         say("Save them with -o FOLDER/; --details shows each in full.")
     return highest_exit_code(errors)
 
 
-def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
-    steps, option = tuple(made.plan.steps), _option(made.plan)
-    option += " (recommended)" if made.recommended else ""
-    count = f"{len(steps)}, {len(made.plan.deferred)} later" if made.plan.deferred else str(len(steps))
-    approvals = _approvals(made.plan.risks, made.plan.possible_risks)
-    row = (made.host, option, count, approvals, made.file or "")
+def _planned_row(planned: PlannedHost, wide: bool) -> tuple[object, ...]:
+    steps, option = tuple(planned.plan.steps), _option(planned.plan)
+    option += " (recommended)" if planned.recommended else ""
+    count = f"{len(steps)}, {len(planned.plan.deferred)} later" if planned.plan.deferred else str(len(steps))
+    approvals = _approvals(planned.plan.risks, planned.plan.possible_risks)
+    row = (planned.host, option, count, approvals, planned.file or "")
     if not wide:
         return row
-    restarts = sum(stage.restarts for stage in made.plan.stages)
+    restarts = sum(stage.restarts for stage in planned.plan.stages)
     irreversible = (step.title for step in steps if step.irreversible)
     return (
         *row,
@@ -162,12 +163,12 @@ def _show_deferred(deferred: Sequence[Deferred]) -> None:
     for until, deferred_steps in by_until.items():
         if len(by_until) > 1:
             say(f"   With {title_of(until)}:")
-        for why, group in groupby(deferred_steps, key=lambda each: each.why):
-            first, *others = group
-            shown = (first, *others) if len(others) < _GROUPED_FROM else (first,)
-            for each in shown:
-                count = f" and {len(others)} more" if shown == (first,) and others else ""
-                say(f"    {visible(each.title)}{count}: {visible(why)}", hang=2)
+        for reason, group in groupby(deferred_steps, key=lambda each: each.why):
+            first, *further_steps = group
+            listed = (first, *further_steps) if len(further_steps) < _GROUPED_FROM else (first,)
+            for each in listed:
+                count = f" and {len(further_steps)} more" if listed == (first,) and further_steps else ""
+                say(f"    {visible(each.title)}{count}: {visible(reason)}", hang=2)
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
@@ -182,8 +183,8 @@ def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
     ]
     table(("step", "what", "property", "before → after", "approvals", ""), rows, title=title)
     explained = [step for step in steps if step.role == "desired" or wide]
-    for why, group in groupby(explained, key=lambda step: step.why):
-        _show_reason([step.id for step in group], why)
+    for reason, group in groupby(explained, key=lambda step: step.why):
+        _show_reason([step.id for step in group], reason)
     for step in steps:
         if step.irreversible:
             say(f"  {step.id} cannot be undone: {step.irreversible}", hang=len(step.id) + 1, fg="red")

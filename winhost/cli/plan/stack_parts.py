@@ -115,8 +115,8 @@ class StackParts:
     def _locked_version(self) -> Version | None:
         """The version of vLLM in the lock. `check` reports a lock that cannot be read."""
         with suppress(WinhostError):
-            if found := re.search(f"^vllm==({_VERSION})", self._lock_text or "", re.MULTILINE):
-                return Version(found[1])
+            if match := re.search(f"^vllm==({_VERSION})", self._lock_text or "", re.MULTILINE):
+                return Version(match[1])
         return None
 
     @cached_property

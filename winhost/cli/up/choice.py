@@ -115,11 +115,11 @@ def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
 
 
 def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
-    shown = candidates[:_MOST_LISTED]
+    listed = candidates[:_MOST_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
-    id_width = max(len(each.entry.id) for each in shown)
+    id_width = max(len(each.entry.id) for each in listed)
     rows = []
-    for number, each in enumerate(shown, start=1):
+    for number, each in enumerate(listed, start=1):
         memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
         details = (
             f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {format_size(each.download)}, {memory}"
@@ -130,8 +130,8 @@ def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
         for text in (name.rstrip(), f"     {details}") if is_narrow else (f"{name}  {details}",):
             say(text, err=True)
     say(with_fleet(f"All of them: winhost models show {host}"), err=True)
-    number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
-    return shown[number - 1]
+    number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(listed)), err=True)
+    return listed[number - 1]
 
 
 def format_size(size: Bytes) -> str:
@@ -150,8 +150,8 @@ def _find_in_catalogue(facts: Facts, path: str, model: str) -> Candidate | None:
     candidates = fitting(facts, path, entries=named_entries, everything=True) if named_entries else ()
     if candidates and not candidates[0].possible:
         host_name, problem = visible(facts.host), candidates[0].lacks
-        why = "it needs more memory than the GPUs have" if problem == "memory" else problem or "assess refuses it"
-        what = f"{candidates[0].entry.id} does not fit {host_name} by {path}: {why}"
+        reason = "it needs more memory than the GPUs have" if problem == "memory" else problem or "assess refuses it"
+        what = f"{candidates[0].entry.id} does not fit {host_name} by {path}: {reason}"
         raise _nothing_fits(facts.host, what, f"What fits: winhost models show {host_name}")
     return candidates[0] if candidates else None
 
@@ -225,7 +225,7 @@ def explain_unreachable_servers(error: WinhostError, host: str, path: str, reque
     if not missing:
         return error
     lines = [f"{number}. {what}. {advice}" for number, (what, advice, _) in enumerate(missing, 1)]
-    options = [word for *_, words in missing for word in words]
+    options = [option for *_, source_options in missing for option in source_options]
     servers = "a server" if len(missing) == 1 else f"{len(missing)} servers"
     proxy = "Nothing was changed. Where a proxy leads to the internet, set HTTPS_PROXY. Otherwise:"
     return WinhostError(

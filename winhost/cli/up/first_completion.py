@@ -50,12 +50,12 @@ class LanEndpoint:
     def refusal(self) -> str | None:
         """Why this computer may not use the endpoint, as a clause; None if it may."""
         try:
-            own = local_address(self.address)
+            own_ip = local_address(self.address)
         except OSError:
             return f"this computer has no route to {self.address}"
-        if any(ip_address(own) in ip_network(each) for each in self.allowed):
+        if any(ip_address(own_ip) in ip_network(each) for each in self.allowed):
             return None
-        return f"this computer ({own}) is in none of the allowed networks: {', '.join(self.allowed)}"
+        return f"this computer ({own_ip}) is in none of the allowed networks: {', '.join(self.allowed)}"
 
     def connect(self, timeout: float) -> http.client.HTTPConnection:
         """Connect, and check the certificate before any key is sent. timeout: seconds that an answer may take. Raises
@@ -122,8 +122,8 @@ def reachable_address(
         return host_address
     if gateway.address not in _ALL_ADDRESSES:
         return gateway.address
-    way = find_way()
-    return way.address if way and not way.jump else None
+    ssh_route = find_way()
+    return ssh_route.address if ssh_route and not ssh_route.jump else None
 
 
 def _allowed(record: RunState, resource: str, port: int) -> tuple[str, ...]:
@@ -191,11 +191,11 @@ def _endpoint_check(
 ) -> Iterator[Check]:
     """Yield a check that carries the address of the endpoint, and how SSH reaches its machine, for `served_by`."""
     try:
-        way = session.ssh_route()
+        ssh_route = session.ssh_route()
     except WinhostError:
         return  # the run is still as planned
-    address = reachable_address(record, deployed.gateway, host_address, lambda: way)
-    endpoint: dict[str, Json] = {"address": address, "ssh": list(way.arguments) if way else None}
+    address = reachable_address(record, deployed.gateway, host_address, lambda: ssh_route)
+    endpoint: dict[str, Json] = {"address": address, "ssh": list(ssh_route.arguments) if ssh_route else None}
     yield Check("Where the endpoint is reached", READY_RESOURCE, ENDPOINT_ADDRESS, endpoint, endpoint, holds=True)
 
 

@@ -38,7 +38,7 @@ class UpRun:
         return Path(self.state.folder)
 
     @property
-    def is_over(self) -> bool:
+    def is_applied(self) -> bool:
         """Tell whether the journal says that the plan was applied."""
         return self.state.outcome == "applied"
 

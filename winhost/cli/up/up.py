@@ -105,7 +105,7 @@ def up(request: UpOptions) -> int:
         store.refuse_locked(host.name)
         runs = standing_runs(store, host.name)
         delete_unused_folders(store, host.name)
-        unfinished_run = next((each for each in runs if not each.is_over), None)
+        unfinished_run = next((each for each in runs if not each.is_applied), None)
         if unfinished_run is not None:
             return _continue_run(host, unfinished_run, request)
         served_run = next((each for each in runs if each.by_up), None)
