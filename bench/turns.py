@@ -11,11 +11,11 @@ from tests.gateway.protocol_server import AWAKE_MIB, TOTAL_MIB, served
 from tests.gateway.turning import Units, turning
 from tests.gateway.vllm_protocol import Gpu, ProtocolEngine, Times
 from winhost.gateway.engine_control import EngineControl
-from winhost.gateway.engine_side import Engines
+from winhost.gateway.engines import Engines
 from winhost.gateway.gateway_settings import PublishedModel
 from winhost.gateway.keeper_client import KeeperClient
 from winhost.gateway.settings_values import SocketOrPort
-from winhost.gateway.turns import Seated, Turn, Turns
+from winhost.gateway.turns import SeatedRequest, Turn, Turns
 
 # Of two 7.6B models on one GPU, shorter: the ratio is what counts.
 TIMES = Times(start=0.01, sleep=0.41, wake=0.78)
@@ -54,8 +54,8 @@ class _Swapping:
         return self._engines.control(PublishedModel(name, place, name, "completion"))
 
     async def _use(self, name: str) -> None:
-        with Seated(self._turns, "bench") as seat:
-            async with Turn(self._turns, seat, name, self._turns.until()):
+        with SeatedRequest(self._turns, "bench") as seat:
+            async with Turn(self._turns, seat, name, self._turns.deadline()):
                 pass
 
     def behind_the_gateway(self) -> None:

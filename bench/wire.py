@@ -48,9 +48,9 @@ class AnsweringHost:
     answers: AgentAnswers
     request: str
     boot: int = 1
-    wire: int | None = 1
+    network_epoch: int | None = 1
 
-    def accepting(self) -> bool:
+    def accepts_connections(self) -> bool:
         return True
 
     def open_runspace(self, user: str) -> "AnsweringHost":

@@ -16,7 +16,7 @@ from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
-from winhost.compat.stated import Stated, after
+from winhost.compat.stated import Stated, versions_after
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
@@ -26,7 +26,7 @@ from winhost.hardware.mmio import mmio_windows
 from winhost.hardware.processors import address_width
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
-from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end
+from winhost.lab.physics.virtual_machine import GuestBars, allocate_bars, window_end
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of
 from winhost.model.reason import Finding, Verdict
@@ -88,7 +88,7 @@ def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
     offered = {remedy_id(reason) for _, reason in said(facts, stated)} & JUDGED.keys()
     for key in sorted(filter(None, offered)):
         mend = JUDGED[key]
-        now = blocking(HostFacts(remedy.as_if(facts.document, [mend])), after(stated, [mend]))
+        now = blocking(HostFacts(remedy.apply_remedies(facts.document, [mend])), versions_after(stated, [mend]))
         for (variant, code), reason in now.items():
             if (variant, code) not in before and variant in {
                 each for each, of in said(facts, stated) if remedy_id(of) == key
@@ -151,7 +151,7 @@ def test_a_simulated_guest_fits_its_gpus_into_the_windows_that_we_choose(name: s
     known = [gpu_bars(gpu) for gpu in gpus]
     seen = [GuestBars(each.bars64, each.bars32) for each in known]
     for order in list(permutations(seen))[:720]:
-        assert all(fitting(order, chosen.low.size, chosen.high.size))
+        assert all(allocate_bars(order, chosen.low.size, chosen.high.size))
     if width is not None:
         assert window_end(chosen.high.size) <= 2**width
 

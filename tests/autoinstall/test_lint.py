@@ -15,9 +15,9 @@ from tests.autoinstall.layouts import MANIFEST
 from tests.cases import read_cases
 from tests.findings.linted import in_autoinstall
 from tests.rows import each_row
-from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, bare, of_manifest, parsed_autoinstall, schema
+from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, bare, disk_of_manifest, parse_autoinstall, schema
 from winhost.autoinstall.lint import lint_autoinstall
-from winhost.findings.condition import fault_of
+from winhost.findings.condition import find_mistake
 
 ROOT = Path(__file__).parents[2]
 CASES = read_cases(ROOT / "tests/data/autoinstall/lint.yaml")
@@ -40,7 +40,7 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
 def test_a_row_asks_for_keys_that_the_installer_has() -> None:
     for row in filter(lambda row: row.find, ROWS.values()):
         assert all(map(is_key, ({row.find["key"], *row.when} - {"installer"}))), row.code
-        assert fault_of({**row.when, "value": row.find.get("value")}, lambda _: True) is None, row.code
+        assert find_mistake({**row.when, "value": row.find.get("value")}, lambda _: True) is None, row.code
 
 
 def is_key(dotted: str) -> bool:
@@ -63,7 +63,7 @@ def test_no_value_of_another_kind_breaks_it() -> None:
             changed = deepcopy(whole)
             *before, last = place
             reduce(lambda inner, key: inner[key], before, changed)[last] = value
-            lint_autoinstall(yaml.safe_dump(changed).encode(), disks=[of_manifest(MANIFEST)])
+            lint_autoinstall(yaml.safe_dump(changed).encode(), disks=[disk_of_manifest(MANIFEST)])
 
 
 def _places(data: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -77,4 +77,4 @@ def test_a_small_file_of_many_values_is_refused() -> None:
     bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
     bomb += "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
     with pytest.raises(Unreadable, match="more than 20,000"):
-        parsed_autoinstall(bomb)
+        parse_autoinstall(bomb)

@@ -1,4 +1,4 @@
-"""On a terminal: the plan first, then each consent once, by host and VM; the first no ends it with nothing changed."""
+"""On a terminal, apply shows the plan first, then asks for each consent once; the first no ends it without a change."""
 
 import json
 import os
@@ -37,10 +37,10 @@ def test_the_plan_stands_there_before_the_first_question(line: Line, planned: La
 
 @pytest.mark.parametrize("answers", ["yn", *(pytest.param(word, marks=pytest.mark.crash) for word in ("n", "yyn"))])
 def test_the_first_no_ends_it(line: Line, planned: Lab, answers: str) -> None:
-    found = planned.hosts["gpu-03"].machine.settled_state()
+    found = planned.hosts["gpu-03"].machine.comparable_state()
     told = talk("apply", "plan.json", answers=answers)
     assert told.code == 2
-    assert planned.hosts["gpu-03"].machine.settled_state() == found
+    assert planned.hosts["gpu-03"].machine.comparable_state() == found
     assert line("runs", "--json").json["results"] == []
 
 
@@ -49,12 +49,12 @@ def test_yes_with_what_is_required_asks_nothing_and_rollback_lists_its_steps_bef
 ) -> None:
     told = talk("apply", "plan.json", "--yes", "--accept", "vm-stop,force-dismount")
     assert (told.code, told.questions) == (0, [])
-    made = planned.hosts["gpu-03"].machine.settled_state()
+    made = planned.hosts["gpu-03"].machine.comparable_state()
     (run,) = (row["run"] for row in line("runs", "--json").json["results"])
     told = talk("rollback", run, answers="n")
     assert told.code == 2
     assert "MMIO windows of llm-01" in told.text[: told.text.index("[y/N]")]
-    assert planned.hosts["gpu-03"].machine.settled_state() == made
+    assert planned.hosts["gpu-03"].machine.comparable_state() == made
     assert line("runs", "--json").json["results"][0]["state"] == "applied"
     told = talk("rollback", run, answers="yy")
     assert (told.code, len(told.questions)) == (0, 2)
@@ -62,7 +62,7 @@ def test_yes_with_what_is_required_asks_nothing_and_rollback_lists_its_steps_bef
 
 
 def test_rolling_back_the_later_run_offers_what_was_kept_for_it_with_its_own_consents(line: Line, lab: Lab) -> None:
-    found = lab.hosts["gpu-03"].machine.settled_state()
+    found = lab.hosts["gpu-03"].machine.comparable_state()
     accept = ("--yes", "--accept", "vm-stop,force-dismount")
     for gpu in ("PCIROOT(49)#PCI(0100)#PCI(0000)", "PCIROOT(16)#PCI(0100)#PCI(0000)"):
         assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "-o", "plan.json", "--force").code == 0
@@ -76,12 +76,12 @@ def test_rolling_back_the_later_run_offers_what_was_kept_for_it_with_its_own_con
     assert any("vm-stop" in question for question in told.questions[offered + 1 :])
     assert f"Roll back {first} on gpu-03?" in told.questions[-1]
     assert {row["state"] for row in line("runs", "--json").json["results"]} == {"rolled back"}
-    assert lab.hosts["gpu-03"].machine.settled_state() == found
+    assert lab.hosts["gpu-03"].machine.comparable_state() == found
 
 
 def test_a_check_compares_and_changes_nothing(line: Line, planned: Lab) -> None:
     machine = planned.hosts["gpu-03"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     said = line("apply", "plan.json", "--check")
     assert (said.code, "nothing was changed" in said.out) == (0, True)
     assert "MMIO windows of llm-01" in said.out
@@ -91,7 +91,7 @@ def test_a_check_compares_and_changes_nothing(line: Line, planned: Lab) -> None:
     vm.traits = {**vm.traits, "checkpoints": 1}
     assert line("apply", "plan.json", "--check").code == 3
     vm.traits = {**vm.traits, "checkpoints": 0}
-    assert machine.settled_state() == found
+    assert machine.comparable_state() == found
     assert list((line.folder / "state").glob("*/*")) == []
     next(vm for vm in machine.vms.values() if vm.name == "llm-01").low = 512 << 20
     assert line("apply", "plan.json", "--check").code == 4
@@ -116,7 +116,7 @@ def test_a_plan_of_another_day_says_so_and_may_be_refused(line: Line, planned: L
 
 @pytest.fixture
 def halted(line: Line, tmp_path: Path) -> Iterator[str]:
-    """A run that installed the role, restarted the host, and found no such VM."""
+    """A run that installed the role, restarted the host, and did not find the VM."""
     with Lab([find("server2025-3gpu")], tmp_path, scale=0.001):
         planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json", "--details")
         assert "  vm: llm-typo (once the Hyper-V role is available)" in planned.out

@@ -1,4 +1,6 @@
-"""Starting the other system of a machine, once: told, read back, restarted, and seen which one came up."""
+"""winhost boot: the firmware's next start is set and read back, the machine restarts, and the system that came up is
+known.
+"""
 
 import json
 import re
@@ -11,7 +13,7 @@ from tests.cli.conftest import Line
 from tests.errors import raises
 from winhost.compat.assess import judge
 from winhost.connect.patience import Patience
-from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, came_up, entry_of
+from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, find_entry, wait_for_other_system
 from winhost.lab.hostfile import find
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.running_lab import Lab
@@ -46,12 +48,12 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     ("system", "found"), [(WINDOWS, WINDOWS_ENTRY), (LINUX, UBUNTU_ENTRY), (INSTALLER, INSTALLER_ENTRY)]
 )
 def test_a_system_is_known_by_what_starts_it(system: str, found: BootEntry) -> None:
-    assert entry_of("here", system, EVERY) == found
+    assert find_entry("here", system, EVERY) == found
 
 
 def test_two_of_one_system_are_not_guessed_between() -> None:
     with raises("NotSwitched"):
-        entry_of("here", LINUX, (*EVERY, entry("0007", "ubuntu", "\\EFI\\ubuntu\\grubx64.efi")))
+        find_entry("here", LINUX, (*EVERY, entry("0007", "ubuntu", "\\EFI\\ubuntu\\grubx64.efi")))
 
 
 def test_a_whole_reading_leaves_out_what_takes_a_compiler_and_nobody_misses_it(line: Line, lab: Lab) -> None:
@@ -73,14 +75,14 @@ def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> 
     assert said.result["entry"]["entry"] == "0003"
     assert (said.result["windows_first"], said.result["restarted"]) == (True, True)
     machine = lab.hosts["desk-05"].machine
-    machine.settle()
+    machine.wait_until_ready()
     assert machine.part(FirmwarePart).boot["order"] == ["0000", "0003"]
     assert machine.part(FirmwarePart).boot["next"] is None, "the start has used it up"
 
 
 @pytest.mark.costly
 def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
-    """The lab's machine has no Linux: its firmware starts Windows, as one that ignores BootNext does."""
+    """The lab's machine has no Linux, so its firmware starts Windows, like a firmware that ignores BootNext."""
     fleet = Path("fleet.yaml")
     before, name, after = fleet.read_text("utf-8").partition('"desk-01":')
     # Where nobody listens: a Linux that does not come up.
@@ -93,7 +95,7 @@ def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
 
 
 def test_the_other_system_that_answers_is_up_and_its_order_is_read_again(line: Line, lab: Lab) -> None:
-    """desk-01 stands in for the other system: what counts is that it answers, and what its firmware starts first."""
+    """desk-01 stands in for the other system: the test needs only that it answers, and its boot order."""
     firmware = lab.hosts["desk-01"].machine.part(FirmwarePart)
     firmware.boot["entries"] = [{**firmware.boot["entries"][0], "path": "\\EFI\\ubuntu\\shimx64.efi"}]
     said = line("boot", "desk-05", "linux", *CONSENT, "--other", "desk-01")
@@ -117,6 +119,6 @@ def test_a_host_without_such_an_entry_is_left_as_it_is(line: Line, lab: Lab) -> 
 
 def test_who_came_up_is_seen() -> None:
     quick = Patience(deadline=0.2, first=0.01, longest=0.02)
-    assert came_up(lambda: None, lambda: True, quick) is True
-    assert came_up(lambda: "another", lambda: False, quick) is False
-    assert came_up(lambda: None, lambda: False, quick) is None
+    assert wait_for_other_system(lambda: None, lambda: True, quick) is True
+    assert wait_for_other_system(lambda: "another", lambda: False, quick) is False
+    assert wait_for_other_system(lambda: None, lambda: False, quick) is None

@@ -1,4 +1,4 @@
-"""winhost chat, open, status and winhost alone, with an endpoint of a simulated Linux behind real SSH."""
+"""Tests of winhost chat, open, status and winhost without arguments, with a simulated Linux behind real SSH."""
 
 import http.client
 import io
@@ -33,7 +33,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A Linux that serves, its fleet.yaml and journals in the lab's folder."""
+    """Yield a lab whose Linux serves, with its fleet.yaml and journals in the lab's folder."""
     folder = tmp_path_factory.mktemp("served")
     with pytest.MonkeyPatch.context() as patch, Lab([LINUX], folder, scale=0.001) as lab, hub_of_model() as hub:
         patch.setenv("ALICE", KEY)
@@ -62,7 +62,7 @@ def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytes
         monkeypatch.setattr(
             sys, "stdin", SimpleNamespace(buffer=io.BytesIO("é".encode() * 600_000), isatty=lambda: False)
         )
-        assert "longer than the gateway takes" in there("chat", *words).err
+        assert "longer than the gateway accepts" in there("chat", *words).err
     for words in ((), ("-",), ("llm-01", "-"), ("llm-01",)):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Say hello"), isatty=lambda: False))
         assert there("chat", *words).out == f"{STAND_IN}\n"
@@ -155,6 +155,9 @@ def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch
     found = there("status", "--json").result
     assert (found["host"], found["serves"], found["reached"], found["url"]) == ("llm-01", True, True, None)
     assert found["next"] == "winhost chat llm-01 'Say hello'"
+    fleet = os.environ["WINHOST_FLEET"]
+    named = there("status", "--fleet", fleet, "--json").result
+    assert named["next"] == f"winhost chat --fleet {fleet} llm-01 'Say hello'"
     assert [(each["model"], each["state"]) for each in found["models"]] == [("chat", "serving")]
     quick = there()
     assert quick.code == 0
@@ -173,7 +176,7 @@ def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch
 
 
 def test_what_is_another_version_than_when_it_was_tested_is_shown(there: Line, served: Lab) -> None:
-    serving = served.own_linuxes["llm-01"].linux.part(SimulatedServing)
+    serving = served.linux_hosts["llm-01"].linux.part(SimulatedServing)
     before = dict(serving.versions)
     since = there("status", "--json").result["since_verified"]
     assert (since["changed"], since["unknown"]) == ([], []), "apply ended with a completion"
@@ -202,7 +205,7 @@ def test_what_is_another_version_than_when_it_was_tested_is_shown(there: Line, s
 def test_what_serves_is_tested_once_after_each_change(
     there: Line, served: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serving = served.own_linuxes["llm-01"].linux.part(SimulatedServing)
+    serving = served.linux_hosts["llm-01"].linux.part(SimulatedServing)
     before, looks = dict(serving.versions), []
 
     def sleep(seconds: float) -> None:
@@ -309,7 +312,7 @@ def test_a_run_that_was_interrupted_is_shown_with_its_next_command(
 
 @pytest.mark.costly
 def test_what_was_rolled_back_serves_no_more(there: Line, served: Lab) -> None:
-    """The last one: it ends what the others ask."""
+    """This test comes last, because it ends the endpoint of the others."""
     (journal,) = (served.folder / "state/runs").iterdir()
     said = there("rollback", journal.stem, *ACCEPT)
     assert said.code == 0, said.out

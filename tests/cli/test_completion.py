@@ -1,4 +1,4 @@
-"""What the tab key offers, asked as a shell asks."""
+"""Completion with the tab key, requested as a shell does."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from winhost.cli import winhost
 from winhost.knowledge import catalogue
 from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import ALL_VARIANTS, EVERY_PATH
+from winhost.model.path import EVERY_PATH, WINDOWS_VARIANTS
 from winhost.model.plan import RISKS
 from winhost.model.shipped import example_hosts
 from winhost.serving.profile import explained
@@ -27,7 +27,7 @@ hosts:
 
 
 def offered(*words: object) -> list[str]:
-    """Behind all words but the last, which is being typed; FILES where the shell is to offer paths."""
+    """Return the offers for the last word, which is being typed; FILES if the shell is to offer paths."""
     *before, typed = map(str, words)
     items: list[Any] = BashComplete(winhost, {}, "winhost", "_WINHOST_COMPLETE").get_completions(before, typed)
     return ["FILES" if item.type == "file" else item.value for item in items]
@@ -102,7 +102,7 @@ def test_runs_are_offered_the_newest_first(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["assess", "plan"])
 def test_every_path_is_offered(command: str) -> None:
-    assert set(offered(command, "--path", "")) == {*EVERY_PATH, *ALL_VARIANTS}
+    assert set(offered(command, "--path", "")) == {*EVERY_PATH, *WINDOWS_VARIANTS}
 
 
 @pytest.mark.parametrize("command", ["assess", "report"])

@@ -1,11 +1,11 @@
-"""What winhost down tells before it asks whether data may go."""
+"""winhost down says which data are deleted before it asks for consent."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from tests.rows import each_row
-from winhost.cli.up.down import what_goes
+from winhost.cli.up.down import deletions
 from winhost.core.answers import Record
 from winhost.core.steps import Step
 from winhost.lab.hostfile import expand, find
@@ -27,7 +27,7 @@ def _told(resource: str, key: dict[str, str], state: dict[str, Any]) -> str:
     host = HostFacts(replace(facts, resources=there))
     gone = {"installed": False} if resource == "WslDistro" else {"made": False}
     step = Step("1", resource, key, "undo", {}, gone, "distro llm", "")
-    (said,) = what_goes(SimpleNamespace(stages=()), (step,), host)  # type: ignore[arg-type] - it downloaded no model
+    (said,) = deletions(SimpleNamespace(stages=()), (step,), host)  # type: ignore[arg-type] - it downloaded no model
     return said
 
 

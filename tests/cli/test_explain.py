@@ -1,4 +1,4 @@
-"""The story of a reason, from the command line."""
+"""Tests of winhost explain."""
 
 import os
 import threading
@@ -12,12 +12,12 @@ import pytest
 from tests.cli.conftest import Line
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.findings.show import standing
+from winhost.findings.show import describe_evidence
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.serving.profile import rows
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
@@ -30,7 +30,7 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
 
 
 def says() -> list[tuple[str, str]]:
-    return [(code, words) for code in catalogue.own_entries() for words in said_of(code)]
+    return [(code, words) for code in catalogue.reason_entries() for words in printed_texts(code)]
 
 
 @each_row(("code", "words"), says)
@@ -41,7 +41,7 @@ def test_a_reason_says_what_programs_print_by_it(line: Line, code: str, words: s
 def test_evidence_says_how_sure_it_makes(line: Line) -> None:
     said = line("explain", "wsl2.tcc-invisible")
     for evidence in explain("wsl2.tcc-invisible").evidence:
-        assert f"Evidence {evidence.id} ({standing(evidence)})\n" in said.out
+        assert f"Evidence {evidence.id} ({describe_evidence(evidence)})\n" in said.out
 
 
 def test_what_is_listed_can_be_explained(line: Line) -> None:
@@ -78,7 +78,7 @@ def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.M
 
 
 class _Typed(RawIOBase):
-    """A terminal: each end of the text has to be typed, and the first one is all that was announced."""
+    """A terminal on which each end of the text has to be typed. Only the first end was announced."""
 
     told = ended = False
 
@@ -114,7 +114,7 @@ def test_several_files_have_an_answer_each(line: Line) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_with_a_name_is_read_as_a_file(line: Line) -> None:
-    """As `<(PROGRAM)` of a shell is."""
+    """A shell makes such a pipe for `<(PROGRAM)`."""
     os.mkfifo("pipe")
     writer = threading.Thread(target=lambda: Path("pipe").write_text("0x80070569", "utf-8"), daemon=True)
     writer.start()
@@ -124,6 +124,13 @@ def test_a_pipe_with_a_name_is_read_as_a_file(line: Line) -> None:
 
 def test_a_device_without_a_text_is_empty_and_not_missing(line: Line) -> None:
     assert f"there is nothing to explain: {os.devnull} is empty" in line("explain", os.devnull).err
+
+
+@pytest.mark.parametrize("arguments", [(), ("--list",), ("wsl2.tcc-invisible",), ("0xC035001E",)])
+def test_a_facts_file_that_is_missing_is_refused(line: Line, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    said = line("explain", *arguments, "--facts", str(tmp_path / "missing.json"))
+    assert (said.code, said.out) == (2, "")
+    assert "missing.json" in said.err
 
 
 def test_facts_rule_out_what_the_host_contradicts(line: Line) -> None:
@@ -263,7 +270,7 @@ def test_a_topic_is_no_code_and_leads_to_the_command_that_tells_of_it(line: Line
 @pytest.mark.skipif(os.name == "nt", reason="Windows can ask sockets alone whether there is something to read")
 def test_a_pipe_that_stays_open_and_silent_is_not_waited_for(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
-    monkeypatch.setattr("winhost.cli.look.explain._PATIENCE_S", 0)
+    monkeypatch.setattr("winhost.cli.look.explain._INPUT_WAIT_S", 0)
     with os.fdopen(reader) as silent:
         monkeypatch.setattr("sys.stdin", silent)
         assert "dda.client-sku" in line("explain").out

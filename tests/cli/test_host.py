@@ -1,4 +1,4 @@
-"""winhost host: on simulated hosts, with somebody at a terminal who types a password, and with scripts."""
+"""winhost host on simulated hosts, with a password typed at a terminal, and in scripts."""
 
 import json
 import os
@@ -23,21 +23,21 @@ from winhost.cli.host import add as host_add
 from winhost.cli.host import check as host_check
 from winhost.cli.host.add import add_host
 from winhost.cli.host.commands import NewHost
-from winhost.cli.named_hosts import host_at
-from winhost.connect.ssh_logon import not_there
+from winhost.cli.named_hosts import resolve_account
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import ALL, USER, Lab
+from winhost.lab.running_lab import ALL_HOSTS, USER, Lab
 from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 
 @pytest.fixture
 def desk(lab: Lab) -> Host:
-    """A host that the lab's own fleet.yaml has; another file is written here."""
+    """A host of the lab's own fleet.yaml; the test writes another file."""
     (host,) = (each for each in load_fleet(lab.fleet_file).hosts if each.name == "desk-01")
     assert isinstance(host, Host)
     return host
@@ -78,7 +78,7 @@ def test_a_host_of_ipv6_is_added_read_and_meant_by_its_account(line: Line, tmp_p
         assert said.out.splitlines()[-1] == "  winhost up --on 0--1 --fleet mine.yaml"
         assert line("assess", "0--1", "--fleet", "mine.yaml").code in (0, 3)
         for text in (account, f"{USER}@0--1:{port}"):
-            assert host_at(text, Path("mine.yaml")).name == "0--1"
+            assert resolve_account(text, Path("mine.yaml")).name == "0--1"
         assert "0--1 (::1)" in line("host", "test", "--fleet", "mine.yaml").out
     for text in ("admin@::1", "admin@[::1]:x", "admin@[zz::1]"):
         said = line("host", "add", text, *words)
@@ -101,7 +101,7 @@ KEY_LINE = '"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBU
 
 @contextmanager
 def on_ipv6(port: int) -> Iterator[int]:
-    """What listens on 127.0.0.1, at ::1 as well; another port."""
+    """Listen at ::1 as well as at 127.0.0.1, on another port."""
 
     class Passed(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -114,7 +114,7 @@ def on_ipv6(port: int) -> Iterator[int]:
     class Server(socketserver.ThreadingTCPServer):
         address_family, daemon_threads, block_on_close = socket.AF_INET6, True, False
 
-    with Server(("::1", 0), Passed) as server, served(server):
+    with Server(("::1", 0), Passed) as server, run_server(server):
         yield server.server_address[1]
 
 
@@ -155,12 +155,12 @@ def test_a_linux_without_a_running_ssh_server_is_told_how_to_start_it(line: Line
     assert (added.code, "systemctl enable --now ssh" in added.err) == (5, True), added.err
     for said in (tested.out, added.err):
         assert "PowerShell" not in said
-    usual = not_there("llm-01", "Connection refused", at="10.0.0.5 port 22", failure=Failure.REFUSED)
+    usual = no_sshd_error("llm-01", "Connection refused", endpoint="10.0.0.5 port 22", failure=Failure.REFUSED)
     assert "systemctl enable --now ssh" in str(usual.hint)
 
 
 def test_a_certificate_is_checked_against_the_ca_that_is_named(line: Line, tmp_path: Path) -> None:
-    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL) as lab:
+    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL_HOSTS) as lab:
         (host,) = load_fleet(lab.fleet_file).hosts
         assert isinstance(host, Host)
         assert host.transport.password
@@ -180,9 +180,9 @@ def test_who_is_no_administrator_and_a_restricted_powershell_are_not_ready(desk:
         "language_mode": "ConstrainedLanguage",
         "powershell": "5.1",
     }
-    administrator, powershell = host_check.rights(session, local=False)
+    administrator, powershell = host_check.session_rights(session, is_local=False)
     assert (administrator.works, "'DESK\\o''neil'" in (administrator.do or "")) == (False, True)
-    administrator, _ = host_check.rights({"administrator": {"unknown": {}}}, local=False)
+    administrator, _ = host_check.session_rights({"administrator": {"unknown": {}}}, is_local=False)
     assert administrator.works is None
     assert (powershell.works, "needs FullLanguage" in powershell.found) == (False, True)
 
@@ -207,7 +207,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
 
 @pytest.mark.costly
 def test_a_password_is_typed_and_goes_to_the_keyring_alone(lab: Lab, desk: Host, tmp_path: Path) -> None:
-    """On a terminal, with a keyring that keeps what it is given in a file of its own."""
+    """The terminal is real, and the keyring is a stand-in that writes to a file."""
     import pty
 
     assert desk.transport.password
@@ -247,7 +247,7 @@ def test_without_a_keyring_the_file_refers_to_a_variable(
 ) -> None:
     assert desk.transport.password
     typed = TypedSecret("typed", "password", Secret(desk.transport.password.resolve().reveal()))
-    monkeypatch.setattr(host_add, "_typed", lambda question, new: typed)
+    monkeypatch.setattr(host_add, "_prompt_for_password", lambda question, new: typed)
     monkeypatch.setitem(sys.modules, "keyring", None)
     new = NewHost(f"LAB\\admin@{desk.address}", "mine-2", port=desk.transport.port)
     added = add_host(new, Path("mine.yaml"))
@@ -274,7 +274,7 @@ def test_a_keyring_that_refuses_is_told_without_the_password(
     keyring.set_password = refuse  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
     monkeypatch.setattr("click.confirm", lambda *_, **__: True)
-    assert host_add._kept(TypedSecret("typed", "password", Secret("Canary")), "mine") == "env:MINE_PASSWORD"
+    assert host_add._store_password(TypedSecret("typed", "password", Secret("Canary")), "mine") == "env:MINE_PASSWORD"
     told = capsys.readouterr().err
     assert ("The password is not kept: the keyring refused (ValueError)." in told, "Canary" in told) == (True, False)
 

@@ -1,4 +1,4 @@
-"""What others read in silence, told on the command line."""
+"""Tests of winhost lint for files that other programs read without complaining."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_who_names_a_file_first_is_told_the_kinds(line: Line) -> None:
         said = line("lint", word)
         assert said.code == 2
         kinds = "autoinstall, cdi, docker-daemon, serve, wslconf, wslconfig"
-        assert f"the kind of a file comes before '{word}': {kinds}" in said.err
+        assert f"name the kind of file before '{word}': {kinds}" in said.err
     assert "no command 'serv'; did you mean 'serve'?" in line("lint", "serv").err
 
 

@@ -1,4 +1,4 @@
-"""winhost lint serve, docker-daemon and cdi on the command line."""
+"""Tests of winhost lint serve, docker-daemon and cdi."""
 
 import os
 import stat
@@ -219,7 +219,7 @@ def test_a_binary_file_is_one_error(line: Line, linter: str, data: bytes) -> Non
     Path("file").write_bytes(data)
     said = line("lint", linter, "file")
     assert (said.code, said.out) == (2, "")
-    assert said.err == "error: file: this is a binary file, and no text\n"
+    assert said.err == "error: file: this is a binary file, not text\n"
 
 
 @pytest.mark.parametrize("linter", ["wslconfig", "autoinstall"])
@@ -231,4 +231,4 @@ def test_a_file_in_utf_16_without_a_mark_is_one_finding(line: Line, linter: str)
 
 def test_an_empty_word_is_not_taken_for_this_folder(line: Line) -> None:
     said = line("lint", "serve", "")
-    assert (said.code, "this starts no engine that lint reads" in said.err) == (2, True)
+    assert (said.code, "this starts no engine that lint knows" in said.err) == (2, True)

@@ -1,4 +1,4 @@
-"""A Linux without a driver through the command line: it gets one over a restart, also where winhost is killed."""
+"""A Linux without a driver gets one with a restart, even if winhost is killed meanwhile."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def read(line: Line, lab: Lab) -> Any:
-    lab.own_linuxes["llm-02"].machine.settle()
+    lab.linux_hosts["llm-02"].machine.wait_until_ready()
     facts = line("detect", "llm-02", "--json").result["facts"]["resources"]
     return {name: answer for name, answer in facts.items() if name != "LinuxBoot"}
 

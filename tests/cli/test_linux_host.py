@@ -1,4 +1,4 @@
-"""A Linux of its own through the command line: what works on it as on a Windows host, and what is refused."""
+"""A Linux host on the command line: commands that work as on a Windows host, and commands that are refused."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TOOLKIT = "nvidia-container-toolkit"
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """llm-01 beside a Windows; fleet.yaml in the current folder."""
+    """A lab with llm-01 and a Windows host; its fleet.yaml is in the current folder."""
     with Lab([HOST, find("win11-no-gpu")], tmp_path, scale=0.001) as running:
         yield running
 
@@ -44,7 +44,7 @@ def test_it_is_planned_applied_verified_and_given_back(line: Line, lab: Lab) -> 
     assert line("plan", "llm-01", "-o", "plan.json").code == 0
     assert line("apply", "plan.json", "--check").code == 0
     assert line("apply", "plan.json", "--yes").code == 0
-    (linux,) = lab.own_linuxes.values()
+    (linux,) = lab.linux_hosts.values()
     assert linux.linux.apt.packages[TOOLKIT].held
     assert line("verify", "plan.json").code == 0
     assert "nothing to do" in line("apply", "plan.json", "--yes").out
@@ -59,7 +59,7 @@ def test_it_is_planned_applied_verified_and_given_back(line: Line, lab: Lab) -> 
 
 def test_a_plan_of_another_state_is_refused(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
-    (linux,) = lab.own_linuxes.values()
+    (linux,) = lab.linux_hosts.values()
     lines = "# Written by winhost.\nTypes: deb\nURIs: https://x\nSuites: /\n"
     linux.linux.disk.write("/etc/apt/sources.list.d/winhost-nvidia-container-toolkit.sources", lines)
     assert line("apply", "plan.json", "--yes").code == 4
@@ -76,14 +76,14 @@ def test_another_machine_of_the_same_name_is_refused(line: Line, lab: Lab) -> No
 
 def test_a_run_that_was_cut_goes_on(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
-    lab.linuxes["llm-01"].lose = 1
+    lab.ssh_endpoints["llm-01"].answers_to_lose = 1
     said = line("apply", "plan.json", "--yes")
     assert said.code == 0, said.err
 
 
 def test_another_host_key_is_refused_before_anything_is_asked(line: Line, lab: Lab) -> None:
     fleet = lab.fleet_file.read_text()
-    (linux,) = lab.own_linuxes.values()
+    (linux,) = lab.linux_hosts.values()
     lab.fleet_file.write_text(fleet.replace(linux.host_key, public_line(b"another".ljust(32, b"-"))))
     said = line("detect", "llm-01")
     assert said.code == 5

@@ -1,4 +1,4 @@
-"""Keys that nobody names: winhost makes them, keeps them as references, and uses them by itself."""
+"""Keys that the user does not name: winhost makes them, keeps them as references, and uses them."""
 
 import json
 import re
@@ -23,8 +23,8 @@ from tests.serving.one_plan import workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.plan.options import default_request
 from winhost.cli.plan.stack_parts import show_made_keys
-from winhost.connect.own_key import public_line
-from winhost.engine.keys import api_key, close_to_others, keep_pending, ssh_key
+from winhost.connect.own_key import public_key_line
+from winhost.engine.keys import api_key, restrict_to_owner, ssh_key, store_pending
 from winhost.engine.stack_target import stack_target
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
@@ -38,7 +38,7 @@ PREPARED = ("--new-vm", "llm-02", "--cpus", "8", "--memory", "64GiB", "--disk", 
 
 
 def without_keys(lab: Lab) -> None:
-    """The fleet file of somebody who has no key for SSH; the port is that of the lab."""
+    """Write a fleet file without an SSH key, with the lab's port."""
     text = re.sub(r"\n      key: .*", "", lab.fleet_file.read_text("utf-8"))
     lab.fleet_file.write_text(text, encoding="utf-8")
 
@@ -101,14 +101,14 @@ def test_an_endpoint_of_the_local_network_is_open_to_the_networks_of_its_windows
 
 
 def test_nothing_is_served_where_nobody_is_let_in() -> None:
-    """What calls this without the command line has to give the key."""
+    """A caller other than the command line has to pass the key."""
     facts = HostFacts(expand(find("win11-pro-1gpu"))[0])
     with pytest.raises(UsageError, match="gives no SSH access"):
         stack_target(facts, default_request("wsl2"), None)
     key = f"ssh-ed25519 {b64encode(bytes([0, 0, 0, 11]) + b'ssh-ed25519' + bytes([0, 0, 0, 32]) + bytes(32)).decode()}"
     playbook = default_request("wsl2").playbook
     given = default_request("wsl2").with_playbook(playbook.with_settings({**playbook.settings, "access": {"key": key}}))
-    assert stack_target(facts, given, None).by == "docker"
+    assert stack_target(facts, given, None).runtime == "docker"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_key_for_ssh_is_made_where_the_plan_lets_somebody_in(
     if setting:
         plan = json.loads(Path("plan.json").read_text("utf-8"))
         key = plan["request"]["playbook"]["settings"]["new_vm"]["guest"]["key"]
-        assert key == f"{public_line('x', SecretRef('file', str(made[0])), None)} winhost"
+        assert key == f"{public_key_line('x', SecretRef('file', str(made[0])), None)} winhost"
 
 
 def test_the_public_half_of_the_key_in_fleet_yaml_is_given(line: Line) -> None:
@@ -166,8 +166,8 @@ def test_a_new_key_is_shown_once_and_on_a_terminal_alone(
     line: Line, shape: str, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = api_key("desk-01")
-    assert made.made
-    key = made.made.reveal()
+    assert made.created
+    key = made.created.reveal()
     for terminal, each, seen in (
         (Terminal(), made, shown),
         (StringIO(), made, False),
@@ -180,7 +180,7 @@ def test_a_new_key_is_shown_once_and_on_a_terminal_alone(
 
 
 class Keyring(ModuleType):
-    """One that works, or one that takes everything and keeps nothing."""
+    """A keyring that works, or one that stores nothing."""
 
     def __init__(self, works: bool) -> None:
         super().__init__("keyring")
@@ -205,11 +205,11 @@ def test_a_keyring_that_works_has_the_key_and_a_file_the_reference(
     monkeypatch.delenv("WINHOST_STATE", raising=False)
     store = Store(tmp_path / "state")
     first, second = api_key("desk-01", store), api_key("desk-01", store)
-    assert first.made
-    assert (second.made, second.key) == (None, first.key)
-    assert first.key.resolve().reveal() == first.made.reveal()
+    assert first.created
+    assert (second.created, second.key) == (None, first.key)
+    assert first.key.resolve().reveal() == first.created.reveal()
     assert first.key.scheme == ("keyring" if works else "file")
-    files = [file for file in (tmp_path / "state/keys").iterdir() if first.made.reveal() in file.read_text("utf-8")]
+    files = [file for file in (tmp_path / "state/keys").iterdir() if first.created.reveal() in file.read_text("utf-8")]
     assert len(files) == (0 if works else 1)
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "other"))
     assert api_key("desk-01").key.scheme == "file", "a state of its own has its keys"
@@ -224,7 +224,7 @@ def test_two_plans_at_once_make_one_key(tmp_path: Path) -> None:
 
 
 def test_on_windows_the_folder_is_closed_to_other_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As icacls is called; no test ran it on a Windows."""
+    """The test checks only how icacls is called; it has not run on Windows."""
     asked: list[list[str]] = []
     codes = iter([0, 5])
 
@@ -235,12 +235,12 @@ def test_on_windows_the_folder_is_closed_to_other_accounts(tmp_path: Path, monke
     monkeypatch.setattr("winhost.engine.keys.subprocess.run", run)
     monkeypatch.setenv("USERDOMAIN", "DESK")
     monkeypatch.setenv("USERNAME", "alice")
-    close_to_others(tmp_path)
+    restrict_to_owner(tmp_path)
     assert asked[0][1:] == [
         str(tmp_path), "/inheritance:r", "/grant:r", "DESK\\alice:(OI)(CI)F", "*S-1-5-18:(OI)(CI)F",
     ]  # fmt: skip
     with pytest.raises(UsageError, match="cannot be closed to other accounts"):
-        close_to_others(tmp_path)
+        restrict_to_owner(tmp_path)
 
 
 def test_an_endpoint_whose_key_winhost_has_not_is_tested_with_one_that_is_named(line: Line, lab: Lab) -> None:
@@ -271,21 +271,21 @@ def test_pending_keys_are_kept_where_they_are_agreed_to_and_never_replace_others
     pending.mkdir(mode=0o700)
     first, again = (ssh_key("desk-01", None, store, pending) for _ in range(2))
     key = api_key("desk-01", store, pending)
-    assert (first.line, key.made is not None) == (again.line, True)
+    assert (first.line, key.created is not None) == (again.line, True)
     assert [*(tmp_path / "state/keys").glob("desk-01.*")] == []
     value = key.key.resolve().reveal()
-    kept = keep_pending("desk-01", pending, store)
+    kept = store_pending("desk-01", pending, store)
     assert kept
     assert (kept, value) == (api_key("desk-01", store).key, kept.resolve().reveal())
     assert ssh_key("desk-01", None, store).line == first.line
     assert [*pending.iterdir()] == []
-    assert keep_pending("desk-01", pending, store) is None
+    assert store_pending("desk-01", pending, store) is None
     for make in (ssh_key, api_key):
         host = make.__name__.replace("_", "-")
         words = (None,) if make is ssh_key else ()
         make(host, *words, store, pending)  # type: ignore[operator]
         make(host, *words, store)  # type: ignore[operator]
         with pytest.raises(UsageError, match="another plan for"):
-            keep_pending(host, pending, store)
+            store_pending(host, pending, store)
         for each in pending.iterdir():
             each.unlink()

@@ -1,4 +1,4 @@
-"""The main job through the command line, over the real wire."""
+"""Tests of the main job by the command line, over real connections."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
-from winhost.cli.change.running import stopping
+from winhost.cli.change.running import stop_requests
 from winhost.cli.lab import demo_steps
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import drop
@@ -60,7 +60,7 @@ def test_ctrl_c_ends_the_demo_whatever_its_command_makes_of_it(
     line: Line, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(words: list[str]) -> int:
-        with stopping():
+        with stop_requests():
             os.kill(os.getpid(), signal.SIGINT)
         return code
 
@@ -69,7 +69,7 @@ def test_ctrl_c_ends_the_demo_whatever_its_command_makes_of_it(
     said = line("demo")
     assert not [each for each in threading.enumerate() if each not in before]
     assert (said.code, "ended with" in said.err, said.out.count("$ winhost")) == (130, False, 1), said.err
-    assert "The simulated hosts and their runs are gone with the demo" in " ".join(said.out.split())
+    assert "The demo has removed the simulated hosts and their runs" in " ".join(said.out.split())
 
 
 def test_facts_read_once_serve_assess_plan_and_verify_offline(line: Line, lab: Lab) -> None:

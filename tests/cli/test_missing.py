@@ -1,4 +1,4 @@
-"""All that is missing for a workload is told in one message, whatever the command."""
+"""Every command reports all that is missing for a workload in one message."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.serving.one_plan import workload
 from winhost.cli.plan import stack_parts
-from winhost.images.image_registry import ImageName, not_resolved
+from winhost.images.image_registry import ImageName, resolve_error
 from winhost.model.shipped import shipped
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -45,13 +45,13 @@ MISSING: dict[str, dict[str, tuple[str, ...]]] = {
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(name: str) -> None:
-        raise not_resolved(ImageName.parse(name), "cannot be reached", "Name an image with its digest")
+        raise resolve_error(ImageName.parse(name), "cannot be reached", "Name an image with its digest")
 
     monkeypatch.setattr(stack_parts, "resolve", away)
 
 
 def things(text: str) -> list[str]:
-    """Each of one message, in one line."""
+    """Return the items of one message, each on one line."""
     found = re.split(r"^ {2}\d+\. ", text, flags=re.MULTILINE)[1:]
     return [" ".join(each.split()) for each in found or [text]]
 
@@ -82,7 +82,7 @@ def test_a_key_that_was_typed_in_place_of_a_reference_is_not_shown(line: Line) -
 
 
 def unpinned(folder: Path, example: str) -> Path:
-    """A copy of a shipped workload, without its revisions."""
+    """Write a copy of a shipped workload without its revisions."""
     text = (shipped("examples") / f"workloads/{example}.yaml").read_text("utf-8")
     file = folder / f"{example}.yaml"
     file.write_text(re.sub(r" +revision: .*\n", "", text), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A model in a folder: drafted, planned and fetched without a hub."""
+"""Tests of a model in a folder: it is drafted, planned and fetched without a hub."""
 
 import hashlib
 import json
@@ -13,8 +13,8 @@ from tests.cli.test_workload_init import CONFIG, EMBEDDED
 from tests.hub.stand_in_hub import StandInHub, safetensors, serving
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, workload
 from tests.serving.stacks import IMAGE
-from winhost.cli.up.choice import choose
-from winhost.hub.repositories import ModelFolder, folder_files, seen_from_linux
+from winhost.cli.up.choice import choose_model
+from winhost.hub.repositories import ModelFolder, folder_files, path_in_wsl
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
@@ -27,7 +27,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture
 def folder(line: Line) -> Path:
-    """Of a small model, beside what a hub's client leaves there."""
+    """A folder with a small model, and with the cache that a hub's client leaves there."""
     made = line.folder / "models" / "Small-8B"
     (made / ".cache").mkdir(parents=True)
     (made / ".cache" / "lock").write_text("x")
@@ -68,12 +68,12 @@ def test_what_was_planned_is_not_assumed(line: Line, folder: Path) -> None:
 def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
     line: Line, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Linux of its own, which sees the folder where this machine sees it."""
+    """The Linux sees the folder at the same path as this machine."""
     monkeypatch.setenv("ALICE", KEY)
     small = {name: value for name, value in MODEL.items() if name != "revision"} | {"id": str(folder)}
     serves = ("--workload", workload(line.folder, chat=small), "--api-key", "alice=env:ALICE")
     with Lab([find(LINUX)], tmp_path, scale=0.001) as lab:
-        (host,) = lab.own_linuxes
+        (host,) = lab.linux_hosts
         said = line("plan", host, *serves, "--engine-image", IMAGE.pinned, "-o", "plan.json")
         assert said.code == 0, said.err
         assert f"the Linux that serves needs the files of chat at {folder}" in said.out
@@ -130,6 +130,14 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(line: Line, folder: Path, f
     assert len(said.err.strip().splitlines()) in (2, 3)
 
 
+def test_up_refuses_a_folder_without_a_model_before_it_reads_a_host(line: Line) -> None:
+    (line.folder / "empty").mkdir()
+    said = line("up", "./empty")
+    assert said.code == 1
+    assert f"{line.folder / 'empty'}: has no config.json" in said.err
+    assert "Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME" in said.err
+
+
 def test_words_that_are_paths_and_words_that_are_models() -> None:
     paths = ("./x", "../x", "/srv/x", "~/x", "~", ".", "..", "C:\\x", "d:/x", ".\\x", "\\\\server\\x")
     assert all(map(is_folder, paths))
@@ -141,19 +149,19 @@ def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, mon
     monkeypatch.chdir(folder)
     (folder / "model.gguf").write_bytes(b"GGUF")
     with serving(StandInHub()) as hub:
-        for model, says in (("model.gguf", "is written ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
+        for model, says in (("model.gguf", "write ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
             with pytest.raises(WinhostError) as refused:
-                choose(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", asks=False)
+                choose_model(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", can_ask=False)
             assert says in f"{refused.value} {refused.value.hint}", model
 
 
 def test_a_drive_is_seen_below_mnt_from_wsl() -> None:
-    assert seen_from_linux(str(PureWindowsPath("C:/Users/me/Qwen3"))) == "/mnt/c/Users/me/Qwen3"
-    assert seen_from_linux("/srv/models/Qwen3") == "/srv/models/Qwen3"
+    assert path_in_wsl(str(PureWindowsPath("C:/Users/me/Qwen3"))) == "/mnt/c/Users/me/Qwen3"
+    assert path_in_wsl("/srv/models/Qwen3") == "/srv/models/Qwen3"
 
 
 def test_a_share_of_a_network_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelFolder, "at_path", lambda path: ModelFolder(path))
+    monkeypatch.setattr(ModelFolder, "from_path", lambda path: ModelFolder(path))
     with pytest.raises(WinhostError, match="a share of a network"):
         folder_files("\\\\server\\models\\x")
 

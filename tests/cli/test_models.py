@@ -1,4 +1,4 @@
-"""`winhost models`: what is shown for hosts and without one, and the catalogue that a hub refreshes."""
+"""Tests of `winhost models`: the models for hosts, the catalogue, and its refresh from a hub."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def test_without_a_host_it_is_the_catalogue(line: Line) -> None:
     shown = line("models")
     assert shown.code == 0
     assert all(entry.id in shown.out for entry in ENTRIES)
-    assert "as it came with winhost" in shown.out
+    assert "as shipped with winhost" in shown.out
     result = line("models", "--json").result
     assert (result["host"], result["path"], result["catalogue"]) == (None, None, None)
     assert [each["model"] for each in result["models"]] == [entry.id for entry in ENTRIES]
@@ -138,7 +138,7 @@ OTHER = "Qwen/Qwen3-8B-AWQ"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
-    """Has one repository of the catalogue, and not the others."""
+    """Serve a hub with one repository of the catalogue."""
     monkeypatch.setattr(refreshed, "shipped_document", lambda: DOCUMENT)
     with serving(StandInHub(model=OTHER)) as made:
         shape = {"hidden_size": 4096, "num_hidden_layers": 37, "num_attention_heads": 32, "intermediate_size": 12288}
@@ -153,8 +153,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
 def test_a_refresh_takes_what_the_hub_says_and_keeps_the_rest(line: Line, hub: StandInHub) -> None:
     said = line("models", "refresh", "--hub", hub.url)
     assert said.code == 0, said.err
-    assert "1 of 4 repositories asked" in said.out
-    assert said.out.count("Kept as it was:") == 3
+    assert "1 of 4 repositories read" in said.out
+    assert said.out.count("Unchanged:") == 3
     found = catalogue()
     assert found.file == refreshed_file()
     by_id = {entry.id: entry for entry in found.entries}

@@ -1,4 +1,4 @@
-"""A value that belongs to one host, given to several: refused before anything is written."""
+"""A value that only one host can have is refused for several before anything is written."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from tests.cli.conftest import Line
 from tests.cli.test_new_vm import KEY, SIZED
 from tests.errors import raises
-from winhost.cli.plan.options import AskedPlan
+from winhost.cli.plan.options import RequestBuilder
 from winhost.paths.setting_values import HostSpecificValue, host_specific_values, refuse_shared
 
 PREPARED = (*SIZED, "--vhdx", r"D:\images\ubuntu.vhdx", "--vhdx-sha256", "2" * 64)
@@ -81,5 +81,5 @@ def test_one_address_is_one_with_any_prefix_and_one_mac_in_any_form() -> None:
 
 def _ubuntu(mac: str, name: str = "llm-01") -> BaseModel:
     words = (f"system.hostname={name}", f"system.key={KEY}", f"system.mac={mac}")
-    asked = AskedPlan("dual-boot", settings=words)
+    asked = RequestBuilder("dual-boot", settings=words)
     return asked.request("dual-boot").playbook.parsed_settings

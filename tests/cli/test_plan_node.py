@@ -1,4 +1,4 @@
-"""winhost plan for a workload in a cluster, as people call it."""
+"""winhost plan for a workload in a cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +65,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 @pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.usefixtures("hub")
 def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab: Lab, joins: bool) -> None:
-    host = next(iter(lab.own_linuxes))
+    host = next(iter(lab.linux_hosts))
     words = ("--join", "https://10.0.0.5:6443", "--join-token", "env:K3S_TOKEN") if joins else ()
     serves = ("--workload", workload(line), "--api-key", "alice=env:ALICE", "--digest", DIGEST)
     plugin = ("--device-plugin", f"nvcr.io/nvidia/k8s-device-plugin@{DIGEST}")
@@ -77,16 +77,19 @@ def test_over_ssh_it_is_planned_applied_verified_and_rolled_back(line: Line, lab
     assert ("winhost render kubernetes WORKLOAD prints its manifests" in shown) is joins
     applied = line("apply", "plan.json", "--accept", "restart,packages,containers,network", "--yes")
     assert applied.code == 0, applied.err
-    cluster = lab.own_linuxes[host].linux.part(SimulatedCluster)
+    cluster = lab.linux_hosts[host].linux.part(SimulatedCluster)
     assert (cluster.node, cluster.serves) == ("llm-01", not joins)
     assert line("verify", "plan.json").code == 0
     (run,) = [each["run"] for each in line("runs", "--json").results]
     back = line("rollback", run, "--accept", "network", "--yes")
     assert back.code == 0, back.err
-    assert (cluster.there, {kind for kind, _, _ in cluster.objects} <= {"namespace", "persistentvolumeclaim"}) == (
+    assert (
+        cluster.is_installed,
+        {kind for kind, _, _ in cluster.objects} <= {"namespace", "persistentvolumeclaim"},
+    ) == (
         False,
         True,
     )
-    assert lab.own_linuxes[host].linux.disk.text("/etc/rancher/k3s/join-token") is None
+    assert lab.linux_hosts[host].linux.disk.text("/etc/rancher/k3s/join-token") is None
     written = [path.read_text("utf-8", "replace") for path in line.folder.rglob("*") if path.is_file()]
     assert not any(SECRET in text for text in [*written, said.out, applied.out, applied.err, back.out, back.err])

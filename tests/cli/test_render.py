@@ -1,4 +1,4 @@
-"""winhost render compose, as people call it."""
+"""Tests of winhost render compose."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -70,9 +70,9 @@ def test_it_is_written_over_its_like_alone(line: Line) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "which machine is to serve?"),
-        (("--gpus", "2x48GiB"), "which machine is to serve?"),
-        (("--facts", LINUX, "--gpus", "2x48GiB"), "name the one or the others"),
+        ((), "which machine will serve?"),
+        (("--gpus", "2x48GiB"), "which machine will serve?"),
+        (("--facts", LINUX, "--gpus", "2x48GiB"), "use one or the other"),
         (("--gpus", "two", "--memory", "1GiB"), "such as 2x48GiB"),
         ((*MACHINE, "--digest", DIGEST, "--listen", "0.0.0.0:8443"), "beyond this machine"),
     ],

@@ -1,4 +1,4 @@
-"""`winhost resume --set` takes what `winhost plan --set` takes."""
+"""`winhost resume --set` accepts the same settings as `winhost plan --set`."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.rows import each_row
-from winhost.cli.change.apply import requested
+from winhost.cli.change.apply import amend_request
 from winhost.cli.plan import new_vm_image
-from winhost.cli.plan.options import AskedPlan, default_request, read_settings
+from winhost.cli.plan.options import RequestBuilder, default_request, read_settings
 from winhost.engine import disk_images
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
@@ -30,16 +30,16 @@ def test_resume_takes_the_settings_that_plan_takes(
     monkeypatch.chdir(tmp_path)
     Path("id.pub").write_text(f"{PUBLIC}\n", encoding="utf-8")
     Path("noble.vhdx").write_bytes(b"a disk")
-    asked = AskedPlan(path, settings=read_settings(settings)).request(path)
-    monkeypatch.setattr(new_vm_image, "with_image", lambda request, tell: request)
-    assert requested(default_request(path), None, (), settings) == asked
+    asked = RequestBuilder(path, settings=read_settings(settings)).request(path)
+    monkeypatch.setattr(new_vm_image, "pin_image", lambda request, report: request)
+    assert amend_request(default_request(path), None, (), settings) == asked
 
 
 def test_another_image_is_not_taken_for_the_one_that_was_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_vm_image, "with_image", lambda request, tell: request)
+    monkeypatch.setattr(new_vm_image, "pin_image", lambda request, report: request)
     pin = {"place": "https://x", "sha256": "ab" * 32, "bytes": 1, "disk_sha256": "cd" * 32, "disk_bytes": 2}
     settings = (*NEW_VM, "new_vm.image.name=ubuntu-24.04@20260814", f"new_vm.image.pinned={json.dumps(pin)}")
-    found = requested(default_request("dda"), None, (), settings)
+    found = amend_request(default_request("dda"), None, (), settings)
     assert disk_images.pinned_image(found) is not None
-    other = requested(found, None, (), ("new_vm.image.name=ubuntu-26.04",))
+    other = amend_request(found, None, (), ("new_vm.image.name=ubuntu-26.04",))
     assert disk_images.pinned_image(other) is None

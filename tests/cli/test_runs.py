@@ -1,4 +1,4 @@
-"""What was done from here can always be looked at, and what ended early says so."""
+"""winhost runs lists every run, and says which ended early and why."""
 
 import json
 import signal
@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.processes import started
-from winhost.cli.change.running import show_outcome, stopping
-from winhost.engine.run_context import NotJudged, Outcome
+from winhost.cli.change.running import show_outcome, stop_requests
+from winhost.engine.run_context import Outcome, Undecided
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import Exit
@@ -23,7 +23,7 @@ ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
 
 def applied(line: Line) -> Path:
-    """The journal of a run on gpu-03."""
+    """Apply a plan to gpu-03 and return the journal of the run."""
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
     assert line("apply", "plan.json", *ACCEPT).code == 0
     (journal,) = journals(line)
@@ -121,19 +121,19 @@ def test_the_schema_of_a_journal_knows_every_kind_of_line(line: Line, lab: Lab) 
 
 
 def test_the_second_ctrl_c_cuts_one_host_short(capsys: pytest.CaptureFixture[str]) -> None:
-    with stopping() as stop:
+    with stop_requests() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop()
-        with pytest.raises(KeyboardInterrupt), stop.cuttable():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # between two calls of the host, as while a line is written
-        with pytest.raises(KeyboardInterrupt), stop.cuttable():
+        with pytest.raises(KeyboardInterrupt), stop.interruptible():
             pytest.fail("it was asked to stop now")
     assert "press Ctrl-C again to stop now" in capsys.readouterr().err
 
 
 def test_several_hosts_are_waited_for_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with stopping(2) as stop:
+    with stop_requests(2) as stop:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
     assert stop()
@@ -186,7 +186,7 @@ def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_
     line: Line, lab: Lab
 ) -> None:
     machine = lab.hosts["gpu-03"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     for gpu in ("PCIROOT(49)#PCI(0100)#PCI(0000)", "PCIROOT(16)#PCI(0100)#PCI(0000)"):
         assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "-o", "plan.json", "--force").code == 0
         assert line("apply", "plan.json", *ACCEPT).code == 0
@@ -207,14 +207,14 @@ def test_a_run_that_keeps_something_for_a_later_one_is_partly_rolled_back_until_
     assert f"can be undone now: winhost rollback {first}" in " ".join(done.out.split())
     done = line("rollback", first, *ACCEPT)
     assert (done.code, "kept" in done.out) == (0, False)
-    assert machine.settled_state() == found
+    assert machine.comparable_state() == found
 
 
 def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     why = "devices that can be assigned cannot be read before the Hyper-V role is there"
-    missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
+    missing = Undecided("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
     outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
     show_outcome(outcome)
     assert outcome.exit_code == Exit.FAILURE

@@ -1,4 +1,4 @@
-"""winhost serve profile."""
+"""Tests of winhost serve profile."""
 
 import json
 import shutil
@@ -85,7 +85,7 @@ def test_a_stated_level_that_a_profile_does_not_keep_is_named(line: Line) -> Non
     stated = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
     stated.write_text(stated.read_text().replace("state: sleeping", "state: sleeping\n    sleep_level: 1"))
     said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", stated)
-    assert "The workload states sleep_level: 1, and this profile does not keep it." in said.out
+    assert "The workload states sleep_level: 1, and this profile ignores it." in said.out
 
 
 def test_the_document_has_everything_and_the_command(line: Line) -> None:

@@ -1,4 +1,4 @@
-"""winhost serve keys on a simulated Linux, whose disk the program of `winhost serve` itself changes."""
+"""Tests of winhost serve keys on a simulated Linux, whose disk the real program of `winhost serve` changes."""
 
 import json
 import stat
@@ -34,7 +34,7 @@ METRICS = f"prometheus sha256:{'0' * 64} metrics"
 
 
 def furnish(serving: SimulatedServing) -> None:
-    """As a plan leaves it, with a gateway that runs."""
+    """Write the files of a plan to the simulated Linux, and start its gateway."""
     linux = serving.linux
     model = {"name": ENGINE["model"], "engine": {"socket": ENGINE["socket"]}}
     listen = {"address": "127.0.0.1", "port": 8443}
@@ -43,7 +43,7 @@ def furnish(serving: SimulatedServing) -> None:
     files = {each["key"]["path"]: each["desired"]["text"] for each in entries if each["resource"] == "LinuxFile"}
     files["/etc/winhost/serving.json"] = json.dumps({"format": 1, "engines": [ENGINE], "gateway": GATEWAY})
     for path, text in files.items():
-        linux.write(path, {**NO_FILE, "text": text})
+        linux.write_file(path, {**NO_FILE, "text": text})
     linux.disk.write("/etc/group", f"{linux.disk.text('/etc/group')}winhost-engines:x:990:\n")
     linux.systemd.units[str(GATEWAY["unit"])] = Unit("enabled", active=True)
 
@@ -58,13 +58,13 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def host(lab: Lab) -> str:
-    (name,) = lab.own_linuxes
+    (name,) = lab.linux_hosts
     return name
 
 
 @pytest.fixture
 def serving(lab: Lab, host: str) -> SimulatedServing:
-    found = lab.own_linuxes[host].linux.part(SimulatedServing)
+    found = lab.linux_hosts[host].linux.part(SimulatedServing)
     furnish(found)
     return found
 
@@ -203,7 +203,7 @@ def test_a_broken_file_is_told_of_and_nothing_is_changed(keys: Any, serving: Sim
     assert (said.code, said.result["in_force"], sorted(by_name(said))) == (0, False, ["carol", "prometheus"])
     assert "line 1: it is not NAME" in said.result["problem"]
     assert "canary" not in said.out
-    assert "goes on with the keys that it had" in keys("list").out
+    assert "still uses its earlier keys" in keys("list").out
     said = keys("add", "dave", "--save", "dave.key", "--json")
     assert said.code == 1
     assert f"{KEY_CHANGES} cannot be read" in said.result["error"]["what"]
@@ -213,13 +213,13 @@ def test_a_broken_file_is_told_of_and_nothing_is_changed(keys: Any, serving: Sim
 def test_use_is_shown(keys: Any, serving: SimulatedServing) -> None:
     used = {"requests": 1234, "refused": 2, "tokens_in": 56_789, "tokens_out": 4_321, "since": 1_795_000_000, "last": 0}
     of = sha256(KEY.encode()).hexdigest()
-    serving.used = {"carol": {"of": of, **used}, "prometheus": {"of": of, **used}}
+    serving.key_use = {"carol": {"of": of, **used}, "prometheus": {"of": of, **used}}
     found = by_name(keys("list", "--json"))
     assert found["carol"]["used"] == {**used, "since": "2026-11-18T11:06:40Z", "last": None}
     assert found["prometheus"]["used"] is None, "that was of another key"
     shown = keys("list").out
     assert all(each in shown for each in ("1,234", "56,789", "4,321", "Counted since 2026-11-18T11:06:40Z"))
-    serving.used["carol"]["requests"] = "\x1b[2J"
+    serving.key_use["carol"]["requests"] = "\x1b[2J"
     assert by_name(keys("list", "--json"))["carol"]["used"] is None
 
 
@@ -270,11 +270,11 @@ def test_who_stops_it_knows_where_the_key_may_be(keys: Any, host: str, monkeypat
 
 
 def test_two_at_once_lose_nothing(lab: Lab, host: str, serving: SimulatedServing) -> None:
-    answers = lab.own_linuxes[host].answers
+    answers = lab.linux_hosts[host].answers
 
     def add(number: int) -> Any:
         change = {"verb": "add", "name": f"key-{number}", "sha256": f"{number:064x}"}
-        return json.loads(answers.told("serving", json.dumps({"do": "keys", "change": change}), 1))
+        return json.loads(answers.answer("serving", json.dumps({"do": "keys", "change": change}), 1))
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(add, range(1, 21)))

@@ -1,4 +1,4 @@
-"""winhost serve up, status, logs, test and down on a simulated Linux, which has what a plan would have put there."""
+"""Tests of winhost serve up, status, logs, test and down on a simulated Linux with the files of a plan."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ UNITS = (ENGINE["unit"], SECOND["unit"], GATEWAY["unit"])
 
 
 def furnish(serving: SimulatedServing) -> None:
-    """As a plan leaves it, but that nothing runs."""
+    """Write the files of a plan to the simulated Linux. No unit runs."""
     linux = serving.linux
     files = {
         "/etc/winhost/serving.json": json.dumps({"format": 1, "engines": [ENGINE, SECOND], "gateway": GATEWAY}),
@@ -41,10 +41,10 @@ def furnish(serving: SimulatedServing) -> None:
         f"prometheus sha256:{sha256(METRICS_KEY.encode()).hexdigest()} metrics\n",
     }
     for path, text in files.items():
-        linux.write(path, {**NO_FILE, "text": text})
+        linux.write_file(path, {**NO_FILE, "text": text})
     engine = {"text": "[Service]\n", "enabled": True, "active": False, "failed": False}
     for unit in UNITS[:2]:
-        linux.part(ServedEngines).put(unit, **engine)
+        linux.part(ServedEngines).update_unit(unit, **engine)
     linux.systemd.units[UNITS[2]] = Unit("enabled")
 
 
@@ -60,13 +60,13 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def host(lab: Lab) -> str:
-    (name,) = lab.own_linuxes
+    (name,) = lab.linux_hosts
     return name
 
 
 @pytest.fixture
 def serving(lab: Lab, host: str) -> SimulatedServing:
-    found = lab.own_linuxes[host].linux.part(SimulatedServing)
+    found = lab.linux_hosts[host].linux.part(SimulatedServing)
     furnish(found)
     return found
 
@@ -127,8 +127,8 @@ def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, se
     assert (said.code, "availability.yield_to" in said.err) == (2, True), "its gateway knows nothing of it"
 
     file = {"format": 1, "engines": [ENGINE, SECOND], "gateway": {**GATEWAY, "yields": True}}
-    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
-    for mode, says in (("", "by whoever has a key"), ("now", "the GPUs are free"), ("never", "models are served")):
+    serving.linux.write_file("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
+    for mode, says in (("", "by clients with a key"), ("now", "the GPUs are free"), ("never", "models are served")):
         said = line("yield", host, *filter(None, [mode]))
         assert (said.code, says in " ".join(said.out.split())) == (0, True), said.out
         told = line("serve", "status", host, "--json")
@@ -141,7 +141,7 @@ def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, se
             yielded,
             yielded,
         )
-    assert serving.yields == "never"
+    assert serving.yield_mode == "never"
     said = line("yield", host, "--json")
     assert (said.code, said.result) == (0, {"host": said.result["host"], "mode": "never", "state": "serving"})
 
@@ -167,7 +167,7 @@ def test_models_that_do_not_leave_their_gpus_in_time_are_told_of(
 ) -> None:
     assert line("serve", "up", host, "--json").code == 0
     file = {"format": 1, "engines": [ENGINE, SECOND], "gateway": {**GATEWAY, "yields": True}}
-    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
+    serving.linux.write_file("/etc/winhost/serving.json", {**NO_FILE, "text": json.dumps(file)})
     for code, state in (("yielding", "yielding"), ("no-answer", "no-answer"), ("engine-down", "not-ready")):
         monkeypatch.setattr(SimulatedServing, "ready", lambda self, code=code: code)
         assert line("yield", host, "--json").result["state"] == state
@@ -180,7 +180,12 @@ def test_whose_turn_it_is_is_shown_to_who_has_a_key(line: Line, host: str, servi
     assert line("serve", "up", host, "--json").code == 0
     first, second = ENGINE["model"], SECOND["model"]
     moves = (("move_seconds", second, 1.34), ("move_at", second, 1_795_443_982.0))
-    serving.turns = (("turn:awake", first, 1.0), ("turn:asleep", second, 1.0), ("turn_waiting", second, 3.0), *moves)
+    serving.engine_metrics = (
+        ("turn:awake", first, 1.0),
+        ("turn:asleep", second, 1.0),
+        ("turn_waiting", second, 3.0),
+        *moves,
+    )
     told = line("serve", "status", host, "--metrics-key", "env:METRICS", "--json").result["models"]
     assert [each["turn"] for each in told] == [
         {"state": "awake", "waiting": 0, "move_seconds": None, "move_at": None},
@@ -236,12 +241,12 @@ def test_the_one_of_two_engines_that_answers_is_shown(capsys: pytest.CaptureFixt
 
 @pytest.fixture
 def by_turns(serving: SimulatedServing) -> SimulatedServing:
-    """Both models take turns."""
+    """Let both models take turns."""
     engines = [{**ENGINE, "turns": True}, {**SECOND, "turns": True}]
     text = json.dumps({"format": 1, "engines": engines, "gateway": GATEWAY})
-    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": text})
+    serving.linux.write_file("/etc/winhost/serving.json", {**NO_FILE, "text": text})
     for unit in UNITS[:2]:
-        serving.linux.part(ServedEngines).put(unit, enabled=False)
+        serving.linux.part(ServedEngines).update_unit(unit, enabled=False)
     return serving
 
 
@@ -276,8 +281,8 @@ def test_a_gateway_that_a_plan_started_has_had_each_of_them_up(
 
 
 def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns: SimulatedServing) -> None:
-    by_turns.linux.part(ServedEngines).put(UNITS[1], failed=True)  # of an earlier start, which is no news
-    by_turns.fails[UNITS[1]] = ("ValueError: No available memory for the cache blocks.",)
+    by_turns.linux.part(ServedEngines).update_unit(UNITS[1], failed=True)  # of an earlier start, which is no news
+    by_turns.failure_logs[UNITS[1]] = ("ValueError: No available memory for the cache blocks.",)
     said = line("serve", "up", host, "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "StartFailed")
     assert "org/second" in said.result["error"]["what"]
@@ -285,7 +290,7 @@ def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns:
 
 def test_a_test_ends_where_an_engine_fails_for_good(line: Line, host: str, by_turns: SimulatedServing) -> None:
     assert line("serve", "up", host).code == 0
-    by_turns.fails[UNITS[1]] = ("loading", "ValueError: No available memory for the cache blocks.")
+    by_turns.failure_logs[UNITS[1]] = ("loading", "ValueError: No available memory for the cache blocks.")
     before = by_turns.starts[UNITS[1]]
     said = line("serve", "test", host, "--api-key", "env:CAROL", "--json")
     error = said.result["error"]
@@ -294,14 +299,14 @@ def test_a_test_ends_where_an_engine_fails_for_good(line: Line, host: str, by_tu
     assert "No available memory for the cache blocks." in error["meaning"]
     assert f"winhost serve logs {host} --model org/second" in error["hint"]
     assert by_turns.starts[UNITS[1]] == before + 2  # the second failure is enough
-    by_turns.fails[UNITS[1]] = ("it broke",)
+    by_turns.failure_logs[UNITS[1]] = ("it broke",)
     assert "its engine failed again and again" in line("serve", "test", host, "--api-key", "env:CAROL").err
 
 
 def test_one_that_nobody_starts_again_is_not_waited_for(line: Line, host: str, serving: SimulatedServing) -> None:
     assert line("serve", "up", host).code == 0
-    serving.fails[UNITS[0]] = ("it broke",)
-    serving.linux.part(ServedEngines).put(UNITS[0], active=False, failed=True)
+    serving.failure_logs[UNITS[0]] = ("it broke",)
+    serving.linux.part(ServedEngines).update_unit(UNITS[0], active=False, failed=True)
     said = line("serve", "test", host, "--api-key", "env:CAROL")
     assert (said.code, "org/model did not start: its engine failed, and" in said.err) == (1, True)
 
@@ -310,7 +315,7 @@ def test_who_stops_one_that_takes_turns_is_told_that_it_comes_back(
     line: Line, host: str, by_turns: SimulatedServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(serve_change, "begin", lambda question, yes: asked.append(question))
+    monkeypatch.setattr(serve_change, "confirm_start", lambda question, yes: asked.append(question))
     assert line("serve", "down", host, "--model", "org/second").code == 0
     assert line("serve", "down", host).code == 0
     assert ["The gateway starts org/second again" in each for each in asked] == [True, False]
@@ -334,7 +339,7 @@ def test_down_asks_and_without_a_terminal_refuses(line: Line, host: str) -> None
 def test_a_known_failure_is_told_in_a_sentence_with_its_remedy_and_the_engine_stays_stopped(
     line: Line, host: str, serving: SimulatedServing
 ) -> None:
-    serving.fails[UNITS[0]] = (
+    serving.failure_logs[UNITS[0]] = (
         "(APIServer pid=8) INFO 11-22 10:54:46 [api_utils.py:286] non-default args: {}",
         "(EngineCore pid=13) ERROR 11-22 10:55:07 [core.py:1231] RuntimeError: UVA is not available",
         "RuntimeError: Engine core initialization failed. See root cause above.",
@@ -352,7 +357,7 @@ def test_a_known_failure_is_told_in_a_sentence_with_its_remedy_and_the_engine_st
 def test_an_unknown_failure_shows_the_last_lines_without_secrets(
     line: Line, host: str, serving: SimulatedServing
 ) -> None:
-    serving.fails[UNITS[0]] = ("one", "it broke: token=hf_AbcdefGhij123456789 \x1b[2J")
+    serving.failure_logs[UNITS[0]] = ("one", "it broke: token=hf_AbcdefGhij123456789 \x1b[2J")
     said = line("serve", "up", host)
     assert (said.code, "exit code 1" in said.err) == (1, True)
     assert "it broke: token=***" in said.err
@@ -407,10 +412,10 @@ def test_ctrl_c_says_what_serves_and_what_goes_on(
 
 @pytest.mark.costly
 def test_a_start_that_takes_too_long_goes_on_and_says_so(line: Line, host: str, serving: SimulatedServing) -> None:
-    serving.fails[UNITS[0]] = ("Loading safetensors checkpoint shards:  50% Completed | 1/2",) * 1_000_000
+    serving.failure_logs[UNITS[0]] = ("Loading safetensors checkpoint shards:  50% Completed | 1/2",) * 1_000_000
     said = line("serve", "up", host, "--within", "1s", "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "NotServingInTime")
-    assert "it is at: loading weights" in said.result["error"]["what"]
+    assert "its phase is: loading weights" in said.result["error"]["what"]
     assert serving.linux.part(ServedEngines).units[UNITS[0]]["active"]
 
 
@@ -430,7 +435,7 @@ def test_wrong_names_and_keys_are_told(line: Line, host: str, serving: Simulated
 
 def test_a_file_that_is_not_ours_is_refused(line: Line, host: str, serving: SimulatedServing) -> None:
     text = '{"format": 1, "engines": [{"unit": "--now"}]}'
-    serving.linux.write("/etc/winhost/serving.json", {**NO_FILE, "text": text})
+    serving.linux.write_file("/etc/winhost/serving.json", {**NO_FILE, "text": text})
     said = line("serve", "up", host, "--json")
     assert (said.code, said.result["error"]["kind"]) == (1, "WrongServingFile")
 

@@ -1,4 +1,4 @@
-"""winhost plan --engine-lock: an environment of wheels, up to an endpoint and back."""
+"""Tests of winhost plan --engine-lock: an environment of wheels, up to an endpoint and back."""
 
 import json
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_vllm_comes_as_wheels_starts_from_there_and_goes(
     assert line("verify", "offline/plan.json").code == 0
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0
-    assert linux.disk.names("/opt/winhost") == []
+    assert linux.disk.list_names("/opt/winhost") == []
 
 
 NVCOMP = "nvidia_nvcomp_cu13-6.0.0.12-py3-none-manylinux_2_28_x86_64.whl"
@@ -84,12 +84,12 @@ def test_packed_weights_come_with_their_loader_also_offline_and_go(
     linux.online = False
     said = line("apply", "offline/plan.json", "--accept", "packages,containers", "--yes")
     assert said.code == 0, said.err + said.out
-    (packed,) = (name for name in linux.disk.names("/srv/winhost/models") if name.endswith("--packed"))
-    assert linux.disk.names(f"/srv/winhost/models/{packed}")
+    (packed,) = (name for name in linux.disk.list_names("/srv/winhost/models") if name.endswith("--packed"))
+    assert linux.disk.list_names(f"/srv/winhost/models/{packed}")
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0
-    assert linux.disk.names("/opt/winhost") == []
-    assert not [name for name in linux.disk.names("/srv/winhost/models") if "packed" in name]
+    assert linux.disk.list_names("/opt/winhost") == []
+    assert not [name for name in linux.disk.list_names("/srv/winhost/models") if "packed" in name]
 
 
 def test_the_lock_of_nvcomp_names_each_wheel_by_its_hash() -> None:

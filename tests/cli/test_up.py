@@ -1,4 +1,4 @@
-"""winhost up and down: from a machine to a completion and back, in one command each."""
+"""winhost up and down: one command from a machine to a completion, and one back."""
 
 import json
 import os
@@ -23,15 +23,15 @@ from tests.processes import PATIENCE_S, started
 from tests.rows import each_row
 from winhost.cli import named_hosts
 from winhost.cli.up import up
-from winhost.cli.up.runs import is_planned, new_folder, typed_again
+from winhost.cli.up.runs import mark_run_started, new_folder, suggest_up_commands
 from winhost.cli.up.show import LINES
-from winhost.engine.failures import EndOfRun, next_steps_of
+from winhost.engine.failures import RunInterrupted, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 BEST = "openai/gpt-oss-20b"
@@ -41,7 +41,7 @@ SAID = f'from this computer: "{STAND_IN}"'
 
 @pytest.fixture
 def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    """This machine is a desktop with one GPU, and nobody wrote a file. A parameter: another host file."""
+    """This machine is a desktop with one GPU and without a fleet file. The parameter: another host file."""
     with desk(tmp_path, monkeypatch, getattr(request, "param", "win11-pro-1gpu")) as found:
         monkeypatch.setattr("socket.gethostname", lambda: "My-Desk.example.com")
         _reach_distro(found, monkeypatch)
@@ -49,8 +49,8 @@ def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
 
 
 def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated distro listens at another port than it says."""
-    real, port = named_hosts.this_machine, found.lab.linuxes[found.name].port
+    """Use the port at which the simulated distro really listens."""
+    real, port = named_hosts.this_machine, found.lab.ssh_endpoints[found.name].port
 
     def reached() -> Host:
         host = real()
@@ -65,14 +65,14 @@ def standing(line: Line) -> list[str]:
 
 
 def folder_of(line: Line) -> Path:
-    """Where the files of the one standing run lie."""
+    """Return the folder of the only run that is not undone."""
     (folder,) = [each["folder"] for each in line("runs", "--json").results if each["state"] != "rolled back"]
     assert Path(folder).parent == line.folder / "state/up"
     return Path(folder)
 
 
 def command_in(text: str, before: str) -> list[str]:
-    """What is printed behind these words, without `winhost`."""
+    """Return the arguments of the command that is printed after this text."""
     found = re.search(f"{re.escape(before)}winhost (.*)", text)
     assert found, text
     return shlex.split(found[1])
@@ -115,7 +115,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert gone.code == 0, gone.err
     assert differences(before, here.state()) == {"Wsl"}  # it is never downgraded
     nothing = line("down")
-    assert (nothing.code, "nothing of winhost up stands there" in nothing.out) == (0, True)
+    assert (nothing.code, "there is no run of winhost up to undo" in nothing.out) == (0, True)
 
 
 @pytest.mark.costly
@@ -130,7 +130,7 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     command = command_in(said.err, "without questions: ")
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
     assert "workload file are not kept" in unasked.err
-    assert "  winhost workload init openai/gpt-oss-20b -o my.yaml\n" in unasked.err
+    assert f"  winhost workload init openai/gpt-oss-20b --hub {here.serves[1]} -o my.yaml\n" in unasked.err
     done = line(*command, "--json")
     assert (done.code, done.result["outcome"]["outcome"]) == (0, "applied"), done.err
     plan = (folder_of(line) / "plan.json").read_text("utf-8")
@@ -142,7 +142,7 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
 def test_one_up_or_down_is_at_a_host_and_another_is_told_who(
     line: Line, here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("winhost.engine.store.LOOK_S", 0)  # nobody only looks
+    monkeypatch.setattr("winhost.engine.store.LOCK_TIMEOUT_S", 0)  # nobody only looks
     before, store = here.state(), Store()
     with store.lock("my-desk", "winhost up", command=True):
         for words in (("up", *AGREED, *here.serves), ("down", "--yes")):
@@ -182,14 +182,14 @@ def test_of_two_at_once_one_works_and_nothing_is_lost(line: Line, here: Desk, tm
 
 def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: Line, here: Desk) -> None:
     class Killed(BaseException):
-        """As SIGKILL: nothing is cleaned up."""
+        """Stands in for SIGKILL: nothing is cleaned up."""
 
     def kill(*_: object) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(up, "_agreed", kill)
-        patch.setattr(up, "forget", lambda folder: None)
+        patch.setattr(up, "_ask_for_consents", kill)
+        patch.setattr(up, "delete_folder", lambda folder: None)
         with pytest.raises(Killed):
             line("up", *AGREED, *here.serves)
     (left,) = (line.folder / "state/up").iterdir()
@@ -217,7 +217,7 @@ def test_files_of_an_up_that_was_killed_while_it_planned_go_with_whatever_comes_
 
 def test_files_of_a_run_that_begins_are_kept(line: Line) -> None:
     folder = new_folder(Store(), "my-desk")
-    is_planned(folder)
+    mark_run_started(folder)
     assert line("runs").code == 0
     assert folder.exists()
 
@@ -241,8 +241,8 @@ def test_a_run_that_stops_goes_on_by_the_command_that_began_it(
 ) -> None:
     steps = next_steps_of("R", going_back, accept, retry)
     here = named_hosts.this_machine()
-    with pytest.raises(EndOfRun) as stopped, typed_again(here):
-        raise EndOfRun("Halted", "stopped", host=here.name, run="R", next_steps=steps)
+    with pytest.raises(RunInterrupted) as stopped, suggest_up_commands(here):
+        raise RunInterrupted("Halted", "stopped", host=here.name, run="R", next_steps=steps)
     assert stopped.value.hint == hint
 
 
@@ -264,7 +264,7 @@ def test_it_ends_with_the_address_where_the_loopback_of_windows_leads_to_the_dis
             self.send_response(200)
             self.end_headers()
 
-    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, served(listening):
+    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, run_server(listening):
         at = f"127.0.0.1:{listening.server_address[1]}"
         said = line("up", *AGREED, "--listen", at, *here.serves)
         assert said.code == 0, said.err
@@ -344,9 +344,9 @@ def test_each_restart_ends_winhost_on_its_own_windows_and_the_same_command_goes_
     def typed(*words: str) -> tuple[int, str]:
         program = [sys.executable, "-m", "winhost", *words]
         with started(program, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            machine._ends_with_boot.append(process.kill)
+            machine._shutdown_callbacks.append(process.kill)
             _, told = process.communicate(timeout=PATIENCE_S)
-        machine.settle()
+        machine.wait_until_ready()
         return process.returncode, told
 
     boot = machine.boot
@@ -434,7 +434,7 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
     (tmp_path / "noble.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
     with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
         ((name, host),) = lab.hosts.items()
-        before = host.machine.settled_state()
+        before = host.machine.comparable_state()
         words = ("--on", name, "--fleet", without_keys(lab), "--set", "new_vm.vhdx.source=./noble.vhdx")
         asked = line("up", *words, "--hub", hub.url, *IMAGE)
         assert asked.code == 2
@@ -447,13 +447,13 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
         assert re.search(r"goes with its Linux: .* and \d+ more\n", back.out), back.out
         gone = line(*command_in(back.err, "without questions: "))
         assert gone.code == 0, gone.err
-        assert host.machine.settled_state() == before
+        assert host.machine.comparable_state() == before
 
 
 @pytest.mark.costly
 def test_a_linux_is_served_and_given_back(line: Line, tmp_path: Path) -> None:
     with Lab([LINUX], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
-        (name,) = lab.own_linuxes
+        (name,) = lab.linux_hosts
         words = ("--fleet", lab.fleet_file, "--yes")
         done = line("up", "--on", name, *words, "--hub", hub.url, *IMAGE)
         assert done.code == 0, done.err
@@ -467,12 +467,12 @@ def test_a_linux_is_served_and_given_back(line: Line, tmp_path: Path) -> None:
 @pytest.mark.costly
 def test_what_differs_by_now_is_repaired_and_both_runs_are_undone_in_one_document(line: Line, tmp_path: Path) -> None:
     with Lab([LINUX], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
-        (name,) = lab.own_linuxes
+        (name,) = lab.linux_hosts
         words = ("--fleet", lab.fleet_file, "--yes")
         up_again = ("up", "--on", name, *words, "--hub", hub.url, *IMAGE)
         assert line(*up_again).code == 0
         assert line(*up_again, "--json").result["outcome"]["outcome"] == "applied"
-        lab.own_linuxes[name].linux.disk.remove("/etc/docker/daemon.json")
+        lab.linux_hosts[name].linux.disk.remove("/etc/docker/daemon.json")
         repaired = line(*up_again)
         assert (repaired.code, "1 of 56 properties differ by now" in repaired.err) == (0, True), repaired.err
         assert "Changes    files and settings: GPUs for Docker by CDI\nDownloads  nothing\n" in repaired.out
@@ -523,7 +523,7 @@ def test_a_host_by_user_and_address_is_asked_for_its_password_and_added(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with Lab([find("server2025-3gpu")], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
         ((name, host),) = lab.hosts.items()
-        before = host.machine.settled_state()
+        before = host.machine.comparable_state()
         account = f"{USER}@127.0.0.1:{lab.endpoints[name].port}"
         words = ("up", "--on", account, "--set", "new_vm.vhdx.source=./noble.vhdx", "--hub", hub.url, *IMAGE)
         (tmp_path / "noble.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
@@ -537,7 +537,7 @@ def test_a_host_by_user_and_address_is_asked_for_its_password_and_added(
         assert (f"user: {USER}" in added, password in added) == (True, False)
         monkeypatch.setenv("_127_0_0_1_PASSWORD", password)
         known = talk(*words, answers=["1", "n"])
-        assert (known.code, host.machine.settled_state()) == (2, before)
+        assert (known.code, host.machine.comparable_state()) == (2, before)
 
 
 @pytest.mark.real
@@ -564,9 +564,9 @@ def test_ctrl_c_at_each_stage_leaves_what_up_goes_on_with(line: Line, here: Desk
 def test_a_key_that_an_interrupted_up_made_is_shown_once_by_the_next(line: Line, here: Desk, tmp_path: Path) -> None:
     fleet_of(here, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(up, "carried_through", lambda *_, **__: None)
-        patch.setattr(up, "_ended", lambda *_: 1)
-        patch.setattr(up, "forget", lambda folder: None)
+        patch.setattr(up, "run_with_consents", lambda *_, **__: None)
+        patch.setattr(up, "_show_outcome", lambda *_: 1)
+        patch.setattr(up, "delete_folder", lambda folder: None)
         assert line("up", *AGREED, *here.serves).code == 1
     key = Path(Store().key("desk", "api-key")).read_text()
     (folder,) = (line.folder / "state/up").iterdir()

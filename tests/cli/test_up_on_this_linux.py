@@ -1,4 +1,4 @@
-"""winhost up, chat, status and down on the very Linux that serves, without a fleet file, SSH or a Windows."""
+"""winhost up, chat, status and down on the Linux that serves, without a fleet file, SSH or Windows."""
 
 import socket
 import socketserver
@@ -14,7 +14,7 @@ from tests.cli.up_desk import IMAGE, hub_of_all
 from tests.connect.local_linux import local_linux
 from tests.processes import PATIENCE_S
 from winhost.connect.ssh_logon import SshConnection
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import Lab
 
@@ -27,25 +27,25 @@ def no_ssh(*_: object) -> None:
 
 
 @pytest.fixture
-def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnLinux]:
+def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LinuxHost]:
     monkeypatch.setattr("socket.gethostname", lambda: "My-Box.example.com")
     monkeypatch.setattr("winhost.cli.named_hosts.getuser", lambda: "root")
     monkeypatch.setattr(SshConnection, "open", no_ssh)
     programs = tmp_path / "programs"
     programs.mkdir()
     with Lab([LINUX], tmp_path / "lab", scale=0.001) as lab:
-        (linux,) = lab.own_linuxes.values()
+        (linux,) = lab.linux_hosts.values()
         with local_linux(programs, linux, monkeypatch):
             yield linux
 
 
 @contextmanager
-def listening(linux: OwnLinux) -> Iterator[str]:
+def listening(linux: LinuxHost) -> Iterator[str]:
     """Where the gateway is to listen: a port of this computer that leads to that of the simulated one."""
 
     class Leads(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            sshd = linux.listening()
+            sshd = linux.find_sshd()
             found = sshd.connect("127.0.0.1", int(self.server.server_address[1])) if sshd else None
             if found is None:
                 return
@@ -75,10 +75,10 @@ def _hand_on(source: socket.socket, sink: socket.socket) -> None:
 
 
 @pytest.mark.costly
-def test_it_serves_and_is_given_back(line: Line, here: OwnLinux) -> None:
+def test_it_serves_and_is_given_back(line: Line, here: LinuxHost) -> None:
     with hub_of_all() as hub, listening(here) as address:
         serves = ("--hub", hub.url, *IMAGE, "--listen", address)
-        before = here.machine.settled_state()
+        before = here.machine.comparable_state()
         done = line("up", "--yes", *serves)
         assert done.code == 0, done.err
         assert "my-box can serve openai/gpt-oss-120b by linux: supported" in done.out
@@ -91,12 +91,12 @@ def test_it_serves_and_is_given_back(line: Line, here: OwnLinux) -> None:
         assert "served already" in line("up", *serves).out
         gone = line("down", "--yes")
         assert gone.code == 0, gone.err
-        assert here.machine.settled_state() == before
+        assert here.machine.comparable_state() == before
         assert "Nothing is served yet" in line("status").out
 
 
 @pytest.mark.costly
-def test_a_gateway_that_does_not_answer_is_told_without_words_of_windows(line: Line, here: OwnLinux) -> None:
+def test_a_gateway_that_does_not_answer_is_told_without_words_of_windows(line: Line, here: LinuxHost) -> None:
     with hub_of_all() as hub, socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         assert line("up", "--yes", "--hub", hub.url, *IMAGE, "--listen", address).code == 0

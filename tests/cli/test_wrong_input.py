@@ -1,4 +1,4 @@
-"""Wrong input gets one clear sentence with the place and the mend, and the exit code that says whose turn it is."""
+"""Wrong input gets one clear sentence with its position and a hint, and the exit code for its cause."""
 
 import json
 import socket
@@ -307,6 +307,7 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
         (("plan", "gpu-01", "--path", "gpu-p"), "which of them this host supports: winhost assess gpu-01"),
         (("status", "--every", "3"), "--every is for --watch"),
         (("plan", "--high", "5TB"), "How it is used: winhost plan --help"),
+        (("up", "--accept"), "How it is used: winhost up --help"),
     ],
 )
 def test_words_that_mean_nothing_here_get_the_next_command(line: Line, words: tuple[str, ...], says: str) -> None:

@@ -1,4 +1,4 @@
-"""WSL 2 through the command line: the story, what a plan shows, settings that cannot be, exit codes."""
+"""WSL 2 on the command line: plan, apply and rollback, impossible settings, and exit codes."""
 
 import os
 import re
@@ -263,7 +263,7 @@ MSI, IMAGE = "wsl.2.7.14.0.x64.msi", "ubuntu.wsl"
 
 @pytest.fixture
 def files(line: Line) -> tuple[str, ...]:
-    """Both, beside plan.json, and the words that name them."""
+    """Write both files next to plan.json and return the options that name them."""
     words: list[str] = []
     for setting, name in {"wsl": MSI, "image": IMAGE}.items():
         Path(name).write_bytes(os.urandom(2 * MiB + 9))
@@ -317,13 +317,13 @@ def test_files_are_sent_from_the_folder_of_the_plan_and_progress_is_told(
 def test_apply_refuses_before_anything_where_a_file_is_not_beside_the_plan(
     line: Line, files: tuple[str, ...], desk: Lab
 ) -> None:
-    found = desk.hosts["desk-01"].machine.settled_state()
+    found = desk.hosts["desk-01"].machine.comparable_state()
     assert line("plan", "desk-01", "--path", "wsl2", *files, "-o", "plan.json").code == 0
     Path("elsewhere").mkdir()
     Path("plan.json").rename("elsewhere/plan.json")
     said = line("apply", "elsewhere/plan.json", *ACCEPT)
     assert (said.code, "is not there, or is no file" in " ".join(said.err.split())) == (2, True), said.err
-    assert desk.hosts["desk-01"].machine.settled_state() == found
+    assert desk.hosts["desk-01"].machine.comparable_state() == found
     assert line("runs", "--json").results == []
 
 
@@ -333,7 +333,7 @@ def test_apply_refuses_before_anything_where_a_file_is_not_beside_the_plan(
 @pytest.mark.costly
 def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, desk: Lab) -> None:
     machine = desk.hosts["desk-01"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     words = ("plan", "desk-01", "--path", "wsl2", "--set", f"access.key={desk.public_key}")
     assert line(*words, "-o", "plan.json").code == 0
     refused = line("apply", "plan.json", "--yes")
@@ -350,7 +350,7 @@ def test_apply_verify_drift_repair_and_rollback_by_their_exit_codes(line: Line, 
     assert line("verify", "plan.json").code == 0
     first = min(row["run"] for row in line("runs", "--json").results)
     assert line("rollback", first, *ACCEPT, "--json").result["outcome"]["outcome"] == "rolled back"
-    now = machine.settled_state()
+    now = machine.comparable_state()
     assert {resource for resource in found if found[resource] != now[resource]} == {"Wsl"}
 
 

@@ -441,9 +441,11 @@ def test_a_pod_has_room_for_what_its_engine_takes_whatever_the_workload(
     files = {"chat": {**FILES, "files": [f"sha256:{'ef' * 32} {weights} model.safetensors"]}}
     asked = request(chat, files=files, kv_mirror=KvMirror(Mirror.TIERS, staging) if staging else None)
     found = EnginePod(asked, chat, _served(), shared=False)
-    assert found.shared_memory % GiB == found.memory % GiB == 0
+    memory = found.spec.container.memory
+    assert memory is not None
+    assert found.shared_memory % GiB == memory % GiB == 0
     assert found.shared_memory >= 8 * GiB + (staging or 0) * chat.parallel.data
-    assert found.memory >= found.shared_memory + engine_ram(chat)
+    assert memory >= found.shared_memory + engine_ram(chat)
     manifests = {each["kind"]: each for each in list[Any](engine_manifests(found))}
     claim = manifests["PersistentVolumeClaim"]["spec"]["resources"]["requests"]["storage"]
     assert int(claim.removesuffix("Gi")) * GiB > weights

@@ -24,7 +24,7 @@ from winhost.cluster.node import (
     unit_file,
 )
 from winhost.core.answers import Record
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef
@@ -168,7 +168,7 @@ def test_a_cluster_starts_serves_and_is_taken_back(tmp_path: Path, example: str)
     before = here.state()
     assert here.apply(here.plan(), ACCEPTED).holds
     assert cluster(here).node == "llm-01"
-    assert "winhost.json" in here.own.linux.disk.names(OBJECTS)
+    assert "winhost.json" in here.own.linux.disk.list_names(OBJECTS)
     assert here.apply(here.plan(), ACCEPTED).changed == 0
     assert here.rollback(ACCEPTED).outcome == "rolled back"
     assert here.state() == before
@@ -233,7 +233,7 @@ def test_without_a_network_nothing_starts(tmp_path: Path) -> None:
     here = world(tmp_path)
     plan = here.plan()
     here.own.linux.online = False
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.apply(plan, ACCEPTED)
     assert here.rollback(ACCEPTED).outcome == "rolled back"
-    assert here.own.linux.file(CONFIG)["text"] is None
+    assert here.own.linux.read_file(CONFIG)["text"] is None

@@ -43,7 +43,7 @@ def join(here: Any, folder: Path, hub: StandInHub, models: Any = None, **words: 
     planned = PlannedStack(said, ClusterOptions(no_device_plugin=False, device_plugin=IMAGE.pinned, **words))
     planned.check()
     asked = here.request if hasattr(here, "book") else here.request()
-    joined, found = planned.joined(HostFacts(here.facts()), asked)
+    joined, found = planned.add_to_request(HostFacts(here.facts()), asked)
     if hasattr(here, "book"):
         here.book = joined.playbook.content
     else:

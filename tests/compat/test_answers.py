@@ -13,7 +13,7 @@ from winhost.cli.look.schema import results_schema as published
 from winhost.compat.assess_answer import brief, full
 from winhost.compat.compare import compare
 from winhost.compat.evaluation import Requirements, evaluate
-from winhost.compat.needs import wanted
+from winhost.compat.needs import merge_needs
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.lab.hostfile import expand, find, host_files
@@ -44,7 +44,7 @@ def wish(number: int) -> Requirements:
     if number % 2:
         return Requirements()
     workload = load_workload(WORKLOADS[number // 2 % len(WORKLOADS)])
-    return Requirements(wanted(("nvlink",), workload), workload=workload)
+    return Requirements(merge_needs(("nvlink",), workload), workload=workload)
 
 
 @pytest.mark.costly
@@ -65,7 +65,7 @@ def test_every_difference_is_told_in_the_published_shape(before: Path) -> None:
 
 
 def test_every_story_is_told_in_the_published_shape() -> None:
-    assert wrong(document("explanation", *map(explain, catalogue.own_entries())), EXPLANATION) == []
+    assert wrong(document("explanation", *map(explain, catalogue.reason_entries())), EXPLANATION) == []
 
 
 def objects(schema: dict[str, Any]) -> list[dict[str, Any]]:

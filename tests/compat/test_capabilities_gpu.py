@@ -12,7 +12,7 @@ from winhost.compat.assess import assess
 from winhost.compat.capabilities.nccl import transport
 from winhost.compat.capability import offers
 from winhost.compat.target import Target
-from winhost.model.path import ALL_VARIANTS, VARIANTS
+from winhost.model.path import VARIANTS, WINDOWS_VARIANTS
 from winhost.model.reason import CapabilityVerdict
 from winhost.resources.host import HostFacts
 
@@ -197,7 +197,7 @@ def test_a_partition_count_of_nothing_divides_nothing() -> None:
     assert found["gpu-memory"] == "at most 22.5 GiB for a VM"
 
 
-@each_row("variant", [variant for variant in ALL_VARIANTS if variant.startswith(("wsl2", "wslc"))])
+@each_row("variant", [variant for variant in WINDOWS_VARIANTS if variant.startswith(("wsl2", "wslc"))])
 def test_behind_windows_nccl_is_set_to_host_memory_and_told_which_vllm_setting_pins(variant: str) -> None:
     found = transport(target(variant, TWO_H100))
     assert found is not None
@@ -240,14 +240,14 @@ def test_the_network_of_wsl_changes_nothing_about_gpus() -> None:
     assert len(told) == 1
 
 
-@each_row("variant", ALL_VARIANTS)
+@each_row("variant", WINDOWS_VARIANTS)
 def test_what_takes_two_gpus_is_never_offered_with_one(variant: str) -> None:
     found = offered(variant, ONE, vllm="0.33.0", toolkit="1.20.0", cuda="13.0", driver="591.59")
     two = ("multi-gpu", "gpu-p2p", "nvlink", "tensor-parallel", "pipeline-parallel", "data-parallel")
     assert {name: found[name].verdict.value for name in two} == dict.fromkeys(two, "unsupported")
 
 
-@each_row("variant", ALL_VARIANTS)
+@each_row("variant", WINDOWS_VARIANTS)
 @each_row("fact", ["name", "vram", "driver_model", "driver_version"])
 def test_not_knowing_a_fact_of_a_gpu_makes_nothing_supported(variant: str, fact: str) -> None:
     unread = {"unknown": {"category": "PermissionDenied"}}

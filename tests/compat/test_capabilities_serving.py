@@ -4,7 +4,7 @@ from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, of
 from tests.rows import each_row
 from winhost.compat.capability import MEASURES
 from winhost.knowledge import catalogue
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 
 LATEST = {"vllm": "0.33.0", "driver": "610.10", "cuda": "13.0"}
 ON_CUDA = catalogue.entry("gpu-compute.no-cuda").also
@@ -118,7 +118,7 @@ def test_two_gpus_serve(
     assert told(capability, variant, TWO_H100, **stated) == (verdict, because)
 
 
-@each_row("variant", ALL_VARIANTS)
+@each_row("variant", WINDOWS_VARIANTS)
 def test_nothing_serves_without_cuda(variant: str) -> None:
     found = offered(variant, ROCM, **LATEST)
     assert {name: "gpu-compute.no-cuda" in found[name].because for name in ON_CUDA} == dict.fromkeys(ON_CUDA, True)
@@ -126,7 +126,7 @@ def test_nothing_serves_without_cuda(variant: str) -> None:
 
 @each_row(("vllm", "code"), [("0.16.0", "sleep-l1.request-kills"), ("0.33.0", "sleep-l1.request-hangs")])
 @each_row("capability", ["sleep-l1", "sleep-l2", "sleep-data-parallel"])
-@each_row("variant", ALL_VARIANTS)
+@each_row("variant", WINDOWS_VARIANTS)
 def test_what_a_request_does_to_a_sleeper_is_told_everywhere(
     variant: str, capability: str, vllm: str, code: str
 ) -> None:

@@ -11,11 +11,11 @@ from tests.errors import raises
 from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.evaluation import Requirements, evaluate
-from winhost.compat.needs import Needs, wanted
-from winhost.compat.remedy import as_if
-from winhost.compat.stated import parse
+from winhost.compat.needs import Needs, merge_needs
+from winhost.compat.remedy import apply_remedies
+from winhost.compat.stated import parse_statements
 from winhost.core.answers import Record, Unavailable
-from winhost.engine.choosing import recommended
+from winhost.engine.choosing import recommend_path
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
@@ -26,7 +26,9 @@ from winhost.resources.registry import LINUX_RULES, host_answers, is_linux
 
 ROOT = Path(__file__).parents[2]
 FACTS = read_facts(ROOT / "examples/linux/ubuntu-2xh100.json")
-CASES: dict[str, Any] = {code: row.case for code, row in catalogue.own_entries().items() if code.startswith("linux.")}
+CASES: dict[str, Any] = {
+    code: row.case for code, row in catalogue.reason_entries().items() if code.startswith("linux.")
+}
 CASES["linux.unknown"] = {
     "verdict": "unverified",
     "change": {"LinuxGpuDriver": {"loaded": {"unknown": {"category": "PermissionDenied"}}}},
@@ -49,7 +51,7 @@ def test_the_host_of_the_cases_is_supported_and_nothing_is_said_of_windows() -> 
     found = assess(HostFacts(FACTS))
     assert [(each.path, each.verdict.value, each.because) for each in found.paths] == [("linux", "supported", ())]
     assert found.recommended == "linux"
-    assert recommended(HostFacts(FACTS)).variant == "linux"
+    assert recommend_path(HostFacts(FACTS)).variant == "linux"
 
 
 @each_row("code", CASES)
@@ -67,18 +69,18 @@ def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
     for mend in (catalogue.remedies()[each or ""] for each in set(offered.values())):
         if not mend.effect:
             continue
-        (after,) = assess(HostFacts(as_if(facts, [mend]))).paths
+        (after,) = assess(HostFacts(apply_remedies(facts, [mend]))).paths
         gone = {code for code, key in offered.items() if key == mend.id}
         assert gone.isdisjoint({reason.code for reason in after.reasons}), mend.id
 
 
 def test_what_cannot_serve_is_not_recommended() -> None:
     with raises("NotChosen"):
-        recommended(HostFacts(changed({"LinuxGpu": []})))
+        recommend_path(HostFacts(changed({"LinuxGpu": []})))
 
 
 def test_what_windows_hosts_have_is_refused_in_a_sentence() -> None:
-    for asked in (Requirements(path="wsl2"), Requirements(assumed=parse("os=win11-pro"))):
+    for asked in (Requirements(path="wsl2"), Requirements(assumed=parse_statements("os=win11-pro"))):
         with raises("OtherSystem", match="llm-01 is a Linux of its own"):
             evaluate(FACTS, asked)
     windows, _ = expand(find("server2025-3gpu"))
@@ -110,11 +112,11 @@ def test_in_a_vm_no_document_of_metal_speaks_for_its_links() -> None:
 
 def test_a_workload_is_added_up_against_its_gpus_and_memory() -> None:
     workload = load_workload(ROOT / "examples/workloads/70b-awq-on-2x48gb.yaml")
-    (fit,) = evaluate(FACTS, Requirements(wanted((), workload), workload=workload)).fits
+    (fit,) = evaluate(FACTS, Requirements(merge_needs((), workload), workload=workload)).fits
     assert fit.budget is not None
     assert fit.budget.fits
     small = changed({"LinuxGpu": {"vram": 8 << 30}})
-    (fit,) = evaluate(small, Requirements(wanted((), workload), workload=workload)).fits
+    (fit,) = evaluate(small, Requirements(merge_needs((), workload), workload=workload)).fits
     assert fit.budget is not None
     assert not fit.budget.fits
 

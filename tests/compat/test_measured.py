@@ -7,7 +7,7 @@ from tests.cases import read_cases
 from tests.compat.test_rules import DATA, FILES, facts_of, merged
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.knowledge.catalogue import own_entries
+from winhost.knowledge.catalogue import reason_entries
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.reason import CapabilityVerdict
@@ -67,6 +67,6 @@ def test_of_two_measurements_the_newest_counts() -> None:
 
 def test_what_is_named_measured_rests_on_the_probe_alone() -> None:
     """No version of evidence limits such a finding, so the probe has to be all of it."""
-    named = {code: row for code, row in own_entries().items() if code.partition(".")[2].startswith("measured")}
+    named = {code: row for code, row in reason_entries().items() if code.partition(".")[2].startswith("measured")}
     assert named
     assert {code for code, row in named.items() if row.evidence[:1] != ("probe-measured",)} == set()

@@ -27,14 +27,14 @@ from winhost import compat, hardware, paths, sizing, wslconfig
 from winhost.compat import rule
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
-from winhost.compat.remedy import as_if
-from winhost.compat.stated import after, as_stated, with_wsl
+from winhost.compat.remedy import apply_remedies
+from winhost.compat.stated import versions_after, with_stated_versions, with_stated_wsl
 from winhost.compat.target import Target
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.hardware import mmio
 from winhost.knowledge import catalogue
 from winhost.model.facts import Answer, Facts
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Assessment, CapabilityVerdict, Finding, KnownRemedy, PathVerdict, Severity, Verdict
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -232,14 +232,14 @@ def better_than_known(host: str, blind: Facts, missing: tuple[str, ...]) -> list
 STATED = {"vllm": Version("0.33.0"), "cuda": Version("13.0"), "driver": Version("580.95")}
 
 
-@given(some_host, st.sampled_from(({}, STATED)), st.permutations(ALL_VARIANTS))
+@given(some_host, st.sampled_from(({}, STATED)), st.permutations(WINDOWS_VARIANTS))
 def test_what_is_answered_once_is_what_each_way_alone_answers(
     host: str, stated: Mapping[str, Version], variants: list[str]
 ) -> None:
     facts = HostFacts(HOSTS[host])
     shared = Target(facts, variants[0], stated)
     for variant in variants:
-        assert offers(shared.on(variant)) == offers(Target(facts, variant, stated))
+        assert offers(shared.for_variant(variant)) == offers(Target(facts, variant, stated))
 
 
 REMEDIES = [remedy for remedy in catalogue.remedies().values() if remedy.can_be_judged]
@@ -254,9 +254,9 @@ def all_that_is_said(judged: Assessment) -> list[Any]:
 def test_changed_facts_are_judged_as_if_they_had_just_been_read(
     host: str, remedy: KnownRemedy, stated: Mapping[str, Version]
 ) -> None:
-    known, then = as_stated(HostFacts(HOSTS[host]), stated), after(stated, [remedy])
+    known, then = with_stated_versions(HostFacts(HOSTS[host]), stated), versions_after(stated, [remedy])
     all_that_is_said(assess(known))
-    mended = with_wsl(as_if(known.document, [remedy]), then)
+    mended = with_stated_wsl(apply_remedies(known.document, [remedy]), then)
     assert all_that_is_said(assess(known.updated(mended, then))) == all_that_is_said(assess(HostFacts(mended, then)))
 
 

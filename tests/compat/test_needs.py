@@ -13,7 +13,7 @@ from tests.errors import raises
 from winhost.compat.assess import assess
 from winhost.compat.evaluation import Requirements as WishOf
 from winhost.compat.evaluation import evaluate
-from winhost.compat.needs import Fit, Needs, check, fit_of, fits, nearest, needs_of, wanted
+from winhost.compat.needs import Fit, Needs, check_capabilities, find_nearest, fit_of, fit_paths, merge_needs, needs_of
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
 from winhost.model.workload import (
@@ -38,11 +38,11 @@ WIDE = load_workload(EXAMPLES / "70b-awq-on-2x48gb.yaml")
 
 def fit(host: str, variant: str, needs: Needs = ANY, workload: Workload | None = None) -> Fit:
     judged = assess(HostFacts(HOSTS[host]), stated=workload.versions if workload else None)
-    return next(fit for fit in fits(judged, needs, workload) if fit.variant == variant)
+    return next(fit for fit in fit_paths(judged, needs, workload) if fit.variant == variant)
 
 
 def test_the_best_fit_comes_first_and_each_path_once() -> None:
-    found = fits(assess(HostFacts(HOSTS["server2025-role-installed"])), Needs())
+    found = fit_paths(assess(HostFacts(HOSTS["server2025-role-installed"])), Needs())
     assert [fit.verdict.rank for fit in found] == sorted(fit.verdict.rank for fit in found)
     assert len({fit.variant.partition("/")[0] for fit in found}) == len(found)
     assert found[0].variant == "dda"
@@ -63,7 +63,7 @@ def test_what_would_be_welcome_changes_no_verdict() -> None:
 
 def test_a_mistyped_need_is_answered_with_the_nearest() -> None:
     with raises("UnknownCapability", match="did you mean 'nvlink'"):
-        check(["nvlnk"])
+        check_capabilities(["nvlnk"])
 
 
 def test_models_imply_what_they_need() -> None:
@@ -75,8 +75,8 @@ def test_models_imply_what_they_need() -> None:
     assert {"data-parallel", "sleep-data-parallel"} <= set(needs_of(copies).must)
     streamed = replace(ONE_7B, models=tuple(replace(m, load_format=LoadFormat.RUNAI_STREAMER) for m in ONE_7B.models))
     assert "streaming-loaders" in needs_of(streamed).must
-    assert wanted(("nvlink",), ONE_7B).must[0] == "nvlink"
-    assert wanted((), None) == Needs()
+    assert merge_needs(("nvlink",), ONE_7B).must[0] == "nvlink"
+    assert merge_needs((), None) == Needs()
 
 
 def test_a_workload_that_fits_adds_no_doubt() -> None:
@@ -194,8 +194,8 @@ WORKLOADS = st.lists(MODELS, min_size=1, max_size=2).map(
 def test_the_nearest_workload_gets_the_verdict_that_it_is_promised(workload: Workload, host: str) -> None:
     judged = assess(HostFacts(HOSTS[host]), stated=workload.versions)
     variants = {variant.path: variant for path in judged.paths for variant in path.every_variant}
-    best = fits(judged, needs_of(workload), workload)[0]
-    found = nearest(variants.values(), needs_of(workload), workload, best)
+    best = fit_paths(judged, needs_of(workload), workload)[0]
+    found = find_nearest(variants.values(), needs_of(workload), workload, best)
     if found is None:
         return
     room = variants[found.variant].available_memory

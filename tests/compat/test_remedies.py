@@ -14,11 +14,11 @@ from tests.rows import each_row
 from winhost.compat import remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
-from winhost.compat.rule import STATING
-from winhost.compat.stated import Stated, after
+from winhost.compat.rule import STATING_REMEDIES
+from winhost.compat.stated import Stated, versions_after
 from winhost.knowledge import catalogue
 from winhost.model.facts import Facts
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Finding, KnownRemedy, PathVerdict, Verdict
 from winhost.model.workload import VERSIONS, Workload
 from winhost.model.workloadfile import load_workload
@@ -63,7 +63,7 @@ def to_mend(facts: Facts, versions: Stated | None = None) -> set[tuple[str, str]
 def assert_mended(facts: Facts, versions: Stated, said_of_it: set[tuple[str, str]]) -> None:
     for what, key in said_of_it:
         mend = JUDGED[key]
-        mended = variants(remedy.as_if(facts, [mend]), after(versions, [mend]))
+        mended = variants(remedy.apply_remedies(facts, [mend]), versions_after(versions, [mend]))
         assert what not in {named(reason) for reason in said(mended)}, (what, key)
 
 
@@ -102,10 +102,10 @@ def named(reason: Finding) -> str:
 
 def test_a_version_that_nobody_states_is_named_and_can_be_stated() -> None:
     host, needs = HOSTS["server2025-3gpu"], Needs(must=("kv-write-through",))
-    found = remedy.cheapest(HostFacts(host), needs, "dda")
+    found = remedy.find_cheapest_repair(HostFacts(host), needs, "dda")
     assert found is not None
     assert [mend.id for mend in found.remedies] == ["newer-vllm"]
-    for name, key in STATING.items():
+    for name, key in STATING_REMEDIES.items():
         assert name == f"the version of {next(iter(catalogue.remedies()[key].stated))}"
 
 
@@ -146,16 +146,16 @@ def test_a_version_that_a_remedy_brings_is_one_that_can_be_stated(key: str) -> N
 
 
 def test_a_version_that_facts_tell_is_changed_there_unless_it_is_stated_over_them() -> None:
-    update = remedy.named("update-wsl")
-    assert after({}, [update]) == {}
-    assert after({"wsl": Version("1.2")}, [update]) == {"wsl": Version(update.stated["wsl"])}
-    assert after({}, [remedy.named("newer-vllm")]).keys() == {"vllm"}
+    update = remedy.find_remedy("update-wsl")
+    assert versions_after({}, [update]) == {}
+    assert versions_after({"wsl": Version("1.2")}, [update]) == {"wsl": Version(update.stated["wsl"])}
+    assert versions_after({}, [remedy.find_remedy("newer-vllm")]).keys() == {"vllm"}
 
 
 def test_what_could_not_be_read_stays_unknown() -> None:
     blind = HOSTS["dda.unknown"]
-    assert remedy.as_if(blind, []) == blind
-    mended = remedy.as_if(HOSTS["wsl2.unknown"], [catalogue.remedies()["firmware-rmrr"]])
+    assert remedy.apply_remedies(blind, []) == blind
+    mended = remedy.apply_remedies(HOSTS["wsl2.unknown"], [catalogue.remedies()["firmware-rmrr"]])
     assert mended.answer("PciDevice") == HOSTS["wsl2.unknown"].answer("PciDevice")
 
 
@@ -171,7 +171,7 @@ CHEAPEST = {
 
 @pytest.mark.parametrize(("host", "variant"), CHEAPEST)
 def test_the_cheapest_remedies_are_found(host: str, variant: str) -> None:
-    found = remedy.cheapest(HostFacts(HOSTS[host]), Needs(), variant)
+    found = remedy.find_cheapest_repair(HostFacts(HOSTS[host]), Needs(), variant)
     assert found is not None
     assert sorted(mend.id for mend in found.remedies) == sorted(CHEAPEST[host, variant])
     assert found.fit.verdict.rank <= Verdict.DEGRADED.rank
@@ -193,7 +193,9 @@ STATED = {
 @pytest.mark.parametrize(("host", "variant", "need", "name"), STATED)
 def test_a_newer_version_is_found_where_an_older_one_is_stated(host: str, variant: str, need: str, name: str) -> None:
     version, wanted = STATED[host, variant, need, name]
-    found = remedy.cheapest(HostFacts(HOSTS[host]), Needs(must=(need,)), variant, stating(**{name: version}))
+    found = remedy.find_cheapest_repair(
+        HostFacts(HOSTS[host]), Needs(must=(need,)), variant, stating(**{name: version})
+    )
     assert found is not None
     assert [mend.id for mend in found.remedies] == wanted
 
@@ -207,12 +209,12 @@ def test_a_stated_version_of_wsl_counts_for_the_paths() -> None:
 
 @pytest.mark.parametrize("host", ["azure-local", "not-administrator", "policy-forbids-forced"])
 def test_where_only_doubtful_remedies_or_none_help_nothing_is_promised(host: str) -> None:
-    assert remedy.cheapest(HostFacts(HOSTS[host]), Needs(), "dda") is None
+    assert remedy.find_cheapest_repair(HostFacts(HOSTS[host]), Needs(), "dda") is None
 
 
 def test_what_only_a_doubtful_remedy_makes_possible_is_unverified() -> None:
     small = KnownRemedy("small", "", "admin", effect={"Memory": {"total": 17179869184}})
-    host, doubtful = remedy.as_if(HOSTS["win11-pro-1gpu"], [small]), remedy.named("more-memory")
+    host, doubtful = remedy.apply_remedies(HOSTS["win11-pro-1gpu"], [small]), remedy.find_remedy("more-memory")
     before, judged = assess(HostFacts(host)), remedy.assess_as_if(HostFacts(host), [doubtful])
     assert before.path("wsl2").because == ("wsl2.vram-above-memory",)
     assert (judged.path("wsl2").verdict, judged.path("wsl2").because) == (Verdict.UNVERIFIED, ("wsl2.remedy-unseen",))
@@ -221,15 +223,15 @@ def test_what_only_a_doubtful_remedy_makes_possible_is_unverified() -> None:
 
 def test_a_need_that_nothing_mends_is_not_met() -> None:
     host = HOSTS["win11-pro-1gpu"]
-    assert remedy.cheapest(HostFacts(host), Needs(), "wsl2") is not None
-    assert remedy.cheapest(HostFacts(host), Needs(must=("nvlink",)), "wsl2") is None
+    assert remedy.find_cheapest_repair(HostFacts(host), Needs(), "wsl2") is not None
+    assert remedy.find_cheapest_repair(HostFacts(host), Needs(must=("nvlink",)), "wsl2") is None
 
 
 @each_row("word", ["firmware-rmr", "accept-force"])
 def test_a_remedy_that_cannot_be_looked_at_is_refused(word: str) -> None:
     with raises("UnknownRemedy", "NothingToSee"):
-        remedy.named(word)
+        remedy.find_remedy(word)
 
 
 def test_every_way_is_searched() -> None:
-    assert {variant.path for variant in variants(HOSTS["server2025-3gpu"])} == set(ALL_VARIANTS)
+    assert {variant.path for variant in variants(HOSTS["server2025-3gpu"])} == set(WINDOWS_VARIANTS)

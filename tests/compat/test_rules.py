@@ -12,7 +12,7 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.compat.dda import window_doubtful
+from winhost.compat.dda import estimated_windows
 from winhost.compat.rule import rules
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.hardware.host_gpus import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
@@ -32,7 +32,7 @@ FILES = {path.stem: path for path in (Path(__file__).parents[1] / "data" / "rule
 READ = {name: read_cases(path) for name, path in FILES.items()}
 DATA = READ.pop("host")
 BOUNDS: dict[str, Any] = DATA["bounds"]
-OF_WINDOWS = {code: row for code, row in catalogue.own_entries().items() if not code.startswith("linux.")}
+OF_WINDOWS = {code: row for code, row in catalogue.reason_entries().items() if not code.startswith("linux.")}
 CASES: dict[str, Any] = {code: case for cases in READ.values() for code, case in cases.items()}
 CASES |= {code: {"severity": row.severity, **row.case} for code, row in OF_WINDOWS.items() if row.case}
 OF_WORKLOADS = Path(catalogue.__file__).parent / "reasons" / "workload.yaml"
@@ -173,7 +173,9 @@ def test_every_code_of_the_catalogue_has_a_case() -> None:
     anyones = {f"{name}.{gap}" for name in CAPABILITIES for gap in (*GAPS, *DOUBTS)}
     anyones |= {f"{path}.{doubt}" for path in PATHS for doubt in DOUBTS}
     anyones |= set(read_cases(OF_WORKLOADS))  # tests/compat/test_needs.py has these
-    anyones |= {code for code in catalogue.own_entries() if code.startswith(("mmio.", "vm.", "wsl."))}  # of tests/paths
+    anyones |= {
+        code for code in catalogue.reason_entries() if code.startswith(("mmio.", "vm.", "wsl."))
+    }  # of tests/paths
     anyones |= {"disk.not-empty"}  # of tests/engine/test_full_disks.py
     anyones |= {"disk.unproven-key", "disk.too-large"}  # of tests/engine/test_dual_boot.py
     anyones |= {"disk.no-table", "disk.not-there", "disk.windows-unfit"}  # of the same
@@ -309,6 +311,6 @@ def test_what_is_true_of_two_gpus_alike_is_said_once() -> None:
     for record in gpus:
         record.state["ranges"] = unread  # type: ignore[index]
     host = HostFacts(facts)
-    told = window_doubtful(host, Selection(tuple(gpu for gpu in host.gpus if "A30" in gpu.pci.state.name)))
+    told = estimated_windows(host, Selection(tuple(gpu for gpu in host.gpus if "A30" in gpu.pci.state.name)))
     assert told is not None
     assert told.observed.count("NVIDIA A30") == 1, told.observed

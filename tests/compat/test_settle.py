@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
 from tests.rows import each_row
-from winhost.compat.evaluation import MOST, Evaluation, Requirements, commands, evaluate
+from winhost.compat.evaluation import MAX_COMMANDS, Evaluation, Requirements, evaluate, settling_commands
 from winhost.core.answers import RemoteFault, Unknown
 from winhost.imports.observation import Observation
 from winhost.lab.hostfile import expand
@@ -31,16 +31,16 @@ def answer(facts: Facts) -> Evaluation:
 def test_where_nobody_knows_the_windows_nothing_is_recommended(host: str) -> None:
     found = answer(without_windows(HOSTS[host]))
     assert found.assessment.recommended is None
-    said = verdict_text.recommendation(found, found.fits[0], Requirements().needs)
+    said = verdict_text.describe_recommendation(found, found.fits[0], Requirements().needs)
     assert not any(sentence.startswith("Recommended") for sentence in said)
-    lines = verdict_text.settling(found)
-    assert lines[1] == f"1. {commands()[0].run}"
+    lines = verdict_text.describe_settling_commands(found)
+    assert lines[1] == f"1. {settling_commands()[0].run}"
     assert "OperatingSystem" in lines[2]
 
 
 def test_an_import_is_told_at_most_three_commands_and_the_first_settles_most() -> None:
     found = answer(imported([H200]))
-    assert 0 < len(found.settle) <= MOST
+    assert 0 < len(found.settle) <= MAX_COMMANDS
     assert found.settle[0].reasons >= max(each.reasons for each in found.settle[:-1])
     assert found.settle[0].run.startswith("Get-ComputerInfo")
     assert {fact for each in found.settle for fact in each.settles} >= {"OperatingSystem", "PciDevice.rmrr", "Vm"}
@@ -68,7 +68,7 @@ def test_what_a_command_told_is_not_asked_for_again() -> None:
 def test_a_host_of_which_all_is_known_is_told_nothing() -> None:
     found = answer(HOSTS["server2025-role-installed"])
     assert found.assessment.recommended == "dda"
-    assert verdict_text.settling(found) == ()
+    assert verdict_text.describe_settling_commands(found) == ()
 
 
 FILES = {
@@ -84,7 +84,7 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
     """By what its reader makes of the files that it printed."""
     from winhost.imports.sources import read
 
-    (command,) = (each for each in commands() if each.run.startswith(start))
+    (command,) = (each for each in settling_commands() if each.run.startswith(start))
     told = {"PciDevice"}
     for name in FILES[start]:
         ((_, found), *_) = read(name, (DATA / "synthetic" / name).read_bytes())
@@ -102,7 +102,9 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
 
 
 def test_the_last_command_provides_everything() -> None:
-    assert [command.provides == ("*",) for command in commands()] == [False] * (len(commands()) - 1) + [True]
+    assert [command.provides == ("*",) for command in settling_commands()] == [False] * (
+        len(settling_commands()) - 1
+    ) + [True]
 
 
 def test_a_linux_is_told_no_command_of_windows() -> None:

@@ -11,7 +11,7 @@ from tests.errors import raises
 from tests.imports.brought import DATA, imported
 from tests.rows import each_row
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.stated import SYSTEMS, parse, stated
+from winhost.compat.stated import SYSTEMS, apply_statements, parse_statements
 from winhost.core.answers import RemoteFault, Unknown
 from winhost.model.facts import Facts
 from winhost.render import verdict_text
@@ -27,12 +27,12 @@ def unread(facts: Facts, *resources: str) -> Facts:
 
 
 def answer(facts: Facts, text: str) -> Evaluation:
-    return evaluate(facts, Requirements(assumed=parse(text)))
+    return evaluate(facts, Requirements(assumed=parse_statements(text)))
 
 
 @each_row("system", SYSTEMS)
 def test_a_system_by_its_name_is_of_its_family(system: str) -> None:
-    facts = HostFacts(stated(imported([H200]), parse(f"os={system}")))
+    facts = HostFacts(apply_statements(imported([H200]), parse_statements(f"os={system}")))
     assert facts.os.family is (OsFamily.SERVER if system.startswith("server") else OsFamily.CLIENT)
 
 
@@ -45,7 +45,7 @@ def test_with_windows_stated_something_is_recommended_and_says_by_what() -> None
     (client,) = (reason for reason in dda.reasons if reason.code == "dda.client-sku")
     assert client.stated == ("os=win11-pro",)
     assert client.observed.endswith("(stated: os=win11-pro)")
-    assert verdict_text.recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
+    assert verdict_text.describe_recommendation(found, found.fits[0], Requirements().needs)[-1].startswith(
         "Stated, not read: os=win11-pro"
     )
 
@@ -74,14 +74,14 @@ def test_what_was_read_is_never_overridden() -> None:
 
 
 def test_what_is_said_of_each_gpu_is_filled_in_where_it_lacks() -> None:
-    facts = stated(imported([H200]), parse("driver-model=wddm,PciDevice.rmrr=false"))
+    facts = apply_statements(imported([H200]), parse_statements("driver-model=wddm,PciDevice.rmrr=false"))
     for gpu in HostFacts(facts).gpus:
         assert (gpu.pci.state.driver_model, gpu.pci.state.rmrr) == ("WDDM", False)
 
 
 def test_nothing_can_be_stated_of_gpus_that_nobody_lists() -> None:
     with raises("NobodyThere"):
-        stated(unread(HOSTS["win11-pro-1gpu"], "PciDevice"), parse("driver-model=wddm"))
+        apply_statements(unread(HOSTS["win11-pro-1gpu"], "PciDevice"), parse_statements("driver-model=wddm"))
 
 
 @pytest.mark.costly
@@ -104,18 +104,18 @@ def test_nothing_can_be_stated_of_gpus_that_nobody_lists() -> None:
 )
 def test_what_cannot_be_stated_is_one_sentence(text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)) as refused:
-        parse(text)
+        parse_statements(text)
 
     assert "\x1b" not in str(refused.value)
 
 
 def test_a_value_may_hold_commas() -> None:
-    (one, other) = parse("Firmware.security_properties=[1,2,3],ram=1GiB")
+    (one, other) = parse_statements("Firmware.security_properties=[1,2,3],ram=1GiB")
     assert one.values == {"security_properties": [1, 2, 3]}
     assert other.values == {"total": 1 << 30}
 
 
 def test_facts_that_are_written_hold_nothing_stated(tmp_path: Any) -> None:
     facts = imported([H200])
-    evaluate(facts, Requirements(assumed=parse("os=win11-pro")))
+    evaluate(facts, Requirements(assumed=parse_statements("os=win11-pro")))
     assert facts.stated == ()

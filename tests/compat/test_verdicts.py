@@ -20,7 +20,7 @@ from winhost.compat.assess import assess
 from winhost.engine.plan_dda import choose_gpus, choose_vm
 from winhost.hardware.host_gpus import is_compute_gpu
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.path import ALL_VARIANTS, PATHS
+from winhost.model.path import PATHS, WINDOWS_VARIANTS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
 from winhost.resources.host import HostFacts, Selection
 
@@ -83,7 +83,7 @@ def answered(assessment: Assessment, name: str, wanted: Any) -> Any:
     if name == "recommended":
         return assessment.recommended
     if name == "ways":
-        assert wanted.keys() <= set(ALL_VARIANTS)
+        assert wanted.keys() <= set(WINDOWS_VARIANTS)
         variants = {variant.path: variant for path in assessment.paths for variant in path.every_variant}
         return {variant: said(variants[variant], told) for variant, told in wanted.items()}
     return said(assessment.path(name), wanted)
@@ -111,5 +111,5 @@ def test_every_shipped_host_has_a_case() -> None:
 def test_every_shipped_host_is_judged_whole(host: Path) -> None:
     assessment = assess(HostFacts(expand(host)[0]))
     assert [path.path for path in assessment.paths] == list(PATHS)
-    assert [variant.path for path in assessment.paths for variant in path.every_variant] == list(ALL_VARIANTS)
+    assert [variant.path for path in assessment.paths for variant in path.every_variant] == list(WINDOWS_VARIANTS)
     assert assessment.origin == "synthetic"

@@ -13,7 +13,7 @@ from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, fit_of, needs_of
 from winhost.compat.swap import Swap, swaps
-from winhost.compat.workload_rules import RELOADING, conflicts
+from winhost.compat.workload_rules import RELOADING_FORMATS, conflicts
 from winhost.model.reason import Verdict
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, LoadFormat, Workload
@@ -73,7 +73,7 @@ def test_all_that_speaks_against_a_workload_is_said(tmp_path: Path) -> None:
 
 def test_no_loader_that_streams_to_one_rank_or_invents_weights_reloads_them() -> None:
     cannot = {"dummy", "sharded_state", "tensorizer", "ipc_cache", "modelexpress", "runai_streamer_sharded"}
-    assert set(LoadFormat) - RELOADING == cannot
+    assert set(LoadFormat) - RELOADING_FORMATS == cannot
 
 
 # ---- the time of a swap

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from winhost.connect import this_linux
-from winhost.connect.tunnel import NotJoined
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.connect.tunnel import TunnelRefused
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.physics.host_state import HostDown
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
 
@@ -31,21 +31,21 @@ with socket.create_connection(("127.0.0.1", {port})) as lab:
 
 
 @contextmanager
-def local_linux(folder: Path, linux: OwnLinux, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def local_linux(folder: Path, linux: LinuxHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Gives the programs that were started. A connection to this computer meets what the simulated Linux serves."""
     started: list[str] = []
     known = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving", boot_text(): "boot"}
 
     def connect(_: this_linux.ThisLinux, address: str, port: int, within: float) -> socket.socket:
-        sshd = linux.listening()
+        sshd = linux.find_sshd()
         found = sshd.connect(address, port) if sshd else None
         if found is None:
-            raise NotJoined("Connection refused")
+            raise TunnelRefused("Connection refused")
         return found
 
     class Answers(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            sshd = linux.listening()
+            sshd = linux.find_sshd()
             if sshd is None:
                 return
             program = known[json.loads(self.rfile.readline())]

@@ -13,7 +13,7 @@ from winhost.connect.patience import Patience
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.host_session import HostSession
 from winhost.engine.progress import ProgressEvent
-from winhost.engine.uploads import Sources, beside
+from winhost.engine.uploads import Sources, find_in_folder
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
@@ -157,7 +157,11 @@ class Served:
         folder: Path = Path(),
     ) -> HostSession:
         return HostSession(
-            connector or self.connector(), QUICK, tell or self.events.append, within=0, sources=Sources(beside(folder))
+            connector or self.connector(),
+            QUICK,
+            tell or self.events.append,
+            within=0,
+            sources=Sources(find_in_folder(folder)),
         )
 
     def boot_id(self) -> str:

@@ -12,11 +12,12 @@ import pytest
 
 from tests.connect.served import QUICK, Served
 from tests.processes import PATIENCE_S
-from winhost.connect.one_time import offered
+from winhost.connect.one_time import serve_file
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.uploads import Sources, beside
+from winhost.engine.uploads import Sources, find_in_folder
+from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.windows_software import Curl
 
 CONTENT = os.urandom(1000) * 3 + b"its end"
@@ -31,16 +32,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def fetching(served: Served, folder: Path) -> HostSession:
-    offer = partial(offered, toward="127.0.0.1")
+    offer = partial(serve_file, host_address="127.0.0.1")
     return HostSession(
-        served.connector(), QUICK, served.events.append, within=0, sources=Sources(beside(folder), offer=lambda: offer)
+        served.connector(),
+        QUICK,
+        served.events.append,
+        within=0,
+        sources=Sources(find_in_folder(folder), offer=lambda: offer),
     )
 
 
 def curl(served: Served, **physics: Any) -> None:
     machine = served.host.machine
     machine.programs.pop("curl.exe", None)
-    machine.lab = machine.lab.model_copy(update={"found": {"curl": physics}})
+    machine.lab = LabSection.model_validate(machine.lab.model_dump() | {"found": {"curl": physics}})
     Curl(machine)
 
 
@@ -82,7 +87,7 @@ def test_another_file_than_was_pinned_is_not_kept(served: Served, folder: Path) 
 
 
 def test_nothing_is_at_another_address_or_beyond_its_end(folder: Path) -> None:
-    with offered(folder / "disk.vhdx", "127.0.0.1") as address:
+    with serve_file(folder / "disk.vhdx", "127.0.0.1") as address:
         assert address.startswith("http://127.0.0.1:")
         for wanted, begin, status in (
             (address[:-1] + "x", 0, 404),

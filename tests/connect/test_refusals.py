@@ -179,7 +179,7 @@ def test_a_host_that_restarts_is_unreachable_until_it_is_back(served: Served) ->
     with pytest.raises(wire_errors.Unreachable):
         served.open()
     served.clock.release_all()
-    served.host.machine.settle()
+    served.host.machine.wait_until_ready()
     with session(served) as agent:
         assert agent.get("Boot", {}) is not None
 

@@ -21,7 +21,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.lab_host import LabHost
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.wire.served_host import When, drop, refuse
+from winhost.lab.wire.served_host import Phase, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.errors import WinhostError
@@ -155,18 +155,18 @@ def test_no_command_leaves_a_trace_of_the_password(
     world: World, logged: Everything, capfd: pytest.CaptureFixture[str]
 ) -> None:
     world.write_fleet()
-    found = world.machine.settled_state()
+    found = world.machine.comparable_state()
     with ProcessList() as processes:
         assert run(["detect", HOST, "-o", "facts"]) == 0
         assert run(["detect", HOST, "--json"]) == 0
         assert run(["plan", HOST, "--vm", "llm-01", "-o", "plan.json"]) == 0
         assert run(["apply", "plan.json", "--yes", "--accept", CONSENTS]) == 0
-        assert world.machine.settled_state() != found
+        assert world.machine.comparable_state() != found
         (name,) = Store().runs()
         assert run(["verify", "plan.json"]) == 0
         assert run(["runs", name]) == 0
         assert run(["rollback", name, "--yes", "--accept", CONSENTS]) == 0
-    assert world.machine.settled_state() == found
+    assert world.machine.comparable_state() == found
     told = capfd.readouterr()
     assert HOST in told.out
     assert shown_in(told.out + told.err) == set()
@@ -200,11 +200,11 @@ def everything_told_by(error: BaseException) -> str:
 
 
 TROUBLES = {
-    "refused at the logon": (refuse(401), Action.LOGON, When.ARRIVED),
-    "cut at the logon": (drop, Action.LOGON, When.ARRIVED),
-    "cut while opening": (drop, Action.CREATE, When.ARRIVED),
-    "refused while opening": (refuse(503), Action.CREATE, When.ARRIVED),
-    "cut while answering": (drop, Action.RECEIVE, When.FINISHED),
+    "refused at the logon": (refuse(401), Action.LOGON, Phase.ARRIVED),
+    "cut at the logon": (drop, Action.LOGON, Phase.ARRIVED),
+    "cut while opening": (drop, Action.CREATE, Phase.ARRIVED),
+    "refused while opening": (refuse(503), Action.CREATE, Phase.ARRIVED),
+    "cut while answering": (drop, Action.RECEIVE, Phase.FINISHED),
 }
 
 
@@ -213,7 +213,7 @@ TROUBLES = {
 @pytest.mark.parametrize("auth", ["ntlm", "basic"])
 @pytest.mark.parametrize(("trouble", "action", "when"), TROUBLES.values(), ids=TROUBLES.keys())
 def test_no_error_holds_the_password(
-    world: World, logged: Everything, kind: str, auth: str, trouble: object, action: Action, when: When
+    world: World, logged: Everything, kind: str, auth: str, trouble: object, action: Action, when: Phase
 ) -> None:
     world.write_fleet(auth, kind=kind)
     (host,) = load_fleet(world.folder / "fleet.yaml").hosts

@@ -65,41 +65,41 @@ class Later:
 
 def test_the_controller_loses_the_wire_comes_back_and_the_switch_stays(serve: Callable[..., Served]) -> None:
     served = serve(HOST)
-    before, wire = adapters(served)[MANAGED]["addresses"], network(served).wire
+    before, wire = adapters(served)[MANAGED]["addresses"], network(served).epoch
     hands = served.hands()
     answer = hands.set(step(None, MANAGED), frozenset({"network"}))
     hands.close()
     assert (answer.after["adapter"], answer.after["phase"]) == (MANAGED, "settled")
-    assert network(served).wire == wire + 1
+    assert network(served).epoch == wire + 1
     assert len(served.host.sessions) == 2
     assert [call["desired"] for call in served.host.calls("set")] == [{"adapter": MANAGED}] * 2
     (port,) = (state for state in adapters(served).values() if state["name"] == "vEthernet (bridge)")
     assert (port["addresses"], port["management"], port["profile"]) == (before, True, "private")
-    assert network(served).adapters[network(served).carrier or ""].tag == 120
+    assert network(served).adapters[network(served).management_adapter or ""].vlan == 120
     assert [event.kind for event in served.events] == ["waiting"]
 
 
 def test_it_is_taken_back_the_same_way_to_the_very_state_found(serve: Callable[..., Served]) -> None:
     served = serve(HOST)
-    before = served.host.machine.settled_state()
+    before = served.host.machine.comparable_state()
     hands = served.hands()
     hands.set(step(None, MANAGED), frozenset({"network"}))
     answer = hands.set(step(MANAGED, None), frozenset({"network"}))
     hands.close()
     assert (answer.after["adapter"], answer.after["phase"]) == (None, "none")
-    assert served.host.machine.settled_state() == before
+    assert served.host.machine.comparable_state() == before
 
 
 def test_on_an_adapter_that_carries_nobody_the_controller_shows_all_the_same_that_it_is_there(
     serve: Callable[..., Served],
 ) -> None:
     served = serve(HOST)
-    wire = network(served).wire
+    wire = network(served).epoch
     hands = served.hands()
     answer = hands.set(step(None, FREE), frozenset({"network"}))
     hands.close()
     assert answer.after["phase"] == "settled"
-    assert network(served).wire == wire
+    assert network(served).epoch == wire
     assert len(served.host.sessions) == 2
 
 
@@ -116,14 +116,14 @@ def test_a_host_that_cannot_be_reached_any_more_undoes_it_by_itself(
 ) -> None:
     served = serve(HOST)
     lost(served, **physics)
-    before = served.host.machine.settled_state()
+    before = served.host.machine.comparable_state()
     hands = served.hands(connector=Later(served.connector(), lambda: network(served).pass_time(TOO_LONG)))
     with pytest.raises(RemoteError) as caught:
         hands.set(step(None, MANAGED), frozenset({"network"}))
     hands.close()
     assert caught.value.fault.code == "Winhost.SwitchUndone"
     assert says in caught.value.fault.message
-    after = served.host.machine.settled_state()
+    after = served.host.machine.comparable_state()
     assert switch(served) == {**switch(served), "adapter": None, "phase": "undone"}
     assert {n: r for n, r in after.items() if n != "ExternalSwitch"} == {
         n: r for n, r in before.items() if n != "ExternalSwitch"
@@ -163,7 +163,7 @@ def test_a_restart_meanwhile_takes_it_back_too(serve: Callable[..., Served]) -> 
     with pytest.raises(SessionDropped):
         served.open().set("ExternalSwitch", KEY, {"adapter": MANAGED}, {}, {})
     served.host.machine.restart_computer()
-    served.host.machine.settle()
+    served.host.machine.wait_until_ready()
     network(served).pass_time(TOO_LONG)
     assert switch(served)["phase"] == "undone"
     assert adapters(served) == before

@@ -169,7 +169,7 @@ class _Journal:
         before = {name: found[name] for name in names}
         users = self.dependents_of(resource)
         step = Step("1.1", resource, key, "desired", before, desired, title, "")
-        self.changes = changes.begun(self.changes, step, found, users)
+        self.changes = changes.record_step_start(self.changes, step, found, users)
         told = {"resource": resource, "key": key, "title": title, "before": before, "desired": desired}
         self.events.append({"event": "begin", "step": told, "found": found, "users": [as_told(each) for each in users]})
         self.end(resource, key, {**found, **desired})
@@ -190,12 +190,12 @@ class _Journal:
         after = None if how == "lost" else left
         event: dict[str, Any] = {"event": "end" if how == "end" else "failed", "resource": resource, "key": key}
         self.events.append({**event, "after": after, "restart": False})
-        self.changes = changes.left(self.changes, identity(resource, key), after)
+        self.changes = changes.record_state(self.changes, identity(resource, key), after)
         self.changes = replace(self.changes, in_flight=None)
 
     def dependents(self) -> None:
         noted = {id_: self.dependents_of(each.resource) for id_, each in self.changes.touched.items()}
-        self.changes = changes.noted(self.changes, noted)
+        self.changes = changes.record_dependents(self.changes, noted)
         told = [
             {"resource": each.resource, "key": each.key, "users": [as_told(user) for user in noted[id_]]}
             for id_, each in self.changes.touched.items()
@@ -214,7 +214,7 @@ class _Journal:
         still = [self.changes.touched[id_] for id_ in ids if id_ not in given]
         told = [{"resource": each.resource, "key": each.key} for each in still]
         self.events.append({"event": "outcome", "outcome": "not all rolled back", "open": told})
-        self.changes = changes.restored(self.changes, given)
+        self.changes = changes.record_restored(self.changes, given)
 
     # ---- and the host by now
 

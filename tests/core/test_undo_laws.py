@@ -13,7 +13,7 @@ from winhost.core.undo import Keep, Undo
 def put_back(undo: Undo | MissingFact) -> Mapping[str, Json]:
     if isinstance(undo, MissingFact):
         return {}
-    return undo.rest if isinstance(undo, Keep) else undo
+    return undo.still_restored if isinstance(undo, Keep) else undo
 
 
 def goal(case: Case) -> Mapping[str, Json]:
@@ -63,9 +63,9 @@ def test_once_it_is_put_back_nothing_is_left_to_do(case: Case) -> None:
 def test_what_is_kept_as_a_whole_is_not_touched(case: Case) -> None:
     undo = case.undo()
     if isinstance(undo, Keep) and "changed since" in undo.reason and case.rules.undo.whole:
-        assert undo.rest == {}
+        assert undo.still_restored == {}
     if isinstance(undo, Keep) and undo.reason.startswith("kept for"):
-        assert undo.rest == {}
+        assert undo.still_restored == {}
 
 
 @given(case=cases())

@@ -15,7 +15,7 @@ def test_what_a_last_step_did_not_set_is_not_taken_for_its_doing() -> None:
     record = Changes()
     for name in ("word", "other"):
         step = Step("1.1", "Made", {}, "desired", {name: "found"}, {name: "set"}, "it", "")
-        record = changes.begun(record, step, {"word": "found", "other": "found"})
+        record = changes.record_step_start(record, step, {"word": "found", "other": "found"})
     assert record.touched[identity("Made", {})].transitional == ({"other": "found"},)
     now = HostAnswers({"Made": (Record({"word": None, "other": "set"}),)}, {"Made": MADE})
     found = judge(record, now).undone[identity("Made", {})]

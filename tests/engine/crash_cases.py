@@ -36,7 +36,7 @@ from winhost.engine.planning import make_plan
 from winhost.engine.run_context import Outcome
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.serving import ServedEngines
-from winhost.lab.physics.vm_making import read_disc
+from winhost.lab.physics.vm_creation import read_disc
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
@@ -71,7 +71,7 @@ def power_for_others_alone(here: World) -> Plan:
 
 
 def no_record_is_left(here: NewVmWorld) -> None:
-    assert not here.machine.software.record
+    assert not here.machine.software.registry_values
 
 
 @contextmanager
@@ -85,9 +85,9 @@ def behind_nat(folder: Path) -> Iterator[NewVmWorld]:
 
 def guest_is_known_by_its_own_key(here: GuestWorld) -> None:
     own = here.guest.distro.host_key
-    assert here.machine.own_vms.kept("seed", NAME)["host_keys"] == [own]  # type: ignore[index]
-    assert own != read_disc(here.made.discs[0] or b"").public, "the first one was on a disc"
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert here.machine.own_vms.stored_record("seed", NAME)["host_keys"] == [own]  # type: ignore[index]
+    assert own != read_disc(here.made.seeds_at_starts[0] or b"").public_key, "the first one was on a disc"
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
 
 
 # ---- files that are sent
@@ -134,7 +134,7 @@ def with_last_group(make: Callable[..., Any], *words: Any, **changes: Any) -> Ma
 
 def resumed_or_installed_anew(here: UbuntuWorld) -> Outcome:
     """An installer that was on its way when the controller died has nobody to ask: Windows comes up again."""
-    here.machine.settle()
+    here.machine.wait_until_ready()
     with suppressed("NotInstalled"):
         return here.resume()
     return here.resume()

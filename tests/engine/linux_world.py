@@ -9,7 +9,7 @@ from winhost.connect.agent import Agent
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
@@ -26,7 +26,7 @@ CONSENTS = ("restart", "packages", "containers")
 class LinuxWorld(World):
     """settings: of the next plans."""
 
-    own: OwnLinux
+    own: LinuxHost
     settings: Mapping[str, Any]
     resources: Sequence[Any] | None = None
 
@@ -44,7 +44,7 @@ class LinuxWorld(World):
 
     def state(self) -> dict[str, Any]:
         """What is to be as it was, once everything was given back."""
-        self.machine.settle()
+        self.machine.wait_until_ready()
         read = self.open().read([each for each in LINUX if each != "LinuxBoot"])
         return {name: answer if isinstance(answer, tuple) else str(answer) for name, answer in read.items()}
 
@@ -54,7 +54,7 @@ def linux_world(folder: Path, example: str = "ubuntu-2xh100", **settings: Any) -
 
 
 def world_of(facts: Facts, section: LabSection, folder: Path, **settings: Any) -> LinuxWorld:
-    own = OwnLinux(facts, section, LabClock(0))
+    own = LinuxHost(facts, section, LabClock(0))
     here = LinuxWorld(own.machine, Store(folder), facts.host)
     here.own, here.settings, here.answers = own, settings, own.answers  # type: ignore[assignment]
     return here

@@ -55,9 +55,11 @@ class NewVmWorld(World):
 
     def state(self) -> dict[str, Any]:
         """Also what no resource tells: winhost's records and files, and what is told of a VM without its mark."""
-        self.machine.settle()
-        files = sorted(path for path in self.machine.files.below("D:") if "winhost" in path)
-        record = {name: value for name, value in self.machine.software.record.items() if not name.startswith("vm ")}
+        self.machine.wait_until_ready()
+        files = sorted(path for path in self.machine.files.list_below("D:") if "winhost" in path)
+        record = {
+            name: value for name, value in self.machine.software.registry_values.items() if not name.startswith("vm ")
+        }
         return {**super().state(), "files": files, "record": record}
 
     @property

@@ -91,11 +91,11 @@ class Sent(World):
 
     def state(self) -> dict[str, Any]:
         """Also what no resource tells."""
-        return {**super().state(), "files": self.files, "noted": dict(self.machine.software.record)}
+        return {**super().state(), "files": self.files, "noted": dict(self.machine.software.registry_values)}
 
     @property
     def files(self) -> list[str]:
-        return sorted({*self.machine.files.below(FOLDER)} - {MARKS_FILE})
+        return sorted({*self.machine.files.list_below(FOLDER)} - {MARKS_FILE})
 
     def lose(self, kind: type[SessionDropped | TimedOut], *numbers: int, after: bool) -> None:
         def hook(number: int) -> None:
@@ -114,7 +114,7 @@ def sent(folder: Path) -> Sent:
 
 
 def part_of(here: Sent) -> str:
-    return f"{here.machine.software.path_of(KEY['sha256'], NAME)}.part"
+    return f"{here.machine.software.file_path(KEY['sha256'], NAME)}.part"
 
 
 @contextmanager

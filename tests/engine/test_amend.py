@@ -10,7 +10,7 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises
 from winhost.engine.amend import Amendment
-from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.failures import ConsentNeeded, PlanRefused, RunInterrupted
 from winhost.engine.journal import read_journal
 from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
@@ -22,7 +22,7 @@ REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131
 
 
 def record(here: World) -> RunState:
-    return replay(here.run, read_journal(here.store.existing(here.run)))
+    return replay(here.run, read_journal(here.store.existing_journal(here.run)))
 
 
 def otherwise(here: World, **values: Any) -> PathRequest:
@@ -94,7 +94,7 @@ def test_looking_at_what_it_would_do_changes_nothing(halted: World) -> None:
 def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> None:
     request = otherwise(halted, vm="llm-01")
     shown = preview_amended(halted.run, request, halted.context)
-    halted.machine.stop_vm(halted.vm(), within=300)
+    halted.machine.stop_vm(halted.vm(), timeout=300)
     made = halted.state()
     with raises("Halted") as moved:
         resume(halted.run, EVERY_CONSENT, halted.context, Amendment(request, shown))
@@ -105,7 +105,9 @@ def test_a_host_that_moved_since_it_was_shown_is_not_changed(halted: World) -> N
 def test_another_gpu_may_be_chosen_while_none_was_taken(halted: World) -> None:
     request = otherwise(halted, vm="llm-01", gpus=("NVIDIA L40S",))
     assert amended(halted, request).holds
-    assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.guest_sees(vm.guid)) == 1] == ["llm-01"]
+    assert [vm.name for vm in halted.machine.vms.values() if len(halted.machine.devices_in_guest(vm.guid)) == 1] == [
+        "llm-01"
+    ]
 
 
 def test_a_vm_that_has_been_changed_is_left_to_rollback(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def stuck(tmp_path: Path) -> Wsl2World:
     plan = here.plan()
     assert {each.name for each in plan.unchecked} == {"containers.ubuntu", "containers.docker", "containers.toolkit"}
     here.answers.faults.add(InjectedFault("WslConfig", "set", REFUSAL))
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.apply(plan, ("restart", "network", "vm-stop", "headless", "data"))
     return here
 
@@ -214,7 +216,7 @@ def test_a_version_that_apt_does_not_have_is_chosen_anew(tmp_path: Path) -> None
     here = wsl2_world(tmp_path, unverified=True)
     plan = here.plan()
     here.stop = lambda: any(event.text.startswith("stage 3:") for event in here.events)
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.apply(plan, accepted)
     here.stop = lambda: False
     here.inside.faults.add(InjectedFault("DebianPackage", "set", REFUSAL))
@@ -237,7 +239,7 @@ def test_a_run_that_lost_the_race_is_in_nobodys_way(tmp_path: Path) -> None:
 
     def somebody_is_quicker(when: str, entry: Any) -> None:
         if (entry["event"], when) == ("begin", "after"):
-            here.machine.stop_vm(vm, within=300)
+            here.machine.stop_vm(vm, timeout=300)
 
     here.around = somebody_is_quicker
     with pytest.raises(Exception, match="is not as planned"):

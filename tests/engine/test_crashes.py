@@ -121,7 +121,7 @@ def test_a_vm_that_was_started_again_and_that_somebody_stopped_since_stays_off(t
     assert roles_of_power(here) == ["need", "restore"]
     journal = here.store.path(here.run)
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-2]))
-    here.machine.stop_vm(here.vm(), within=300)
+    here.machine.stop_vm(here.vm(), timeout=300)
     assert here.resume().changed == 0
     assert here.machine.vms[here.vm()].power == "off"
 

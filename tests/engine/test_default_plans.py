@@ -9,7 +9,7 @@ import pytest
 from tests.errors import raises
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.engine.choosing import recommended
+from winhost.engine.choosing import recommend_path
 from winhost.engine.failures import PlanRefused
 from winhost.engine.plan_dda import VmNotNamed
 from winhost.engine.planning import PLANNERS, make_plan
@@ -68,7 +68,7 @@ def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
             errors = [error_of(facts, verdict.path, vm) for vm in fit]
         for refused in (error for error in errors if isinstance(error, PlanRefused)):
             assert [code for code in refused.grounds.codes if code not in told] == []
-            assert refused.grounds.codes or any(why.split()[0].split(".")[0] in told for why in refused.grounds.because)
+            assert refused.grounds.codes or any(why.split()[0].split(".")[0] in told for why in refused.grounds.reasons)
 
 
 @pytest.mark.parametrize(("name", "stays"), [("thunderbolt", "PCIROOT(49)"), ("gpu-assigned-elsewhere", "PCIROOT(7B)")])
@@ -106,7 +106,7 @@ def test_a_plan_of_no_named_path_takes_the_variant_that_assess_recommends(name: 
     if facts.is_linux:
         return
     try:
-        best = recommended(facts)
+        best = recommend_path(facts)
         made = plan(facts, path_of(best.variant), vm="llm-01" if best.variant == "dda" else None)
     except (RefusedError, VmNotNamed, NotOnHost, PlanRefused):
         return
@@ -152,7 +152,7 @@ def test_a_plan_takes_as_many_gpus_as_assess_says_go_together() -> None:
 
 def test_the_command_for_a_path_with_several_vms_names_one() -> None:
     with pytest.raises(RefusedError) as refused:
-        recommended(host("azure-local"))
+        recommend_path(host("azure-local"))
     assert "winhost plan hci-01 --path dda --vm llm-01 --allow-unverified" in str(refused.value.hint)
     with pytest.raises(PlanRefused) as other:
         plan(host("thunderbolt"), "wsl2")

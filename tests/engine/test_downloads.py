@@ -9,7 +9,7 @@ from tests.engine.test_software import FILE, MSI, SOURCE, physics, plan
 from tests.engine.world import World, world
 from tests.errors import raises
 from winhost.lab.contract.agent_answers import InjectedFault
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 
 WHOLE = 98  # bytes of the lab's stand-in for a file
 
@@ -28,7 +28,7 @@ def percents(here: World) -> list[int | None]:
 
 
 def held(here: World) -> int:
-    return here.machine.files.length(f"{here.machine.software.path_of(MSI, FILE['name'])}.part")
+    return here.machine.files.length(f"{here.machine.software.file_path(MSI, FILE['name'])}.part")
 
 
 def test_it_is_told_how_far_it_is(here: World) -> None:
@@ -39,7 +39,7 @@ def test_it_is_told_how_far_it_is(here: World) -> None:
     assert "fetched 0.0 of 0.0 MB" in next(event.text for event in here.events if event.kind == "sending")
     assert here.rollback().holds
     assert here.state() == found
-    assert here.machine.software.record == {}
+    assert here.machine.software.registry_values == {}
 
 
 def test_who_stops_it_goes_on_where_it_was(here: World) -> None:
@@ -65,7 +65,7 @@ def test_a_part_of_it_is_taken_back(here: World) -> None:
     here.stop = lambda: False
     assert here.rollback().outcome == "rolled back"
     assert here.state() == found
-    assert here.machine.software.record == {}
+    assert here.machine.software.registry_values == {}
 
 
 def test_a_server_that_never_sends_the_rest_is_asked_for_all_of_it(here: World) -> None:
@@ -88,7 +88,7 @@ def test_another_version_each_time_is_left_to_the_step(here: World, monkeypatch:
 
 
 def broken(here: World, after: int, times: int) -> None:
-    lost = own_error("NotFetched", "ReadError", "The connection was closed.")
+    lost = agent_error("NotFetched", "ReadError", "The connection was closed.")
 
     def stop() -> bool:
         if held(here) == after and times_left:

@@ -11,7 +11,7 @@ from tests.engine.world import World, world
 from tests.errors import raises
 from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
-from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.failures import ConsentNeeded, PlanRefused, RunInterrupted
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
@@ -91,8 +91,8 @@ def test_an_empty_disk_is_taken_whole_and_that_of_windows_stays(tmp_path: Path) 
     assert 2_000_398_934_016 - (staging["offset"] + staging["size"]) < 3 * MiB
     assert here.apply(made, DATA).holds
     facts = HostFacts(here.facts())
-    assert manifest_of_facts(facts).one(PartitionRole.ESP).size == GiB
-    assert manifest_of_facts(facts).one(PartitionRole.ESP).guid != windows_esp_of(facts)
+    assert manifest_of_facts(facts).with_role(PartitionRole.ESP).size == GiB
+    assert manifest_of_facts(facts).with_role(PartitionRole.ESP).guid != windows_esp_of(facts)
     assert {each.key["partition"] for each in here.machine.instances("EfiBackup") if each.state["kept"]} == {
         windows_esp_of(facts)
     }
@@ -109,7 +109,7 @@ def test_what_was_begun_on_a_disk_of_its_own_is_gone_on_with_there(tmp_path: Pat
     assert again["offset"] == efi.desired["offset"] + efi.desired["size"]
     assert again["disk"] == SECOND_DISK
     # Killed before Windows made it, it is known by its record alone.
-    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.kept("partition", "efi")["partition"]))
+    here.machine.part(Disks).remove_partition(str(here.machine.own_vms.stored_record("partition", "efi")["partition"]))
     partitions = [step for step in plan(here, **TYPED).stages[0].steps if step.resource == "OwnPartition"]
     assert [(step.key["name"], step.desired["made"]) for step in partitions] == [("efi", True), ("linux", True)]
     assert partitions[1].desired["offset"] == again["offset"]
@@ -255,7 +255,7 @@ def test_who_does_not_know_the_key_changes_nothing(tmp_path: Path, monkeypatch: 
     here = world(tmp_path, "win11-pro-1gpu")
     found, made = here.state(), plan(here, **TYPED)
     monkeypatch.setenv("WINHOST_LAST_GROUP", "123456")
-    with pytest.raises(EndOfRun, match="last six digits"):
+    with pytest.raises(RunInterrupted, match="last six digits"):
         here.apply(made, DATA)
     assert here.state() == found
 
@@ -273,7 +273,7 @@ def test_a_shrink_that_stops_early_ends_the_run_and_goes_back(tmp_path: Path) ->
     windows = next(r for r in here.machine.instances("Partition") if r.state["boot"])
     disks = here.machine.part(Disks)
     disks.physics = disks.physics.model_copy(update={"stops_at": windows.state["size"] - 50 * GiB})
-    with pytest.raises(EndOfRun, match="capacity"):
+    with pytest.raises(RunInterrupted, match="capacity"):
         here.apply(made, DATA)
     now = next(r for r in here.machine.instances("Partition") if r.state["boot"])
     assert now.state["size"] == windows.state["size"] - 50 * GiB, "it got so far"
@@ -294,7 +294,7 @@ def test_a_restart_between_them_uses_up_a_suspension_and_nothing_else(tmp_path: 
     found = here.state()
     assert here.apply(plan(here, **TYPED), DATA).holds
     for part in here.machine.parts:
-        part.restarted()
+        part.on_restart()
     assert here.machine.part(Disks).volumes["C:"]["protection"] == "on"
     assert_gives_back(here, found, "restarted")
 
@@ -305,7 +305,7 @@ def test_what_an_installer_left_on_the_efi_partition_goes_with_a_rollback(tmp_pa
     assert here.apply(plan(here, **TYPED), DATA).holds
     disks = here.machine.part(Disks)
     disks.physics = disks.physics.model_copy(update={"installs": True})
-    disks.restarted()
+    disks.on_restart()
     (copied,) = here.machine.instances("EfiBackup")
     assert copied.state["changed"] == ["EFI\\Boot\\bootx64.efi"]
     assert copied.state["added"] == ["EFI\\BOOT\\fbx64.efi", "EFI\\ubuntu\\grubx64.efi"]
@@ -323,8 +323,8 @@ def test_the_manifest_for_the_installer_has_every_partition_and_one_target(tmp_p
     assert [str(each.role) for each in manifest.partitions] == [
         *("esp", "msr", "windows", "target", "staging", "recovery")
     ]
-    assert manifest.label == here.machine.part(Disks).labels[manifest.one(PartitionRole.TARGET).guid][1]
-    assert manifest.one(PartitionRole.WINDOWS).filesystem == "BitLocker"
+    assert manifest.label == here.machine.part(Disks).labels[manifest.with_role(PartitionRole.TARGET).guid][1]
+    assert manifest.with_role(PartitionRole.WINDOWS).filesystem == "BitLocker"
     assert TypeAdapter(DiskManifest).validate_python(plain(manifest)) == manifest
 
 
@@ -334,7 +334,7 @@ def test_firmware_that_forgets_ends_the_run(tmp_path: Path) -> None:
     here.machine.lab = LabSection.model_validate(here.machine.lab.model_dump() | {"found": {}})
     firmware = here.machine.part(FirmwarePart)
     firmware.physics = firmware.physics.model_copy(update={"forgets": True})
-    with pytest.raises(EndOfRun, match="firmware"):
+    with pytest.raises(RunInterrupted, match="firmware"):
         here.apply(made, DATA)
     firmware.physics = firmware.physics.model_copy(update={"forgets": False})
     assert_gives_back(here, found, "forgotten")

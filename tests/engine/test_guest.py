@@ -15,13 +15,13 @@ from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import not_there
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.ways_in import GuestSilent
-from winhost.engine.failures import EndOfRun, PlanRefused
+from winhost.engine.failures import PlanRefused, RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.vm_making import read_disc
+from winhost.lab.physics.vm_creation import read_disc
 from winhost.model.documents import plain
 from winhost.model.fleet import LinuxHost
 from winhost.resources.host import HostFacts
@@ -45,7 +45,7 @@ def test_a_guest_is_set_up_before_it_gets_the_gpus_and_goes_as_it_came(tmp_path:
         ("LinuxFile", None), ("AptPackages", None), ("VmPower", "off"), ("VmPower", "running"),
     ]  # fmt: skip
     assert here.machine.boot == boot
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     gpus = [record.state for record in here.guest.answers.linux.gpus()]
     assert [(gpu["device"], gpu["driver"]) for gpu in gpus] == [
         ("10de:2d04", "nvidia"),
@@ -53,7 +53,7 @@ def test_a_guest_is_set_up_before_it_gets_the_gpus_and_goes_as_it_came(tmp_path:
         ("10de:26b9", "nvidia"),
     ]
     assert here.guest.answers.linux.gpu_driver.kind == "open"
-    assert (here.made.dvds, here.machine.files.rights) == ([""], {})
+    assert (here.made.dvd_files, here.machine.files.rights) == ([""], {})
     assert {target.address for target in here.targets} == {"192.0.2.10"}
     assert {(target.user, target.sudo is not None) for target in here.targets} == {("winhost", True)}
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
@@ -86,7 +86,7 @@ def test_a_window_that_the_guest_finds_too_small_grows_by_what_its_kernel_says(t
     changed = [event.step for event in here.events if event.kind == "step" and event.step]
     sizes = [step.desired["high"] >> 30 for step in changed if step.resource == "VmMmio"]
     assert sizes == [194, 242] == [194, here.made.high >> 30]
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     assert list(here.plan().steps) == []
     gives_back(here, found)
 
@@ -100,7 +100,7 @@ def test_so_does_the_low_window(tmp_path: Path) -> None:
     sizes = [step.desired["low"] >> 20 for step in changed if "low" in step.desired]
     assert sizes == [1024, here.made.low >> 20]
     assert here.made.low > 2 << 30
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     assert list(here.plan().steps) == []
     gives_back(here, found)
 
@@ -119,12 +119,12 @@ def test_a_low_window_that_hyper_v_cannot_have_is_refused_with_the_number(tmp_pa
 def test_its_first_key_is_replaced_by_its_own_and_no_start_changes_that(tmp_path: Path) -> None:
     here = guest_world(tmp_path)
     here.apply(here.plan())
-    disc = here.made.discs[0]
+    disc = here.made.seeds_at_starts[0]
     assert disc is not None
-    first, own = read_disc(disc).public, here.guest.distro.host_key
+    first, own = read_disc(disc).public_key, here.guest.distro.host_key
     assert here.targets[0].host_key == first
-    assert here.machine.own_vms.kept("seed", NAME)["host_keys"] == [own] != [first]  # type: ignore[index]
-    assert len(here.made.discs) == 2
+    assert here.machine.own_vms.stored_record("seed", NAME)["host_keys"] == [own] != [first]  # type: ignore[index]
+    assert len(here.made.seeds_at_starts) == 2
     here.machine.turn_vm_off(here.made.guid)
     here.machine.start_vm(here.made.guid)
     assert here.guest.distro.host_key == own
@@ -144,7 +144,7 @@ def test_a_disc_that_somebody_put_into_a_drive_of_it_stays_there(tmp_path: Path)
     here = guest_world(tmp_path, lab={"new_vms": {"taken": [theirs], "discs": [theirs]}})
     found = here.state()
     assert here.apply(here.plan()).holds
-    assert here.made.dvds == [theirs, ""]
+    assert here.made.dvd_files == [theirs, ""]
     gives_back(here, found)
     assert here.machine.files.read(theirs) == b"somebody's"
 
@@ -192,9 +192,9 @@ def test_no_private_key_is_anywhere_but_on_the_disc(tmp_path: Path, caplog: pyte
     assert secrets
     kept = [path.read_text("utf-8") for path in (tmp_path / "state").rglob("*") if path.is_file()]
     told = [*kept, json.dumps(plain(plan)), json.dumps(plain(here.facts())), caplog.text, str(here.events)]
-    told.append(str(here.machine.software.record))
+    told.append(str(here.machine.software.registry_values))
     assert not [secret for secret in secrets for text in told if secret in text]
-    left = [here.machine.files.read(path) or b"" for path in here.machine.files.below("D:")]
+    left = [here.machine.files.read(path) or b"" for path in here.machine.files.list_below("D:")]
     assert not [content for content in left if b"PRIVATE KEY" in content]
 
 
@@ -202,7 +202,7 @@ def test_no_private_key_is_anywhere_but_on_the_disc(tmp_path: Path, caplog: pyte
 def test_one_that_never_answers_ends_the_run_in_plain_words_and_goes(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"disks": {IMAGE: {"linux": False}}}}, network=STATIC)
     found = here.state()
-    with pytest.raises(EndOfRun) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         here.apply(here.plan())
     assert isinstance(caught.value.__cause__, GuestSilent)
     assert f"gpu-03/{NAME} runs and did not answer in time" in caught.value.what
@@ -227,13 +227,13 @@ def test_one_that_hangs_as_it_starts_with_its_gpus_goes_on_once_its_power_was_cy
 
     def enter_unless_hung(target: LinuxHost, program: str) -> Agent:
         if starts[0] == 2:  # the first time it had no GPUs yet
-            raise not_there(target.name, "timed out")
+            raise no_sshd_error(target.name, "timed out")
         return enter(target, program)
 
     monkeypatch.setattr(here.machine, "start_vm", start_counted)
     monkeypatch.setattr(here, "_enter", enter_unless_hung)
     for go in (lambda: here.apply(plan), here.resume):
-        with pytest.raises(EndOfRun) as caught:
+        with pytest.raises(RunInterrupted) as caught:
             go()
         assert isinstance(caught.value.__cause__, GuestSilent)
         by_hand = f"Get-VM -Id {here.made.guid} | Stop-VM -TurnOff -Passthru | Start-VM"
@@ -251,10 +251,10 @@ def test_whoever_else_answers_at_its_address_is_told_nothing(tmp_path: Path) -> 
     here = guest_world(tmp_path, network=STATIC)
     here.shows = b"somebody who has the address too"[:32]
     found = here.state()
-    with pytest.raises(EndOfRun) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         here.apply(here.plan())
     assert isinstance(caught.value.__cause__, HostKeyRefused)
-    assert here.guest.answers.linux.file("/etc/cloud/cloud-init.disabled")["text"] is None
+    assert here.guest.answers.linux.read_file("/etc/cloud/cloud-init.disabled")["text"] is None
     gives_back(here, found)
 
 
@@ -264,7 +264,7 @@ def test_a_start_without_seed_and_with_cloud_init_would_make_it_another_machine(
     here.machine.start_vm(here.made.guid)
     first = here.guest.distro.host_key
     here.machine.turn_vm_off(here.made.guid)
-    here.machine.set_vm_dvd_drive(here.made.guid, here.made.dvds[0], "")
+    here.machine.set_vm_dvd_drive(here.made.guid, here.made.dvd_files[0], "")
     here.machine.start_vm(here.made.guid)
     assert here.guest.distro.host_key != first
 
@@ -281,14 +281,14 @@ def test_a_host_that_restarts_in_the_middle_has_the_guest_in_the_end(
     found, plan = here.state(), here.plan()
     goes_down_after(here, monkeypatch, cmdlet)
     assert here.apply(plan).holds
-    assert len(here.machine.guest_sees(here.made.guid)) == 3
+    assert len(here.machine.devices_in_guest(here.made.guid)) == 3
     gives_back(here, found)
 
 
 def test_a_host_without_ssh_keygen_ends_the_run_and_keeps_nothing(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"ssh_keygen": False}})
     found = here.state()
-    with pytest.raises(EndOfRun, match="ssh-keygen"):
+    with pytest.raises(RunInterrupted, match="ssh-keygen"):
         here.apply(here.plan())
     gives_back(here, found)
 
@@ -296,7 +296,7 @@ def test_a_host_without_ssh_keygen_ends_the_run_and_keeps_nothing(tmp_path: Path
 def test_a_guest_whose_kernel_takes_no_devices_gets_none(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"takes_devices": False}})
     found = here.state()
-    with pytest.raises(EndOfRun, match="no driver for assigned devices"):
+    with pytest.raises(RunInterrupted, match="no driver for assigned devices"):
         here.apply(here.plan())
     assert {record.state["assignment"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
     gives_back(here, found)
@@ -315,7 +315,7 @@ def test_behind_nat_it_is_entered_through_a_port_of_the_host(tmp_path: Path) -> 
 def test_an_address_that_somebody_answers_at_ends_the_run_before_the_vm_starts(tmp_path: Path) -> None:
     here = guest_world(tmp_path, lab={"new_vms": {"others": {"192.0.2.10": True}}}, network=STATIC)
     found = here.state()
-    with pytest.raises(EndOfRun, match=r"has the address 192\.0\.2\.10 already"):
+    with pytest.raises(RunInterrupted, match=r"has the address 192\.0\.2\.10 already"):
         here.apply(here.plan())
     assert here.made.power == "off"
     gives_back(here, found)

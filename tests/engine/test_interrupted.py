@@ -20,8 +20,8 @@ from tests.engine.world import World, world
 from tests.errors import raises, suppressed
 from tests.processes import started
 from winhost.cli import run
-from winhost.cli.change.running import stopping
-from winhost.engine.failures import EndOfRun
+from winhost.cli.change.running import stop_requests
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import AgentAnswers, InjectedFault
@@ -49,10 +49,10 @@ def quietly() -> bool:
 @contextmanager
 def heard(here: World) -> Iterator[None]:
     """As a command does it."""
-    with stopping() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
-        here.stop, here.cuttable = stop, stop.cuttable
+    with stop_requests() as stop, suppress(KeyboardInterrupt), suppressed("Stopped", "CutShort", "Halted"):
+        here.stop, here.interruptible = stop, stop.interruptible
         yield
-    here.stop, here.cuttable = quietly, nullcontext
+    here.stop, here.interruptible = quietly, nullcontext
 
 
 def send(*names: str) -> None:
@@ -118,7 +118,9 @@ def test_two_ctrl_c_while_a_step_is_refused_leave_the_end_of_the_run_as_it_is(tm
     """The run has changed nothing, so its marks go: that asks the host once more, which the second Ctrl-C refuses."""
     here = world(tmp_path, "server2025-role-installed")
     found, plan = here.state(), here.plan()
-    refused = InjectedFault(next(plan.steps).resource, "set", windows_errors.own_error("No", "InvalidOperation", "no"))
+    refused = InjectedFault(
+        next(plan.steps).resource, "set", windows_errors.agent_error("No", "InvalidOperation", "no")
+    )
     here.answers.faults.add(refused)
 
     def interrupted(when: str, entry: Any) -> None:
@@ -142,7 +144,7 @@ def test_a_line_that_this_run_does_not_know_of_is_followed_by_none(tmp_path: Pat
 
 
 def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from winhost.engine.rollback import look
+    from winhost.engine.rollback import preview_on_host
 
     here = world(tmp_path, "server2025-role-installed")
     plan = here.plan()
@@ -155,8 +157,10 @@ def test_ctrl_c_while_a_run_is_only_looked_at_leaves_no_line(tmp_path: Path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(AgentAnswers, "invoke", interrupted)
-    with pytest.raises((KeyboardInterrupt, EndOfRun), check=lambda it: getattr(it, "code", "CutShort") == "CutShort"):
-        look(here.run, here.context)
+    with pytest.raises(
+        (KeyboardInterrupt, RunInterrupted), check=lambda it: getattr(it, "code", "CutShort") == "CutShort"
+    ):
+        preview_on_host(here.run, here.context)
     assert here.store.path(here.run).read_bytes() == before
 
 
@@ -242,7 +246,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def test_signals_at_any_time_to_a_process(lab: Lab, seed: int) -> None:
     chance = random.Random(seed)
     machine = lab.hosts["gpu-03"].machine
-    found = machine.settled_state()
+    found = machine.comparable_state()
     words = [sys.executable, "-m", "winhost", "apply", str(lab.folder / "plan.json"), *ACCEPT]
     with started(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as controller:
         begin = chance.randint(0, 25)
@@ -257,8 +261,8 @@ def test_signals_at_any_time_to_a_process(lab: Lab, seed: int) -> None:
         assert record.stopped is not None or record.outcome is not None
         assert run(["runs", path.stem]) == 0
         assert record.unchanged or run(["rollback", path.stem, *ACCEPT]) == 0
-    machine.settle()
-    assert machine.settled_state() == found
+    machine.wait_until_ready()
+    assert machine.comparable_state() == found
 
 
 def lines_in(path: Path | None) -> int:

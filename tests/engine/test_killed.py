@@ -37,13 +37,13 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 def survives(lab: Lab, line: int) -> None:
     (machine,) = (host.machine for host in lab.hosts.values())
-    found, plan = machine.settled_state(), str(lab.folder / "plan.json")
+    found, plan = machine.comparable_state(), str(lab.folder / "plan.json")
     name = kill_winhost(["apply", plan, *ACCEPT], lab.folder, lambda text: text.count("\n") >= line)
     assert run(["resume", name, "--yes", "--accept", "vm-stop,restart,force-dismount"]) == 0
     assert run(["verify", plan]) == 0
     assert run(["rollback", name, *ACCEPT]) == 0
-    machine.settle()
-    assert machine.settled_state() == found
+    machine.wait_until_ready()
+    assert machine.comparable_state() == found
 
 
 @pytest.mark.parametrize("line", [2, 9, 20])
@@ -115,7 +115,7 @@ class Victim:
 @pytest.mark.parametrize("seed", range(30))
 def test_a_run_killed_at_any_moment_goes_on_and_back(lab: Lab, seed: int) -> None:
     (machine,) = (host.machine for host in lab.hosts.values())
-    found = machine.settled_state()
+    found = machine.comparable_state()
     victim = Victim(lab.folder, random.Random(seed))
     turns_back = victim.chance.random() < 0.3
     while victim.kills < KILLS and not victim.survives(*victim.there()):
@@ -126,5 +126,5 @@ def test_a_run_killed_at_any_moment_goes_on_and_back(lab: Lab, seed: int) -> Non
     while victim.kills < 2 * KILLS and not victim.survives(*victim.back()):
         pass
     assert run([*victim.back(), *ACCEPT]) == 0
-    machine.settle()
-    assert machine.settled_state() == found
+    machine.wait_until_ready()
+    assert machine.comparable_state() == found

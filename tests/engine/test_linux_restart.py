@@ -35,12 +35,12 @@ def here(tmp_path: Path) -> LinuxWorld:
 
 
 def boot_of(here: LinuxWorld) -> Any:
-    here.machine.settle()
+    here.machine.wait_until_ready()
     return here.open().boot()["boot_id"]
 
 
 def events_of(here: LinuxWorld) -> list[str]:
-    return [str(entry["event"]) for entry in read_journal(here.store.existing(here.run))]
+    return [str(entry["event"]) for entry in read_journal(here.store.existing_journal(here.run))]
 
 
 def test_a_restart_is_in_the_plan_and_needs_its_consent(here: LinuxWorld) -> None:
@@ -82,7 +82,7 @@ def test_a_lost_answer_loses_no_restart(here: LinuxWorld, monkeypatch: pytest.Mo
 def test_a_host_that_never_comes_back_is_told_of(here: LinuxWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = here.plan()
     monkeypatch.setattr("tests.engine.world.QUICK", Patience(deadline=0.1, first=0.001, longest=0.01))
-    monkeypatch.setattr(type(here.machine), "accepting", lambda machine: machine.boot == 1 and machine._up)
+    monkeypatch.setattr(type(here.machine), "accepts_connections", lambda machine: machine.boot == 1 and machine._up)
     with raises("OutOfReach") as caught:
         here.apply(plan)
     assert re.search("llm-01 was not back 0 s after its restart: .*restarting", caught.value.what)
@@ -110,7 +110,7 @@ def test_a_driver_that_does_not_load_stops_the_run_with_the_way_back(tmp_path: P
 
 def test_a_gpu_that_fell_off_the_bus_stops_it_too(tmp_path: Path) -> None:
     here = without_driver(tmp_path)
-    here.own.linux.gpu_driver.lost.add("0000:21:00.0")
+    here.own.linux.gpu_driver.lost_gpus.add("0000:21:00.0")
     with raises("Refused") as caught:
         here.apply(here.plan())
     assert "not listed: 0000:21:00.0" in str(caught.value.meaning)

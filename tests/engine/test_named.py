@@ -49,7 +49,7 @@ def wanting(folder: Path, *resources: dict[str, Any]) -> LinuxWorld:
 
 
 def found(here: LinuxWorld) -> dict[str, Any]:
-    return {"text": here.own.linux.file(PATH)["text"], "unit": here.own.linux.systemd.state("exporter.service")}
+    return {"text": here.own.linux.read_file(PATH)["text"], "unit": here.own.linux.systemd.state("exporter.service")}
 
 
 def test_what_is_named_is_planned_applied_verified_and_given_back(here: LinuxWorld) -> None:
@@ -65,12 +65,12 @@ def test_what_is_named_is_planned_applied_verified_and_given_back(here: LinuxWor
 
 
 def test_what_was_there_before_is_what_it_goes_back_to(here: LinuxWorld) -> None:
-    here.own.linux.write(PATH, dict(OTHER))
+    here.own.linux.write_file(PATH, dict(OTHER))
     plan = here.plan()
     assert plan.stages[0].steps[0].before == {name: OTHER[name] for name in ("text", "mode")}
     here.apply(plan)
     here.rollback()
-    assert here.own.linux.file(PATH) == OTHER
+    assert here.own.linux.read_file(PATH) == OTHER
 
 
 def test_what_may_not_be_read_is_refused_in_the_words_of_the_host(tmp_path: Path) -> None:

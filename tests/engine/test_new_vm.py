@@ -11,7 +11,7 @@ from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
 from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.answers import Record
-from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.failures import ConsentNeeded, PlanRefused, RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
 from winhost.engine.verify import verify_plan
@@ -29,7 +29,7 @@ def gives_back(here: NewVmWorld, found: dict[str, Any], at: object = "") -> None
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept, outcome.missing) == ("rolled back", (), ()), at
     assert here.state() == found, at
-    assert not here.machine.software.record, at
+    assert not here.machine.software.registry_values, at
 
 
 def test_a_vm_is_made_gets_the_gpus_runs_and_goes_as_it_came(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_vm_is_made_gets_the_gpus_runs_and_goes_as_it_came(tmp_path: Path) -> 
     )
     assert made.com1 == f"\\\\.\\pipe\\{made.guid}"
     assert made.disks == [made.boots_from] == [f"D:\\VHDs\\winhost\\{NAME}\\disk.vhdx"]
-    assert len(here.machine.guest_sees(made.guid)) == 3
+    assert len(here.machine.devices_in_guest(made.guid)) == 3
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     gives_back(here, found)
 
@@ -100,7 +100,7 @@ def test_it_says_where_the_gpus_are_and_whether_the_vm_spans_several(
 ) -> None:
     here = new_vm_world(tmp_path)
     for device in here.machine.devices:
-        device.healthy = {**device.healthy, "numa": node}
+        device.enabled_state = {**device.enabled_state, "numa": node}
     facts = here.facts()
     (one,) = facts.resources["Processor"]  # type: ignore[misc]
     (memory,) = facts.resources["Memory"]  # type: ignore[misc]
@@ -233,7 +233,7 @@ def test_what_only_the_host_finds_ends_the_run_and_all_of_it_goes_back(tmp_path:
     lab, code = FAILING[name]
     here = new_vm_world(tmp_path, lab=lab)
     found = here.state()
-    with pytest.raises(EndOfRun) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         here.apply(here.plan())
     cause = caught.value.__cause__
     assert isinstance(cause, RemoteError)
@@ -255,7 +255,7 @@ def goes_down_after(here: NewVmWorld, monkeypatch: pytest.MonkeyPatch, cmdlet: s
         real(*args, **kwargs)
         monkeypatch.undo()
         here.machine.restart_computer()
-        here.machine.settle()
+        here.machine.wait_until_ready()
         raise HostDown
 
     monkeypatch.setattr(here.machine, cmdlet, then_down)
@@ -290,7 +290,7 @@ def test_a_guest_that_never_answers_is_turned_off_to_take_it_away_only_with_cons
     found = here.state()
     here.apply(here.plan())
     here.machine.lab.guests[here.made.guid] = GuestPhysics(answers=False)  # type: ignore[index]  # of this test alone
-    with pytest.raises(EndOfRun):
+    with pytest.raises(RunInterrupted):
         here.rollback(set(CONSENTS) - {"vm-turn-off"})
     assert here.made.power == "running"
     gives_back(here, found)

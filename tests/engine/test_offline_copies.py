@@ -1,7 +1,7 @@
 """Plans for a host without a network: what is there as it was desired is not taken for what was never asked for."""
 
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine.offline_copies import plan_from_copies
+from winhost.engine.offline_copies import use_copies_in_plan
 from winhost.model.plan import Offline, OfflineImage, Plan, PlanRequest, Stage
 
 HUB, OLD, NEW = "https://hub.example.com/org/model", "a" * 40, "b" * 40
@@ -13,7 +13,7 @@ def from_copies(wanted: DesiredResource, before: dict[str, object], desired: dic
     step = Step("1.1", wanted.resource, wanted.key, "desired", before, desired, wanted.title, "")
     request = PlanRequest("linux", {})
     plan = Plan("llm-01", "m", "recorded", "", "", request, (Stage(1, (wanted,), (step,), ()),))
-    (after,) = plan_from_copies(plan, OFFLINE).stages[0].steps
+    (after,) = use_copies_in_plan(plan, OFFLINE).stages[0].steps
     return after
 
 

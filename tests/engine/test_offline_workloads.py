@@ -7,7 +7,7 @@ import pytest
 from tests.engine.linux_world import EXAMPLES, LinuxWorld, linux_world
 from tests.rows import each_row
 from tests.serving.stacks import FILES, IMAGE, KEY, request, stack_on
-from winhost.cli.plan.options import AskedPlan
+from winhost.cli.plan.options import RequestBuilder
 from winhost.cli.plan.stack import PlannedStack
 from winhost.cli.plan.stack_options import StackOptions
 from winhost.cli.plan.stack_parts import StackParts
@@ -49,9 +49,9 @@ def planned(facts: Facts, workload: Path, path: str) -> Plan | WinhostError:
     said = {"api_key": ("alice=env:ALICE",), "digest": IMAGE.pinned.partition("@")[2], "plain_http": True}
     joining = PlannedStack(StackOptions(workload=workload, allow=("10.20.0.0/16",), **said))
     joining.check()
-    asked = AskedPlan(path, settings=SETTINGS[path], allow_unverified=True).request(path)
+    asked = RequestBuilder(path, settings=SETTINGS[path], allow_unverified=True).request(path)
     try:
-        request, _ = joining.joined(HostFacts(facts), asked)
+        request, _ = joining.add_to_request(HostFacts(facts), asked)
         return make_plan(HostFacts(facts), request)
     except WinhostError as error:
         return error

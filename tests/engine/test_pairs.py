@@ -24,9 +24,9 @@ from tests.engine.wsl2_world import CONSENTS, playbook, wsl2_world
 from tests.errors import raises, suppressed
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
-from winhost.engine.store import Store, me
+from winhost.engine.store import Store, user_and_computer
 from winhost.lab.contract.agent_answers import MARKS_FILE, InjectedFault
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.errors import WinhostError
 
 GPUS = tuple(f"PCIROOT({root})#PCI(0100)#PCI(0000)" for root in ("16", "49", "7B"))
@@ -128,7 +128,7 @@ def dda_pair(pair: Pair, folder: Path) -> None:
             both.made.append((here.run, here.context))
         if requested.restart:
             here.machine.restart_computer()
-            here.machine.settle()
+            here.machine.wait_until_ready()
     take_back(both, pair.order, lambda: assert_role_stays_for_gpus(here))
     assert_as_found(both, found)
 
@@ -182,8 +182,11 @@ def test_rollback_waits_for_the_run_of_another_controller_and_prints_its_command
     assert (outcome.outcome, outcome.holds) == ("partly rolled back", False)
     ((waiting,),) = (outcome.waiting,)
     assert (waiting.runs, [each.run for each in waiting.others]) == ((), [second])
-    assert f"changed since by run {second} ({me()})" in waiting.why
-    assert outcome.next == f"Roll back the rest: as {me()}: winhost rollback {second}, then winhost rollback {first}"
+    assert f"changed since by run {second} ({user_and_computer()})" in waiting.why
+    assert (
+        outcome.next
+        == f"Roll back the rest: as {user_and_computer()}: winhost rollback {second}, then winhost rollback {first}"
+    )
     assert both.back(0).waiting == outcome.waiting
     assert both.back(1).outcome == both.back(0).outcome == "rolled back"
     assert_as_found(both, found)
@@ -229,7 +232,7 @@ def test_the_runs_of_two_controllers_may_have_the_same_name(tmp_path: Path) -> N
 def test_a_change_that_the_host_refused_leaves_no_mark(tmp_path: Path) -> None:
     here = world(tmp_path, HOSTS[1])
     plan = here.plan("llm-01", gpus=GPUS[:1])
-    fault = own_error("Refused", "InvalidResult", "no")
+    fault = agent_error("Refused", "InvalidResult", "no")
     here.answers.faults.add(InjectedFault(plan.stages[0].steps[0].resource, "set", fault))
     with pytest.raises(WinhostError):
         here.apply(plan)

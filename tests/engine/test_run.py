@@ -58,7 +58,7 @@ def test_the_vm_is_stopped_once_and_runs_again_because_it_ran(installed: World) 
 
 
 def test_a_vm_that_was_off_stays_off(installed: World) -> None:
-    installed.machine.stop_vm(installed.vm(), within=300)
+    installed.machine.stop_vm(installed.vm(), timeout=300)
     plan = installed.plan()
     assert [step for step in plan.steps if step.resource == "VmPower"] == []
     assert plan.risks == ("force-dismount",)
@@ -116,7 +116,7 @@ def test_a_later_stage_asks_for_its_consents_and_goes_on_with_them(tmp_path: Pat
 
 def test_drift_is_refused_with_each_difference(installed: World) -> None:
     plan = installed.plan()
-    installed.machine.stop_vm(installed.vm(), within=300)
+    installed.machine.stop_vm(installed.vm(), timeout=300)
     installed.machine.set_vm(installed.vm(), checkpoint_type="standard", low=256 << 20)
     found = installed.state()
     with pytest.raises(Drifted) as drift:
@@ -193,7 +193,7 @@ def test_a_guest_that_does_not_shut_down_is_turned_off_only_with_consent(tmp_pat
 def test_a_failing_step_leaves_what_was_done_and_the_way_back(installed: World) -> None:
     plan, found = installed.plan(), installed.state()
     refusal = CmdletError("Add-VMAssignableDevice", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
-    installed.answers.faults.add(InjectedFault("AssignableDevice", "set", refusal, changed=True))
+    installed.answers.faults.add(InjectedFault("AssignableDevice", "set", refusal, after_change=True))
     with raises("StepFailed") as failed:
         installed.apply(plan)
     assert "winhost rollback" in failed.value.hint
@@ -214,7 +214,7 @@ def test_a_failing_step_says_what_is_likely_behind_it(
     installed: World, hresults: tuple[str, ...], message: str, likely: str | None
 ) -> None:
     refusal = CmdletError("Add-VMAssignableDevice", "InvalidOperation", "OperationFailed", hresults, message)
-    installed.answers.faults.add(InjectedFault("AssignableDevice", "set", refusal, changed=True))
+    installed.answers.faults.add(InjectedFault("AssignableDevice", "set", refusal, after_change=True))
     with raises("StepFailed") as failed:
         installed.apply(installed.plan())
     said = failed.value.meaning or ""
@@ -228,7 +228,7 @@ def test_rollback_undoes_the_rest_of_what_was_undone_by_hand(installed: World) -
     found = installed.state()
     installed.apply(installed.plan())
     vm = installed.vm()
-    installed.machine.stop_vm(vm, within=300)
+    installed.machine.stop_vm(vm, timeout=300)
     installed.machine.remove_vm_assignable_device(vm, GPU_24GB)
     installed.machine.mount_vm_host_assignable_device(GPU_24GB)
     installed.machine.start_vm(vm)
@@ -240,9 +240,9 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
     installed.apply(installed.plan())
     mine, other = installed.vm(), installed.vm("files-01")
     machine = installed.machine
-    machine.stop_vm(mine, within=300)
+    machine.stop_vm(mine, timeout=300)
     machine.remove_vm_assignable_device(mine, GPU_24GB)
-    machine.stop_vm(other, within=300)
+    machine.stop_vm(other, timeout=300)
     machine.set_vm(other, stop_action="turn-off")
     machine.add_vm_assignable_device(other, GPU_24GB)
     outcome = installed.rollback()
@@ -252,7 +252,7 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
 
 def test_rollback_keeps_what_somebody_changed_since(installed: World) -> None:
     installed.apply(installed.plan())
-    installed.machine.stop_vm(installed.vm(), within=300)
+    installed.machine.stop_vm(installed.vm(), timeout=300)
     installed.machine.set_vm(installed.vm(), high=256 << 30)
     outcome = installed.rollback()
     assert any("MMIO windows of llm-01: kept: high changed since" in sentence for sentence in outcome.kept)
@@ -284,7 +284,7 @@ def test_rollback_asks_for_its_own_consents_and_refusing_leaves_the_run_as_it_wa
     with pytest.raises(ConsentNeeded) as needed:
         installed.rollback([])
     assert needed.value.risks == ("vm-stop",)
-    record = replay(installed.run, read_journal(installed.store.existing(installed.run)))
+    record = replay(installed.run, read_journal(installed.store.existing_journal(installed.run)))
     assert record.going_back is False
 
 
@@ -326,7 +326,7 @@ def test_one_run_at_a_time_names_the_holder(installed: World) -> None:
 
 def test_an_unknown_run_is_named(installed: World) -> None:
     with raises("UnknownRun"):
-        installed.store.existing("gpu-01.20000101-000000")
+        installed.store.existing_journal("gpu-01.20000101-000000")
 
 
 def test_a_call_that_outlived_its_controller_is_waited_for(installed: World) -> None:

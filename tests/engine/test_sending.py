@@ -16,7 +16,7 @@ from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine import uploads
 from winhost.lab.contract.agent_answers import InjectedFault
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ def test_a_hostile_name_is_no_file_beside_the_plan(tmp_path: Path, name: str) ->
     key = {**KEY, "source": f"./{name}"}
     step = Step("1", "StagedFile", key, "desired", {"present": False}, {"present": True}, "It", "")
     with raises("NotBeside", match="is no plain name"):
-        uploads.check([step], uploads.beside(tmp_path))
+        uploads.check([step], uploads.find_in_folder(tmp_path))
 
 
 def test_a_name_with_folders_on_the_host_or_an_address_is_not_sent_from_here() -> None:
@@ -212,7 +212,7 @@ def test_a_host_that_loses_pieces_ends_the_step(here: Sent) -> None:
 
 def test_a_disk_that_gets_full_ends_the_step_and_what_came_stays_for_who_goes_on(here: Sent) -> None:
     found = here.state()
-    full = own_error("Full", "WriteError", "There is not enough space on the disk.")
+    full = agent_error("Full", "WriteError", "There is not enough space on the disk.")
 
     def fill(number: int) -> None:
         if number == 2:

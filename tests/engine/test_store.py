@@ -117,12 +117,12 @@ def test_a_link_is_neither_read_nor_written_through(tmp_path: Path) -> None:
 
 
 def test_a_note_of_a_lock_that_is_none_is_no_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("winhost.engine.store.LOOK_S", 0)  # nobody only looks
+    monkeypatch.setattr("winhost.engine.store.LOCK_TIMEOUT_S", 0)  # nobody only looks
     store = Store(tmp_path / "state")
     with store.lock("gpu-01", "apply"):
         for note in ("[]", "{}", "1", '{"who": 1}'):
             (store.folder / "locks" / "gpu-01.json").write_text(note)
-            assert store.held("gpu-01")
+            assert store.is_locked("gpu-01")
 
 
 def test_who_only_looks_keeps_no_run_from_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_who_only_looks_keeps_no_run_from_beginning(tmp_path: Path, monkeypatch:
     with store.lock("gpu-01", "apply"):
         (note,) = (store.folder / "locks").glob("*.json")
     note.touch()
-    assert not store.held("gpu-01")
+    assert not store.is_locked("gpu-01")
     assert not note.exists()
 
 

@@ -22,7 +22,7 @@ from winhost.cli.errors import from_missing_fact
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
 from winhost.core.answers import MissingFact, Unknown
 from winhost.engine import planning
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.errors import Exit
@@ -74,7 +74,7 @@ def test_it_is_applied_in_stages_verified_and_given_back(here: TwoMachines) -> N
     assert outcome.holds
     assert outcome.changed == 4
     assert here.inside.linux.apt.packages["docker.io"].version == "26.1.3-0ubuntu1"
-    assert "-microsoft-standard" in here.inside.linux.file(UNIT_FILE)["text"]
+    assert "-microsoft-standard" in here.inside.linux.read_file(UNIT_FILE)["text"]
     assert all(check.holds for check in verify_plan(check_plan(plan), HostFacts(here.facts())))
     assert {target.port for target in here.targets} == {2222}
     outcome = here.rollback()
@@ -86,8 +86,8 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
     plan = here.plan()
     here.apply(plan)
     inside = here.inside.linux
-    ours = inside.file(UNIT_FILE)
-    inside.write(UNIT_FILE, {**ours, "text": "theirs"})
+    ours = inside.read_file(UNIT_FILE)
+    inside.write_file(UNIT_FILE, {**ours, "text": "theirs"})
     lost = [check for check in verify_plan(check_plan(plan), HostFacts(here.facts())) if not check.holds]
     assert [(check.resource, check.found) for check in lost] == [("LinuxFile", "theirs")]
     outcome = here.rollback()
@@ -96,7 +96,7 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
         "The way in: kept: for The unit's file, which came later; undo that, then do this again",
         "The unit's file: kept: text changed since by somebody else",
     )
-    inside.write(UNIT_FILE, ours)
+    inside.write_file(UNIT_FILE, ours)
     assert here.rollback().kept == ()
 
 
@@ -125,7 +125,7 @@ def test_a_linux_that_cannot_be_reached_is_unknown_and_stops_the_run_with_the_wa
     with raises("OutOfReach") as caught:
         here.apply(plan)
     assert "presented a host key other than the known one" in caught.value.what
-    assert isinstance(caught.value, EndOfRun)
+    assert isinstance(caught.value, RunInterrupted)
     assert caught.value.run == here.run
     answer = here.facts().resources["LinuxSystem"]
     assert isinstance(answer, Unknown)
@@ -146,7 +146,7 @@ def test_a_refused_logon_is_the_error_of_the_logon_at_planning_and_in_a_run(here
         here.apply(plan)
     assert "refused the logon: user root" in caught.value.what
     assert "ssh.key in fleet.yaml" in caught.value.what
-    assert isinstance(caught.value, EndOfRun)
+    assert isinstance(caught.value, RunInterrupted)
     assert [label for label, _ in caught.value.next_steps] == ["Continue", "Roll back"]
     with raises("KeyRefused") as refused:
         here.plan()
@@ -226,7 +226,7 @@ def test_without_a_key_in_the_fleet_file_the_run_says_what_to_add(here: TwoMachi
     with raises("Halted") as caught:
         here.apply(here.plan())
     assert "hosts.desk-01.ssh.key" in caught.value.what
-    assert isinstance(caught.value, EndOfRun)
+    assert isinstance(caught.value, RunInterrupted)
     assert "--set" not in str(caught.value.hint)
 
 
@@ -237,7 +237,7 @@ def test_the_host_restarts_and_its_linux_is_asked_anew(here: TwoMachines) -> Non
     agent = here.open()
     assert agent.get("SystemdUnit", {"unit": UNIT})
     here.machine.run_shutdown()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     agent = here.open()
     assert (agent.get("WslAccess", KEY) or {})["active"] is True, "the task that keeps it alive started it"
     assert (agent.get("SystemdUnit", {"unit": UNIT}) or {})["active"] is True, "it is enabled"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
 from winhost.engine import installing
-from winhost.engine.failures import ConsentNeeded, EndOfRun
+from winhost.engine.failures import ConsentNeeded, RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
 from winhost.lab.physics.disks import Disks
@@ -59,7 +59,7 @@ def test_on_a_disk_of_its_own_it_starts_from_there_and_goes_back_without_a_trace
     assert here.runs_linux
     boot = here.machine.part(FirmwarePart).boot
     ubuntu = next(each for each in boot["entries"] if "ubuntu" in str(each["path"]))
-    made = here.machine.own_vms.kept("partition", "efi")
+    made = here.machine.own_vms.stored_record("partition", "efi")
     assert made is not None
     assert (boot["order"][0], ubuntu["partition"]) == ("0000", made["partition"])
     again = [step.title for stage in here.plan().stages for step in stage.steps]
@@ -113,21 +113,21 @@ def test_it_asks_for_what_it_risks_before_anything_changes(tmp_path: Path) -> No
 def test_neither_key_nor_token_is_in_the_plan_or_the_journal(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
     staging: list[bytes | None] = []
-    play = here.machine.linux.installer
+    play = here.machine.dual_boot.installer
 
     def watched() -> Any:
-        record = here.machine.own_vms.kept("partition", "staging")
-        staging.append(here.machine.part(Disks).file(str(record and record["partition"]), TICKET))
+        record = here.machine.own_vms.stored_record("partition", "staging")
+        staging.append(here.machine.part(Disks).read_file(str(record and record["partition"]), TICKET))
         return play()
 
-    here.machine.linux.installer = watched
+    here.machine.dual_boot.installer = watched
     here.apply(here.plan())
-    ((ticket,), installed) = staging, here.machine.linux.installed
+    ((ticket,), installed) = staging, here.machine.dual_boot.installed
     assert ticket is not None
     assert installed is not None
     token = ticket.decode().partition('"url": "')[2].partition('"')[0].rpartition("/")[2]
     texts = [path.read_text("utf-8", "replace") for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    private = installed.private.splitlines()[1]
+    private = installed.private_key.splitlines()[1]
     assert len(token) > 30
     assert not [text for text in texts if token in text or private in text]
 
@@ -150,12 +150,12 @@ def test_what_somebody_put_onto_the_partition_of_the_installer_is_never_started(
     found, disks = here.state(), here.machine.part(Disks)
     boot = here.machine.instances("Boot")[0].state["boot_id"]
     disks.physics = disks.physics.model_copy(update=physics)
-    with pytest.raises(EndOfRun) as stopped:
+    with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert stopped.value.code == "NotSealed"
     assert [label for label, _ in stopped.value.next_steps] == ["Roll back"]
     assert here.machine.instances("Boot")[0].state["boot_id"] == boot, "it was not restarted"
-    assert here.machine.linux.installed is None
+    assert here.machine.dual_boot.installed is None
     assert_gives_back(here, found, "written to")
     assert disks.read_only == set()
 
@@ -170,7 +170,7 @@ def test_a_rollback_starts_no_installer_whose_settings_could_not_be_offered(
         raise OSError(99, "Cannot assign requested address")
 
     monkeypatch.setattr(installing, "heard_progress", refused)
-    with pytest.raises(EndOfRun) as stopped:
+    with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert stopped.value.code == "NotOffered"
     assert_gives_back(here, found, "not offered")
@@ -178,14 +178,14 @@ def test_a_rollback_starts_no_installer_whose_settings_could_not_be_offered(
 
 def test_the_partition_of_the_installer_cannot_be_written_to_once_it_is_used(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
-    disks, play, seen = here.machine.part(Disks), here.machine.linux.installer, list[bool]()
+    disks, play, seen = here.machine.part(Disks), here.machine.dual_boot.installer, list[bool]()
 
     def watched() -> Any:
-        record = here.machine.own_vms.kept("partition", "staging")
+        record = here.machine.own_vms.stored_record("partition", "staging")
         seen.append(disks.is_writable(str(record and record["partition"])))
         return play()
 
-    here.machine.linux.installer = watched
+    here.machine.dual_boot.installer = watched
     here.apply(here.plan())
     assert seen == [False]
 
@@ -193,31 +193,31 @@ def test_the_partition_of_the_installer_cannot_be_written_to_once_it_is_used(tmp
 def test_a_disk_that_changed_since_stops_the_installer_and_windows_comes_back(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
     found = here.state()
-    play, disks = here.machine.linux.installer, here.machine.part(Disks)
+    play, disks = here.machine.dual_boot.installer, here.machine.part(Disks)
 
     def another() -> Any:
         target = next(guid for guid, (_, label) in disks.labels.items() if label.startswith("WINHOST-"))
         disks.labels[target] = ("NTFS", "somebody's")
         return play()
 
-    here.machine.linux.installer = another
-    with pytest.raises(EndOfRun) as stopped:
+    here.machine.dual_boot.installer = another
+    with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert (stopped.value.code, here.runs_linux) == ("NotInstalled", False)
-    here.machine.linux.installer = play
+    here.machine.dual_boot.installer = play
     assert_gives_back(here, found, "stopped")
 
 
 def test_an_installation_that_failed_is_tried_again(tmp_path: Path) -> None:
     here = ubuntu_world(tmp_path)
-    play, tries = here.machine.linux.installer, [0]
+    play, tries = here.machine.dual_boot.installer, [0]
 
     def second() -> Any:
         tries[0] += 1
         return play() if tries[0] > 1 else None
 
-    here.machine.linux.installer = second
-    with pytest.raises(EndOfRun):
+    here.machine.dual_boot.installer = second
+    with pytest.raises(RunInterrupted):
         here.apply(here.plan())
     assert here.resume().holds
     assert (tries, here.runs_linux) == ([2], True)
@@ -241,7 +241,7 @@ def test_who_started_windows_since_gets_ubuntu_back_by_the_same_plan(tmp_path: P
     assert [step.resource for step in again.steps] == ["RunningSystem"]
     assert apply(check_plan(again), ("restart",), here.context).holds
     assert here.runs_linux
-    assert here.machine.linux.starts == 3, "installed, with its driver, and now"
+    assert here.machine.dual_boot.starts == 3, "installed, with its driver, and now"
 
 
 def test_a_rollback_from_windows_needs_no_restart(tmp_path: Path) -> None:

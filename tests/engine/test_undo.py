@@ -9,7 +9,7 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.core.answers import Json
 from winhost.core.undo import Keep, Undo, find_undo
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import Journal, read_journal
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
@@ -53,7 +53,7 @@ def test_what_somebody_changed_stays_and_the_rest_goes_back(installed: World) ->
     low, cache = vm.low, vm.cache
     installed.apply(installed.plan())
     assert (vm.low, vm.cache) != (low, cache)
-    installed.machine.stop_vm(vm.guid, within=300)
+    installed.machine.stop_vm(vm.guid, timeout=300)
     installed.machine.set_vm(vm.guid, high=256 << 30)
     installed.machine.start_vm(vm.guid)
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_going_back_needs_no_playbook_that_this_winhost_can_read(installed: Worl
         if entry["event"] == "run":
             fields["plan"]["request"]["playbook"]["settings"] = {"of-a-later-winhost": 1}
         journal.write(entry["event"], **fields)
-    with pytest.raises(EndOfRun, match="of-a-later-winhost"):
+    with pytest.raises(RunInterrupted, match="of-a-later-winhost"):
         installed.resume()
     assert installed.rollback().outcome == "rolled back"
     assert installed.state() == found
@@ -113,7 +113,7 @@ def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(installed: World) ->
     machine, vm = installed.machine, installed.vm()
     installed.apply(installed.plan(gpus=(GPU_24GB,)))
     made = machine.vms[vm].high
-    machine.stop_vm(vm, within=300)
+    machine.stop_vm(vm, timeout=300)
     installed.open().set(
         "AssignableDevice", GPU_16GB, {"assignment": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]}
     )
@@ -185,7 +185,7 @@ def test_settings_of_a_vm_that_undoable_keep_the_role(tmp_path: Path) -> None:
     here.apply(here.plan(gpus=(GPU_24GB,)))
     other = here.vm("files-01")
     found = here.machine.vms[other].high
-    here.machine.stop_vm(other, within=300)
+    here.machine.stop_vm(other, timeout=300)
     here.machine.set_vm(other, high=256 << 30)
     since = "Hyper-V role and its tools: kept: for files-01, which came later; undo that, then do this again"
     assert here.rollback().kept == (since,)
@@ -200,7 +200,7 @@ def test_nothing_goes_back_for_whoever_may_not_see_what_other_runs_changed(insta
     installed.apply(installed.plan())
     made, lab = installed.state(), installed.machine.lab
     installed.machine.lab = lab.model_copy(update={"administrator": False})
-    with pytest.raises(EndOfRun, match="Only an administrator can see or change this"):
+    with pytest.raises(RunInterrupted, match="Only an administrator can see or change this"):
         installed.rollback()
     installed.machine.lab = lab
     assert installed.state() == made

@@ -34,7 +34,7 @@ def session(here: TwoMachines) -> tuple[HostSession, list[ProgressEvent]]:
 
 
 def text(here: TwoMachines) -> Any:
-    return here.inside.linux.file(KEY["path"])["text"]
+    return here.inside.linux.read_file(KEY["path"])["text"]
 
 
 def test_a_change_that_cuts_nothing_is_kept_through_a_new_connection(here: TwoMachines) -> None:
@@ -42,7 +42,7 @@ def test_a_change_that_cuts_nothing_is_kept_through_a_new_connection(here: TwoMa
     assert opened.set(step(HARMLESS), frozenset({"network"})).after["text"] == HARMLESS
     assert len(here.targets) == 2
     assert "the host wants to be reached again" in told[0].text
-    here.inside.pass_time()
+    here.inside.undo_unkept_change()
     assert text(here) == HARMLESS
 
 
@@ -52,7 +52,7 @@ def test_a_change_that_cuts_is_undone_and_said_to_be(here: TwoMachines) -> None:
     with pytest.raises(WireError):
         opened.set(step(CUTS), frozenset({"network"}))
     assert text(here) == CUTS
-    here.inside.pass_time()
+    here.inside.undo_unkept_change()
     assert text(here) is None
     with pytest.raises(RemoteError) as caught:
         opened.set(step(CUTS), frozenset({"network"}))
@@ -74,7 +74,7 @@ def test_a_restart_undoes_what_nobody_kept(here: TwoMachines) -> None:
     with pytest.raises(WireError):
         here.open().set("LinuxFile", KEY, {"text": HARMLESS}, NONE, {})
     here.distro.starts += 1
-    here.linux.listening()
+    here.linux.find_sshd()
     assert text(here) is None
 
 

@@ -245,7 +245,7 @@ def test_a_consent_that_only_the_second_stage_asks_for_names_no_run_that_was_not
     here = world(tmp_path)
     plan = here.plan()
     here.apply(plan)
-    here.machine.stop_vm(here.vm(), within=300)
+    here.machine.stop_vm(here.vm(), timeout=300)
     here.machine.set_vm(here.vm(), low=256 << 20)
     here.machine.start_vm(here.vm())
     with pytest.raises(ConsentNeeded) as needed:

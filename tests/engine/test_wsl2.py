@@ -151,7 +151,7 @@ def test_after_a_restart_it_runs_again_with_nobody_logged_on(tmp_path: Path, cas
     plan = here.plan()
     here.apply(plan)
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert here.differing(plan) == []
 
 
@@ -211,7 +211,7 @@ def test_without_a_key_the_plan_ends_with_the_distro(tmp_path: Path) -> None:
         desired.resource for desired in (*plan.steps, *plan.deferred)
     }
     assert here.apply(plan).holds
-    assert (here.distro.running, here.distro.listens) == (True, False)
+    assert (here.distro.running, here.distro.is_listening) == (True, False)
     assert_gives_back(here, found, ("Wsl",))
 
 
@@ -221,7 +221,7 @@ def test_the_distro_is_exported_before_it_goes_unless_its_data_may(tmp_path: Pat
         here = wsl2_world(tmp_path / name)
         here.apply(here.plan())
         here.rollback(consents)
-        exports[name] = list(here.machine.files.below(f"{DATA}\\exports"))
+        exports[name] = list(here.machine.files.list_below(f"{DATA}\\exports"))
     assert exports == {"kept": [f"{DATA}\\exports\\winhost\\winhost-1.tar"], "gone": []}
 
 
@@ -301,7 +301,7 @@ def test_what_somebody_changed_in_the_distro_goes_with_it(tmp_path: Path) -> Non
     here = wsl2_world(tmp_path)
     found = here.state()
     here.apply(here.plan())
-    here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+    here.distro.conf_files["conf"] = "[boot]\nsystemd=false\n"
     assert_gives_back(here, found, ("Wsl",))
 
 
@@ -319,8 +319,8 @@ def test_a_switch_that_nobody_could_come_back_over_is_undone_by_the_host(tmp_pat
     here = wsl2_world(tmp_path, TWO, bridge={"switch": "lan", "adapter": MANAGED})
     physics = {"adapters": {MANAGED: AdapterPhysics(comes_back=False)}}
     here.machine.lab = here.machine.lab.model_copy(update=physics)
-    before = here.machine.settled_state()["NetworkAdapter"]
+    before = here.machine.comparable_state()["NetworkAdapter"]
     with raises("OutOfReach"):
         here.apply(here.plan())
     here.machine.network.pass_time(1000)
-    assert here.machine.settled_state()["NetworkAdapter"] == before
+    assert here.machine.comparable_state()["NetworkAdapter"] == before

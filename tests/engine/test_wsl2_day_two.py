@@ -15,7 +15,7 @@ from winhost.engine.journal import read_journal
 from winhost.lab.physics.lab_section import AccountPhysics
 from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account, script_path
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_firewall import ANY
+from winhost.lab.physics.windows_firewall import ANY_ADDRESS
 
 pytestmark = pytest.mark.costly  # many days after, one at a time
 
@@ -30,7 +30,7 @@ def wsl(here: Wsl2World, *arguments: str) -> None:
 
 def restart(here: Wsl2World) -> None:
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
 
 
 def disable(here: Wsl2World, kind: str = "keep-alive") -> None:
@@ -48,7 +48,7 @@ def disable_and_restart(here: Wsl2World) -> None:
 
 def lose_switch(here: Wsl2World) -> None:
     network = here.machine.network
-    (switch,) = network.external()
+    (switch,) = network.external_switches()
     network.remove_vm_switch(switch.guid)
     network.pass_time(A_WHILE)
 
@@ -56,13 +56,13 @@ def lose_switch(here: Wsl2World) -> None:
 def make_switch_anew(here: Wsl2World) -> None:
     """By somebody who undoes and repeats what winhost did; its own record knows the new one."""
     network = here.machine.network
-    record = network.ours.of("lan")
-    (switch,) = network.external()
+    record = network.switch_records.find("lan")
+    (switch,) = network.external_switches()
     assert record is not None
-    adapter = network.adapters[str(switch.bound)]
+    adapter = network.adapters[str(switch.adapter_guid)]
     lose_switch(here)
     made = network.new_vm_switch("lan", str(adapter.state["name"]))
-    network.ours.save({**record, "switch": made.guid})
+    network.switch_records.save({**record, "switch": made.guid})
     network.pass_time(A_WHILE)
 
 
@@ -90,16 +90,16 @@ def update_driver(here: Wsl2World) -> None:
     """By Windows Update, and nvidia-ctk is not asked again."""
     for device in here.machine.devices:
         if device.key["device"].startswith("VEN_10DE&"):
-            device.healthy = {**device.healthy, "driver_version": "32.0.15.9999"}
+            device.enabled_state = {**device.enabled_state, "driver_version": "32.0.15.9999"}
     restart(here)
-    here.inside.linux.look()
+    here.inside.linux.catch_up()
     here.inside.linux.spec = "32.0.15.8157"
 
 
 def back_to_tcc(here: Wsl2World) -> None:
     for device in here.machine.devices:
         if device.key["device"].startswith("VEN_10DE&"):
-            device.healthy = {**device.healthy, "driver_model": "TCC"}
+            device.enabled_state = {**device.enabled_state, "driver_model": "TCC"}
     here.machine.software.set_driver_model(next(iter(here.machine.software.driver_models())), 1)
 
 
@@ -129,7 +129,7 @@ def remove_config(here: Wsl2World) -> None:
 
 
 def edit_start(here: Wsl2World) -> None:
-    here.distro.put["conf"] = "[boot]\nsystemd=false\n"
+    here.distro.conf_files["conf"] = "[boot]\nsystemd=false\n"
 
 
 def take_right(here: Wsl2World) -> None:
@@ -285,7 +285,7 @@ DAYS = {
         [("HyperVFirewall", {"ports", "allowed"})],
     ),
     "the port was opened to everybody": Day(
-        lambda here: here.machine.network.vm_rules.update({2222: [ANY]}),
+        lambda here: here.machine.network.vm_rules.update({2222: [ANY_ADDRESS]}),
         {("HyperVFirewall", "allowed")},
         [("HyperVFirewall", {"allowed"})],
     ),
@@ -299,7 +299,7 @@ def made(folder: Path, *, host: str = "win11-pro-1gpu", **settings: Any) -> Wsl2
 
 def entries(here: Wsl2World) -> list[Any]:
     """Of the last run."""
-    return list(read_journal(here.store.existing(here.store.runs_of(here.host)[-1])))
+    return list(read_journal(here.store.existing_journal(here.store.runs_of(here.host)[-1])))
 
 
 def named(here: Wsl2World, plan: Any) -> set[tuple[str, str]]:
@@ -320,7 +320,7 @@ def test_it_is_named_and_a_new_plan_repairs_exactly_that(tmp_path: Path, day: Da
     assert [(step["resource"], set(step["desired"])) for step in done] == day.repair
     assert (outcome.outcome, outcome.changed) == ("applied", len(day.repair))
     assert (named(here, plan), named(here, again)) == (day.stays, set())
-    assert here.distro.listens
+    assert here.distro.is_listening
     vm = here.machine.distros.sessions[ACCOUNT].vm
     assert vm is not None
     assert vm.mode == ("bridged" if day.settings else "mirrored")
@@ -429,7 +429,7 @@ def test_of_an_account_that_was_deleted_it_is_said_what_went_with_it_and_another
     assert "--set account=NAME" in said.meaning
     here.book = playbook(account="winhost-2")
     assert here.apply(here.plan()).holds
-    assert here.machine.distros.sessions["winhost-2"].distros[DISTRO].listens
+    assert here.machine.distros.sessions["winhost-2"].distros[DISTRO].is_listening
 
 
 def test_a_gpu_that_went_back_to_tcc_is_named_and_set_again(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_a_repair_that_was_rolled_back_leaves_what_was_found(tmp_path: Path) -> 
     here = made(tmp_path)
     here.apply(here.plan())
     wsl(here, "--terminate", DISTRO)
-    found = here.machine.settled_state()
+    found = here.machine.comparable_state()
     here.apply(here.plan())
     here.rollback()
-    assert here.machine.settled_state() == found
+    assert here.machine.comparable_state() == found

@@ -12,7 +12,7 @@ from tests.engine.wsl2_world import ACCOUNT, Wsl2World, wsl2_world
 from tests.errors import raises
 from tests.secrets_kept import shown_in, watched
 from winhost.lab.contract.agent_answers import InjectedFault
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.documents import write_document
 
 
@@ -33,7 +33,7 @@ def overheard(here: Wsl2World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def told(here: Wsl2World, *documents: object) -> str:
     """Whatever anybody can read afterwards, on either side."""
     files = [path.read_text(encoding="utf-8") for path in here.store.path("x").parents[1].rglob("*") if path.is_file()]
-    host = [repr(here.machine.files), json.dumps(here.machine.snapshot()), repr(here.machine.software.record)]
+    host = [repr(here.machine.files), json.dumps(here.machine.snapshot()), repr(here.machine.software.registry_values)]
     commands = [f"{task.program} {task.arguments}" for task in here.machine.accounts.tasks.values()]
     return "\n".join([*files, *host, *commands, *map(repr, here.events), *map(repr, documents)])
 
@@ -62,8 +62,8 @@ def test_a_whole_run_shows_it_to_nobody(
 def test_a_step_that_fails_shows_it_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     here = wsl2_world(tmp_path)
     said, secrets = overheard(here, monkeypatch), watched(here.machine, monkeypatch)
-    error = own_error("ProgramFailed", "InvalidResult", "It failed.")
-    here.answers.faults.add(InjectedFault("AccountTasks", "set", error, changed=after))
+    error = agent_error("ProgramFailed", "InvalidResult", "It failed.")
+    here.answers.faults.add(InjectedFault("AccountTasks", "set", error, after_change=after))
     with raises("StepFailed") as caught:
         here.apply(here.plan())
     assert secrets

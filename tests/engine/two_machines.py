@@ -8,7 +8,7 @@ from typing import Any
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import key_refused, not_there
+from winhost.connect.ssh_logon import key_refused_error, no_sshd_error
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Id
@@ -16,7 +16,7 @@ from winhost.core.steps import DesiredResource
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Sshd
+from winhost.lab.linux.linux_answers import HostDistros, LinuxAnswers, Sshd
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
@@ -149,7 +149,7 @@ class TwoMachines(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.linux = DistrosOfHost(self.machine)
+        self.linux = HostDistros(self.machine)
 
     @property
     def connector(self) -> WindowsWithLinux:
@@ -161,13 +161,13 @@ class TwoMachines(World):
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
         self.targets.append(target)
-        listening = self.linux.listening()
+        listening = self.linux.find_sshd()
         if listening is None:
-            raise not_there(target.name, "Connection refused")
+            raise no_sshd_error(target.name, "Connection refused")
         if public_line(self.shows or listening.seed) != target.host_key:
             raise HostKeyRefused(target.name, "another")
         if OURS not in listening.authorized:
-            raise key_refused(target.name, "user root")
+            raise key_refused_error(target.name, "user root")
         return Agent(LinuxWire(self, target.name, listening), 60, check_records, "linux")
 
     # ---- the distro
@@ -186,7 +186,7 @@ class TwoMachines(World):
         self.distro.port = self.distro.listen = None
         self.distro.keys, self.distro.enabled = [], False
         self.machine.distros.write_record(
-            ACCOUNT, DISTRO, {**(self.machine.distros.record(ACCOUNT, DISTRO) or {}), "access": None}
+            ACCOUNT, DISTRO, {**(self.machine.distros.read_record(ACCOUNT, DISTRO) or {}), "access": None}
         )
 
     def state(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class TwoMachines(World):
         inside = self.inside.linux
         paths = (UNIT_FILE, "/etc/docker/daemon.json", "/etc/resolv.conf", "/etc/wsl.conf")
         return {
-            "files": {path: inside.file(path) for path in paths},
+            "files": {path: inside.read_file(path) for path in paths},
             "packages": {name: (found.version, found.held) for name, found in inside.apt.installed.items()},
             "units": {name: inside.systemd.state(name) for name in (*inside.systemd.units, UNIT)},
         }

@@ -11,9 +11,9 @@ from typing import Any
 from tests.engine.two_machines import OURS
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import not_there
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped
 from winhost.core.answers import Json
@@ -25,12 +25,12 @@ from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, TwoSystems
 from winhost.lab.hostfile import expand, find
 from winhost.lab.linux.linux_answers import Sshd
-from winhost.lab.linux.linuxes import LinuxBeside
+from winhost.lab.linux.linuxes import DualBootLinux
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.played_installer import play_installer
+from winhost.lab.ubuntu_installer import run_installer
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
@@ -58,7 +58,7 @@ class SshdWire:
 
     def __init__(self, target: LinuxHost, sshd: Sshd | None, program: str) -> None:
         if sshd is None:
-            raise not_there(target.name, "nobody listens")
+            raise no_sshd_error(target.name, "nobody listens")
         if public_line(sshd.seed) != target.host_key:
             raise HostKeyRefused(target.name, "it shows another key")
         assert target.user == sshd.user
@@ -86,8 +86,8 @@ class UbuntuWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.linux = LinuxBeside(self.machine)
-        self.machine.linux.installer = partial(play_installer, self.machine)
+        self.linux = DualBootLinux(self.machine)
+        self.machine.dual_boot.installer = partial(run_installer, self.machine)
         self.memory = RememberedWindows(self.store, self.host)
 
     @property
@@ -105,11 +105,11 @@ class UbuntuWorld(World):
         return TwoSystems(windows, self.target, self.memory, "agent", "boot", self._enter, self._told)
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
-        return Agent(SshdWire(target, self.linux.listening(), program), 60, check_records, "linux")
+        return Agent(SshdWire(target, self.linux.find_sshd(), program), 60, check_records, "linux")
 
     def _told(self, target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
-        wire = SshdWire(target, self.linux.listening(), program)
-        return one_answer(self.host, wire.invoke(json.dumps(request), 60), LinuxFirmware, "boot")
+        wire = SshdWire(target, self.linux.find_sshd(), program)
+        return parse_one_answer(self.host, wire.invoke(json.dumps(request), 60), LinuxFirmware, "boot")
 
     @property
     def context(self) -> RunContext:
@@ -117,7 +117,7 @@ class UbuntuWorld(World):
         return RunContext(**{**vars(whole), "machine": self.target})
 
     def facts(self, named: Any = ()) -> Facts:
-        self.machine.settle()
+        self.machine.wait_until_ready()
         return read_facts(self.connector.open(), named)
 
     def request(self, **changed: Any) -> PathRequest:
@@ -133,13 +133,18 @@ class UbuntuWorld(World):
         found: dict[str, Any] = plain(super().state())
         for each in found.get("UbuntuInstaller", ()):
             each["state"] |= dict.fromkeys(_OF_THE_MOMENT)
-        files = sorted(path for path in self.machine.files.below("C:") if "winhost" in path)
-        return {**found, "files": files, "records": sorted(self.machine.software.record), "linux": self.runs_linux}
+        files = sorted(path for path in self.machine.files.list_below("C:") if "winhost" in path)
+        return {
+            **found,
+            "files": files,
+            "records": sorted(self.machine.software.registry_values),
+            "linux": self.runs_linux,
+        }
 
     @property
     def runs_linux(self) -> bool:
-        self.machine.settle()
-        return self.machine.linux.runs
+        self.machine.wait_until_ready()
+        return self.machine.dual_boot.runs
 
 
 def ubuntu_world(

@@ -15,8 +15,8 @@ from tests.engine.wsl2_world import Wsl2World
 from winhost.cli import live_hosts, run
 from winhost.cli.change import running
 from winhost.connect.agent import Agent
-from winhost.connect.own_key import public_line
-from winhost.connect.ssh_logon import key_refused, not_there
+from winhost.connect.own_key import public_key_line
+from winhost.connect.ssh_logon import key_refused_error, no_sshd_error
 from winhost.engine import keys
 from winhost.engine.keys import with_ssh_key
 from winhost.engine.run_context import Outcome
@@ -50,12 +50,12 @@ class UpWorld(Wsl2World):
         return super().connector
 
     def _enter(self, target: LinuxHost, program: str) -> Agent:
-        listening = self.linux.listening()
+        listening = self.linux.find_sshd()
         if listening is None:
-            raise not_there(target.name, "Connection refused")
+            raise no_sshd_error(target.name, "Connection refused")
         assert target.key
-        if not any(each.startswith(public_line(target.name, target.key, None)) for each in listening.authorized):
-            raise key_refused(target.name, "user root")
+        if not any(each.startswith(public_key_line(target.name, target.key, None)) for each in listening.authorized):
+            raise key_refused_error(target.name, "user root")
         return Agent(LinuxWire(self, target.name, listening), 60, check_records, "linux")
 
     def typed(self, *words: str) -> int:
@@ -119,7 +119,9 @@ def up_world(folder: Path, host: str = "win11-pro-1gpu") -> Iterator[UpWorld]:
     private = keys._new_private_key()
 
     def context(*words: Any) -> Any:
-        return replace(contexts(*words), around=_AT[-1].around, patience=QUICK, final=lambda record, session: ())
+        return replace(
+            contexts(*words), journal_hook=_AT[-1].around, patience=QUICK, final_checks=lambda record, session: ()
+        )
 
     with pytest.MonkeyPatch.context() as patch, hub_of_all() as hub:
         patch.setenv("WINHOST_STATE", str(folder / "state"))

@@ -62,7 +62,7 @@ class DirectWire:
     """Calls the lab's agent without remoting. A host that restarted has forgotten the session."""
 
     def __init__(self, host: str, answers: AgentAnswers) -> None:
-        if not answers.machine.accepting():
+        if not answers.machine.accepts_connections():
             raise Unreachable(host, "restarting")
         self.host = host
         self._answers = answers
@@ -72,13 +72,13 @@ class DirectWire:
         if not self._is_up():
             raise SessionDropped(self.host, "the host restarted")
         try:
-            with self._answers.machine.for_session(self._is_up):
+            with self._answers.machine.session_scope(self._is_up):
                 return self._answers.invoke(request)
         except HostDown:
             raise SessionDropped(self.host, "the host went down") from None
 
     def _is_up(self) -> bool:
-        return self._answers.machine.boot == self._boot and self._answers.machine.accepting()
+        return self._answers.machine.boot == self._boot and self._answers.machine.accepts_connections()
 
     def close(self) -> None:
         pass
@@ -97,7 +97,7 @@ class World:
     stop: Callable[[], bool] = lambda: False
     events: list[ProgressEvent] = field(default_factory=list)
     folder: Path = Path()
-    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
     consents: Sequence[str] = EVERY_CONSENT
     back: Sequence[str] | None = None
 
@@ -122,11 +122,11 @@ class World:
             self.stop,
             self.around,
             self.folder,
-            cuttable=self.cuttable,
+            interruptible=self.interruptible,
         )
 
     def facts(self, named: Iterable[Id] = ()) -> Facts:
-        self.machine.settle()
+        self.machine.wait_until_ready()
         return read_facts(self.open(), named)
 
     def plan(self, vm: str | None = "llm-01", **request: Any) -> Plan:
@@ -149,11 +149,11 @@ class World:
     @property
     def at_rest(self) -> bool:
         """No restart is under way, nor a task of its network."""
-        return not self.machine.network.busy and self.machine._restart is None
+        return not self.machine.network.is_busy and self.machine._restart is None
 
     def copy(self, folder: Path) -> Self:
         """The same host and journals, going their own way from here, as if whoever ran something had been killed."""
-        self.machine.settle()
+        self.machine.wait_until_ready()
         made = copied(self, {id(self.events): list(self.events)})
         if self.store.folder.exists():
             shutil.copytree(self.store.folder, folder)
@@ -165,8 +165,8 @@ class World:
         return self.store.runs()[-1]
 
     def state(self) -> dict[str, Any]:
-        self.machine.settle()
-        return dict(self.machine.settled_state())
+        self.machine.wait_until_ready()
+        return dict(self.machine.comparable_state())
 
     def vm(self, name: str = "llm-01") -> str:
         return next(guid for guid, vm in self.machine.vms.items() if vm.name == name)

@@ -46,15 +46,15 @@ class Wire(DirectWire):
     """Is cut where the network that it goes over is."""
 
     def __init__(self, here: "Wsl2World") -> None:
-        if not here.machine.network.reachable:
+        if not here.machine.network.is_reachable:
             raise Unreachable(here.host, "no route")
         super().__init__(here.host, here.answers)
         self._network = here.machine.network
-        self._wire = self._network.wire
+        self._wire = self._network.epoch
 
     def invoke(self, request: str, within: float) -> str:
         answer = super().invoke(request, within)
-        if (self._network.wire, self._network.reachable) != (self._wire, True):
+        if (self._network.epoch, self._network.is_reachable) != (self._wire, True):
             raise SessionDropped(self.host, "the wire was cut")
         return answer
 
@@ -104,11 +104,11 @@ class Wsl2World(TwoMachines):
 
     def state(self) -> dict[str, Any]:
         """Also what no resource tells: files of winhost, and VMs without a distro. Linux is as its distro is."""
-        self.machine.settle()
-        files = sorted(path for path in self.machine.files.below(DATA) if not path.startswith(LEFT))
+        self.machine.wait_until_ready()
+        files = sorted(path for path in self.machine.files.list_below(DATA) if not path.startswith(LEFT))
         vms = [account for account, session in self.machine.distros.sessions.items() if session.vm]
         linux = [self.linux_state()] if self.machine.distros.session(ACCOUNT).distros else []
-        return {**self.machine.settled_state(), "files": files, "vms": vms, "linux": linux}
+        return {**self.machine.comparable_state(), "files": files, "vms": vms, "linux": linux}
 
 
 def wsl2_world(

@@ -5,8 +5,8 @@ from typing import Any
 from packaging.version import Version
 
 from tests.rows import each_row
-from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.findings.condition import Undecided, format_when, holding, meets, say
+from winhost.core.answers import NOT_READ, MissingFact
+from winhost.findings.condition import Undecided, format_condition, format_sentence, matches, matching_rows
 from winhost.findings.finding import Row
 from winhost.model.reason import Severity
 
@@ -43,7 +43,7 @@ from winhost.model.reason import Severity
     ],
 )
 def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: object, holds: bool) -> None:
-    assert meets(value, wanted) is holds
+    assert matches(value, wanted) is holds
 
 
 @each_row(
@@ -55,7 +55,7 @@ def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: ob
     ],
 )
 def test_a_sentence_names_answers(sentence: str, said: str) -> None:
-    assert say(sentence, {"gone": None, "none": (), "two": ("a", "b"), "bytes": 512 << 20}) == said
+    assert format_sentence(sentence, {"gone": None, "none": (), "two": ("a", "b"), "bytes": 512 << 20}) == said
 
 
 ROWS = [
@@ -77,13 +77,13 @@ def test_each_question_is_asked_once_and_what_is_undecided_is_never_dropped_as_f
     def ask(question: str) -> tuple[Any, ...]:
         asked.append(question)
         if question == "vllm":
-            raise MissingFact("the version of vLLM", NOT_THERE)
+            raise MissingFact("the version of vLLM", NOT_READ)
         return ({"gpus": 2, "lora": False}[question],)
 
-    found = list(holding([*ROWS, *ROWS], ask, undecided))
+    found = list(matching_rows([*ROWS, *ROWS], ask, undecided))
     assert [row.code for row, _ in found] == [*left, *left]
     assert asked == ["gpus", "lora", "vllm"]
-    said = {row.code: (format_when(row.when, result), result.doubt) for row, result in found}
+    said = {row.code: (format_condition(row.when, result), result.doubt) for row, result in found}
     assert said["holds"] == ("gpus >1 (2); not lora", None)
     if "undecided" in left:
         assert said["undecided"][0] == "gpus >1 (2); vllm <1 (unknown)"

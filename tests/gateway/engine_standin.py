@@ -1,4 +1,4 @@
-"""A stand-in for vLLM on a Unix socket: its words and routes, in a thread. What it does, a request's prompt says."""
+"""A stand-in for vLLM on a Unix socket, with vLLM's routes. The prompt of a request decides what it does."""
 
 import asyncio
 import gzip

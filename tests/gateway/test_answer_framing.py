@@ -1,4 +1,4 @@
-"""An engine's answer is read alike however it is cut, and what is not HTTP ends it."""
+"""An engine's answer is parsed in the same way however it is divided, and invalid HTTP ends it."""
 
 import pytest
 
@@ -56,9 +56,9 @@ def read(answer: bytes, size: int) -> tuple[AnswerFraming, bytes]:
 @each_row("name", READ)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
 def test_it_is_read_alike_however_it_is_cut(size: int, name: str) -> None:
-    answer, body, ended, kept = READ[name]
+    answer, body, ended, keep_alive = READ[name]
     framing, found = read(answer, size)
-    assert (found, framing.ended, framing.kept) == (body, ended, kept)
+    assert (found, framing.complete, framing.keep_alive) == (body, ended, keep_alive)
 
 
 @each_row("name", NOT_HTTP)
@@ -73,11 +73,11 @@ def test_an_answer_ends_with_its_connection_only_where_nothing_else_says_its_end
     answer, _, ended, _ = READ[name]
     framing, _ = read(answer, 1000)
     if ended or name == "until it closes":
-        framing.closed()
-        assert framing.ended
+        framing.handle_eof()
+        assert framing.complete
     else:
         with pytest.raises(EngineFault):
-            framing.closed()
+            framing.handle_eof()
 
 
 @each_row(
@@ -99,8 +99,8 @@ def test_an_answer_ends_with_its_connection_only_where_nothing_else_says_its_end
     ],
 )
 def test_only_whole_chunks_pass_as_they_are(data: bytes, size: int) -> None:
-    assert read(CHUNKED, 1000)[0].whole_chunks(data) == size
-    assert read(CHUNKED + b"1\r\nx\r\n", 1000)[0].whole_chunks(data) == size
+    assert read(CHUNKED, 1000)[0].whole_chunk_bytes(data) == size
+    assert read(CHUNKED + b"1\r\nx\r\n", 1000)[0].whole_chunk_bytes(data) == size
     for begun in (b"", HEAD, CHUNKED + b"9\r\n", CHUNKED + b"1\r\nx", CHUNKED + b"1\r\nx\r", CHUNKED + b"3"):
-        assert read(begun, 1000)[0].whole_chunks(data) == 0
-    assert read(HEAD + b"\r\n", 1000)[0].whole_chunks(data) == 0
+        assert read(begun, 1000)[0].whole_chunk_bytes(data) == 0
+    assert read(HEAD + b"\r\n", 1000)[0].whole_chunk_bytes(data) == 0

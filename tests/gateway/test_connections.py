@@ -1,4 +1,4 @@
-"""Who may be connected, and what becomes of what clients send."""
+"""Limits of connections, and how requests on them are read."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ import pytest
 from tests.gateway.running import settings_for
 from tests.processes import PATIENCE_S
 from winhost.gateway import program
-from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients, Request
+from winhost.gateway.connections import MAX_PIPELINED, ClientConnection, Clients, PendingConnection, Request
 from winhost.gateway.fair_selector import FairSelector
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.strict_http import Framing
@@ -45,7 +45,7 @@ class Transport(asyncio.Transport):
 
 
 class Answers:
-    """In the front door's place. seen: target and body of each request, or why it is refused."""
+    """A stand-in for the front door. seen: target and body of each request, or why it was refused."""
 
     def __init__(self, kept: bool = True, reads: bool = True) -> None:
         self.seen: list[tuple[str, bytes]] = []
@@ -53,7 +53,7 @@ class Answers:
 
     async def __call__(self, request: Request) -> bool:
         body = b""
-        while self._reads and (part := await request.more()):
+        while self._reads and (part := await request.next_part()):
             body += part
         self.seen.append((request.refused.code if request.refused else request.head.target, body))
         return self._kept
@@ -62,12 +62,12 @@ class Answers:
 def connection(clients: Clients, answers: Answers | None = None) -> tuple[ClientConnection, Transport]:
     transport = Transport()
     made = ClientConnection(answers or Answers(), Framing(1_000_000), clients)
-    made.accepted(transport, -1, "")
+    made.set_transport(transport, -1, "")
     return made, transport
 
 
-def in_a_loop(answers: Answers, *parts: bytes) -> bool:
-    """Whether the connection is closed after all of this was answered."""
+def is_closed_after(answers: Answers, *parts: bytes) -> bool:
+    """Receive these parts in an event loop. Return whether the connection is closed after the answers."""
 
     async def told() -> bool:
         made, transport = connection(Clients(8, 8, 60, 60), answers)
@@ -89,32 +89,32 @@ GET = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 
 def test_requests_of_one_read_are_answered_one_after_another() -> None:
     answers = Answers()
-    assert not in_a_loop(answers, b"".join(GET % each for each in range(MOST_AHEAD)))
-    assert answers.seen == [(f"/{each}", b"") for each in range(MOST_AHEAD)]
+    assert not is_closed_after(answers, b"".join(GET % each for each in range(MAX_PIPELINED)))
+    assert answers.seen == [(f"/{each}", b"") for each in range(MAX_PIPELINED)]
 
 
 def test_no_more_heads_are_read_than_may_be_ahead() -> None:
     answers = Answers()
-    assert in_a_loop(answers, b"".join(GET % each for each in range(9_000)))
+    assert is_closed_after(answers, b"".join(GET % each for each in range(9_000)))
 
 
 def test_what_came_before_a_refusal_is_answered_before_it() -> None:
     answers = Answers()
-    in_a_loop(answers, GET % 1 + b"nonsense\r\n\r\n", GET % 2)
+    is_closed_after(answers, GET % 1 + b"nonsense\r\n\r\n", GET % 2)
     assert answers.seen == [("/1", b""), ("request-line", b"")]
 
 
 def test_a_body_that_nobody_read_is_not_taken_for_the_next_request() -> None:
     answers = Answers(reads=False)
     post = b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(GET % 2)
-    assert not in_a_loop(answers, post + GET % 2 + GET % 3)
-    assert not in_a_loop(answers, post, GET % 2, GET % 3)
+    assert not is_closed_after(answers, post + GET % 2 + GET % 3)
+    assert not is_closed_after(answers, post, GET % 2, GET % 3)
     assert answers.seen == [("/1", b""), ("/3", b"")] * 2
 
 
 def test_an_answer_may_be_the_last_of_its_connection() -> None:
     answers = Answers(kept=False)
-    assert in_a_loop(answers, GET % 1 + GET % 2)
+    assert is_closed_after(answers, GET % 1 + GET % 2)
     assert answers.seen == [("/1", b"")]
 
 
@@ -123,7 +123,7 @@ def test_an_answer_that_fails_closes_its_connection() -> None:
         async def __call__(self, request: Request) -> bool:
             raise ValueError
 
-    assert in_a_loop(Fails(), GET % 1)
+    assert is_closed_after(Fails(), GET % 1)
 
 
 def test_a_client_whose_body_nobody_reads_is_paused() -> None:
@@ -143,7 +143,7 @@ def test_a_client_whose_body_nobody_reads_is_paused() -> None:
         async def answer(request: Request) -> bool:
             nonlocal taken
             await may
-            while part := await request.more():
+            while part := await request.next_part():
                 taken += len(part)
             return True
 
@@ -165,7 +165,7 @@ def test_a_client_whose_body_nobody_reads_is_paused() -> None:
 
 
 def test_a_transport_is_not_paused_before_it_is_read() -> None:
-    """Python 3.10 would read it all the same, and TLS would never see what was read."""
+    """Python 3.10 would read in spite of the pause, and TLS would not get these bytes."""
 
     class Paused(Transport):
         paused = False
@@ -179,7 +179,7 @@ def test_a_transport_is_not_paused_before_it_is_read() -> None:
     async def told() -> bool:
         clients = Clients(8, 8, 60, 60)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        accepted = Accepted(lambda: connection(clients)[0], clients, context, TrustedProxies())
+        accepted = PendingConnection(lambda: connection(clients)[0], clients, context, TrustedProxies())
         transport = Paused()
         accepted.connection_made(transport)
         for handshake in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -194,36 +194,36 @@ def test_a_transport_is_not_paused_before_it_is_read() -> None:
 def test_an_address_without_a_key_has_few_connections() -> None:
     clients = Clients(100, 2, 60, 60)
     entered = [connection(clients) for _ in range(5)]
-    assert [clients.enter(each, "192.0.2.1") for each, *_ in entered[:3]] == [True, True, False]
-    assert clients.enter(entered[3][0], "192.0.2.2")
-    clients.has_key(entered[0][0])
-    assert clients.enter(entered[4][0], "192.0.2.1")
+    assert [clients.admit(each, "192.0.2.1") for each, *_ in entered[:3]] == [True, True, False]
+    assert clients.admit(entered[3][0], "192.0.2.2")
+    clients.note_key(entered[0][0])
+    assert clients.admit(entered[4][0], "192.0.2.1")
 
 
 def test_a_quarter_is_kept_for_those_with_keys_and_the_oldest_without_one_makes_room() -> None:
     clients = Clients(8, 8, 60, 60)
     every = [connection(clients) for _ in range(12)]
     for each, *_ in every[:6]:
-        assert clients.enter(each, "")
-    clients.has_key(every[0][0])
+        assert clients.admit(each, "")
+    clients.note_key(every[0][0])
     for each, *_ in every[6:8]:
-        assert clients.enter(each, "")
+        assert clients.admit(each, "")
     assert [transport.aborted for _, transport in every[:3]] == [False, True, False]
-    assert clients.now == 7
+    assert clients.count == 7
     for each, *_ in every[2:8]:
-        clients.has_key(each)
-    assert clients.enter(every[8][0], "")
-    clients.has_key(every[8][0])
-    assert not clients.enter(every[9][0], "")
+        clients.note_key(each)
+    assert clients.admit(every[8][0], "")
+    clients.note_key(every[8][0])
+    assert not clients.admit(every[9][0], "")
     for each, *_ in every:
-        clients.leave(each)
-        clients.leave(each)
-    assert clients.now == 0
-    assert clients.enter(every[10][0], "")
+        clients.remove(each)
+        clients.remove(each)
+    assert clients.count == 0
+    assert clients.admit(every[10][0], "")
 
 
 def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked again at once, it would take the processor from those who are connected."""
+    """An immediate retry would take the processor from the connected clients."""
     asked: list[float] = []
 
     class Full(socket.socket):
@@ -242,7 +242,7 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
             accepted.close()
 
         monkeypatch.setattr(socket, "socket", Full)
-        listening = program.Listening(await program.server_of(settings), selector, take)
+        listening = program.Listening(await program.create_server(settings), selector, take)
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
             to.connect(str(short / "door.sock"))
@@ -263,7 +263,7 @@ def run_by_a_fair_selector(work: Callable[[FairSelector], Coroutine[Any, Any, T]
 def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
     async def told(selector: FairSelector) -> list[int]:
         settings = parse_settings(json.dumps(settings_for(short)))
-        server = await program.server_of(settings)
+        server = await program.create_server(settings)
         listening = program.Listening(server, selector, lambda accepted, peer: made.append(accepted))
         turns, until = [0], asyncio.get_running_loop().time() + PATIENCE_S
         with ExitStack() as opened:

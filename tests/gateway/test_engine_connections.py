@@ -1,4 +1,4 @@
-"""Connections to an engine: when one is used again, and when a request is sent again."""
+"""Connections to an engine: when one is reused, and when a request is sent again."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.rows import each_row
 from winhost.gateway import engine_connection
 from winhost.gateway.connections import ClientConnection, Clients, Request
 from winhost.gateway.engine_control import EngineFault
-from winhost.gateway.engine_side import Answer, Engines
+from winhost.gateway.engines import Answer, Engines
 from winhost.gateway.gateway_settings import Limits, PublishedModel
 from winhost.gateway.settings_values import SocketOrPort
 from winhost.gateway.strict_http import Framing
@@ -27,8 +27,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 
 
 class Scripted:
-    """An engine that does by turns with each connection what its script says. seen: bodies, with the connection's
-    number; ended: numbers of those that the gateway closed; spoke: it has closed one, or said something unasked.
+    """An engine that follows a script on each connection. seen: bodies, with the number of the connection; ended:
+    numbers of those that the gateway closed; spoke: it has closed one, or sent bytes without a request.
     """
 
     def __init__(self, *script: Callable[["Scripted", socket.socket, int], None]) -> None:
@@ -53,7 +53,7 @@ class Scripted:
         self.spoke.set()
 
     def request(self, to: socket.socket, number: int) -> bool:
-        """Reads one; False at the end of the connection."""
+        """Read one request; False at the end of the connection."""
         data = b""
         while not (
             found := re.search(rb"Content-Length: (\d+)\r\n.*?\r\n\r\n|Content-Length: (\d+)\r\n\r\n", data, re.S)
@@ -71,7 +71,7 @@ class Scripted:
 
 
 def answering(*answers: bytes, then: Callable[[Scripted, socket.socket, int], None] | None = None):  # type: ignore[no-untyped-def]
-    """These answers, the last one again and again where nothing comes after it."""
+    """Return a script that sends these answers, and the last one again and again."""
 
     def step(engine: Scripted, to: socket.socket, number: int) -> None:
         left = list(answers)
@@ -84,16 +84,16 @@ def answering(*answers: bytes, then: Callable[[Scripted, socket.socket, int], No
 
 
 def closes(engine: Scripted, to: socket.socket, number: int) -> None:
-    """At once, while nobody asks."""
+    """Close the connection at once, without a request."""
 
 
 def leaves_unread(engine: Scripted, to: socket.socket, number: int) -> None:
-    """Closes when the next request has come, without reading it."""
+    """Close the connection when the next request has come, without reading it."""
     select.select([to], [], [], PATIENCE_S)
 
 
 def reads_and_closes(engine: Scripted, to: socket.socket, number: int) -> None:
-    """As an engine that dies over a request."""
+    """Read a request and close the connection, as an engine that dies does."""
     engine.request(to, number)
 
 
@@ -116,18 +116,18 @@ def listens(engine: Scripted, folder: Path, family: int) -> Iterator[SocketOrPor
 
 
 class Asking:
-    """The gateway's side."""
+    """The gateway's connections to the engine."""
 
     def __init__(self, place: SocketOrPort) -> None:
         self.engines = Engines(Limits())
         self.model = PublishedModel("m", place, "m", "completion")
 
     async def ask(self, body: bytes = b"{}", whole: bool = True) -> bytes:
-        """What it answers, or the fault; not whole: only its first part is read."""
+        """Send a request. Return the answer, or the fault; not whole: read only its first part."""
         try:
-            async with Answer(self.engines, self.model, "/v1/completions", [body], "id", hold=0) as connection:
+            async with Answer(self.engines, self.model, "/v1/completions", [body], "id", wait_s=0) as connection:
                 found = b""
-                while part := await connection.part():
+                while part := await connection.next_part():
                     found += part
                     if not whole:
                         break
@@ -218,8 +218,8 @@ def test_an_answer_that_comes_at_once_is_one_write(short: Path) -> None:
             for framed, written in ((False, b"head one"), (True, b"head 3\r\none\r\n0\r\n\r\n")):
                 client = Client()
                 async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
-                    await connection.begins()
-                    await connection.pass_on(client, b"head ", framed, None)
+                    await connection.wait_for_body()
+                    await connection.relay(client, b"head ", framed, None)
                 assert client.written == [written]
 
         run(all_of_it, place)
@@ -242,7 +242,7 @@ def test_a_client_that_was_slow_to_the_end_leaves_a_connection_that_is_read(shor
 
         async def all_of_it(asking: Asking) -> None:
             async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
-                assert await connection.part() == b"one"
+                assert await connection.next_part() == b"one"
                 connection.pause()
             assert await asyncio.wait_for(asking.ask(), PATIENCE_S) == b"one"
 
@@ -318,11 +318,11 @@ def test_an_engine_that_moves_keeps_no_connection(short: Path) -> None:
         async def all_of_it(asking: Asking) -> None:
             control = asking.engines.control(asking.model)
             await asking.ask()
-            control.hang_up()
+            control.retire_connections()
             await until(lambda: engine.ended == {0})
             async with Answer(asking.engines, asking.model, "/v1/completions", [b"{}"], "id") as connection:
-                control.hang_up()  # one that is busy then is closed after its answer
-                assert await connection.part() == b"one"
+                control.retire_connections()  # one that is busy then is closed after its answer
+                assert await connection.next_part() == b"one"
             await until(lambda: engine.ended == {0, 1})
 
         run(all_of_it, place)
@@ -361,7 +361,7 @@ def test_requests_beyond_the_backlog_of_an_engine_wait_for_it(short: Path) -> No
 def test_a_connection_without_a_request_is_closed_before_its_engine_would(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_connection, "KEPT_S", 0.05)
+    monkeypatch.setattr(engine_connection, "IDLE_S", 0.05)
     engine = Scripted(answering(WHOLE))
     with listens(engine, short, socket.AF_UNIX) as place:
 

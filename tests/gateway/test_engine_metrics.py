@@ -14,10 +14,10 @@ from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import engine_metrics
 from winhost.gateway.api_keys import new_key
-from winhost.gateway.engine_control import EngineFault, NotUp
+from winhost.gateway.engine_control import EngineFault, EngineUnreachable
 from winhost.gateway.engine_metrics import EngineMetrics
-from winhost.gateway.engine_side import Engines, TooLong
-from winhost.gateway.gateway_metrics import states_in
+from winhost.gateway.engines import AnswerTooLong, Engines
+from winhost.gateway.gateway_metrics import parse_states
 from winhost.gateway.gateway_settings import Limits, PublishedModel
 from winhost.gateway.settings_values import SocketOrPort
 
@@ -71,7 +71,7 @@ def test_two_engines_are_told_together_and_each_to_whom_it_belongs(python: str, 
 
 
 class Answering:
-    """In the place of Engines: says this, or raises it."""
+    """A stand-in for Engines, which returns this text or raises this error."""
 
     def __init__(self, what: "bytes | Exception") -> None:
         self.what, self.asked = what, 0
@@ -96,10 +96,10 @@ RESULTS: dict[str, tuple["bytes | Exception", dict[str, str], int]] = {
     "asleep": (RUNNING.encode(), {"a": "asleep"}, 0),
     "suspended": (RUNNING.encode(), {"a": "suspended"}, 0),
     "waking": (RUNNING.encode(), {"a": "waking"}, 0),
-    "unreachable": (NotUp("a"), {}, 1),
+    "unreachable": (EngineUnreachable("a"), {}, 1),
     "down": (RUNNING.encode(), {"a": "down"}, 0),
     "late": (TimeoutError(), {"a": "awake"}, 1),
-    "too-long": (TooLong(), {}, 1),
+    "too-long": (AnswerTooLong(), {}, 1),
     "wrong": (EngineFault("500"), {"a": "draining"}, 1),
 }
 
@@ -154,21 +154,21 @@ def test_many_who_ask_at_once_read_an_engine_once() -> None:
 
 
 def test_many_who_ask_at_once_get_one_text_which_does_not_stay() -> None:
-    """It may have 4 MB, and who does not read holds it for as long as the gateway waits."""
+    """A text may have 4 MB, and slow readers keep it in memory."""
 
     async def ask() -> tuple[int, int]:
         found = EngineMetrics(Answering(RUNNING.encode()))  # type: ignore[arg-type]
         texts = await asyncio.gather(*(found.text([A], {}) for _ in range(20)))
         texts.append(await found.text([A], {}))
         held = len(found._texts)
-        await asyncio.sleep(engine_metrics._HOLDS_S + 0.5)
+        await asyncio.sleep(engine_metrics._CACHE_S + 0.5)
         return len({id(each) for each in texts}), held - len(found._texts)
 
     assert asyncio.run(ask()) == (1, 1)
 
 
 def test_reading_a_long_answer_leaves_room_for_streams() -> None:
-    """Steps are counted, for their times depend on the machine."""
+    """The test counts steps, because their duration depends on the machine."""
     lines = "\n".join(f'vllm:a{{le="{number}"}} 1' for number in range(5_000))
 
     async def read() -> int:
@@ -189,14 +189,14 @@ def test_states_of_turns_are_known() -> None:
     async def story() -> None:
         found.turns.start()
         await asyncio.sleep(600)
-        assert states_in(found.turns.metrics()) == {"a": "awake", "b": "asleep"}
+        assert parse_states(found.turns.metrics()) == {"a": "awake", "b": "asleep"}
         found.turns.stop()
 
     in_virtual_time(story())
 
 
 def test_whoever_reads_is_cut_off_where_the_engine_is_to_sleep(short: Path) -> None:
-    """An open connection would be in the way of writing the engine's process to disk."""
+    """With an open connection, the engine's process cannot be written to disk."""
 
     async def story() -> str:
         loop = asyncio.get_running_loop()
@@ -215,7 +215,7 @@ def test_whoever_reads_is_cut_off_where_the_engine_is_to_sleep(short: Path) -> N
         model = PublishedModel("a", place, "a", "completion")
         reading = asyncio.ensure_future(EngineMetrics(engines).text([model], {"a": "awake"}))
         await asyncio.wait_for(came, PATIENCE_S)
-        engines.hang_up(place)
+        engines.retire_connections(place)
         text = await reading
         await asyncio.wait_for(closed, PATIENCE_S)
         server.close()

@@ -1,4 +1,4 @@
-"""How many clients the event loop looks at in a turn."""
+"""The number of clients that the event loop handles in one turn."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.gateway.test_gateway_start import certificate
-from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
+from winhost.gateway.connections import ClientConnection, Clients, PendingConnection, Request
 from winhost.gateway.fair_selector import DONE, NOTHING, QUIET, WITH_KEY, WITHOUT_KEY, FairSelector
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
@@ -24,7 +24,7 @@ async def answer(request: Request) -> bool:
 
 
 def pairs(opened: ExitStack, count: int) -> list[tuple[socket.socket, socket.socket]]:
-    """Connected, the second of each has said something."""
+    """Create connected pairs, of which each second socket has sent bytes."""
     found = [socket.socketpair() for _ in range(count)]
     for ours, theirs in found:
         opened.enter_context(ours)
@@ -96,11 +96,11 @@ def test_what_failed_handshakes_leave_is_freed_without_the_garbage_collector(tmp
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     clients = Clients(100, 100, 60, 60)
 
-    def accepted() -> Accepted:
+    def accepted() -> PendingConnection:
         def client() -> ClientConnection:
             return ClientConnection(answer, Framing(1), clients)
 
-        return Accepted(client, clients, context, TrustedProxies())
+        return PendingConnection(client, clients, context, TrustedProxies())
 
     async def all_of_it() -> int:
         server = await asyncio.get_running_loop().create_server(accepted, "127.0.0.1", 0)
@@ -108,11 +108,11 @@ def test_what_failed_handshakes_leave_is_freed_without_the_garbage_collector(tmp
             for said in (b"", b"no TLS at all, and long enough to be seen as none", b"\x16\x03\x01"):
                 for _ in range(5):
                     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-                    while not clients.now:
+                    while not clients.count:
                         await asyncio.sleep(0.001)
                     writer.write(said)
                     writer.close()
-                    while clients.now:
+                    while clients.count:
                         await asyncio.sleep(0.001)
             await asyncio.sleep(0)
         return sum(isinstance(each, sslproto.SSLProtocol | ClientConnection) for each in gc.get_objects())

@@ -1,4 +1,4 @@
-"""How GPUs are: by a stand-in for the driver's library, through a keeper, to what Prometheus is told."""
+"""Metrics of GPUs, from a stand-in for the driver's library through a keeper to Prometheus."""
 
 import asyncio
 import ctypes
@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
-from tests.gateway.test_gateway import waited_for
+from tests.gateway.test_gateway import wait_until
 from tests.processes import PATIENCE_S
 from winhost.gateway import gpu_calls
 from winhost.gateway.api_keys import new_key
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.gpu_calls import GpuLibrary
 from winhost.gateway.gpu_metrics import GpuMetrics, gpu_lines
-from winhost.gateway.keeper import CannotDo, KeeperService
+from winhost.gateway.keeper import KeeperError, KeeperService
 from winhost.gateway.keeper_client import KeeperFault
 
 NOT_SUPPORTED, LOST, TIMEOUT = 3, 15, 10
 
 
 class Driver:
-    """In the place of libnvidia-ml: two GPUs, of which the second is lost where `lost`. answers: of functions with one
-    number, None where it is not supported, as for much in WSL; xids: that are to be fetched, by GPU.
+    """A stand-in for libnvidia-ml with two GPUs, of which the second is lost if `lost`. answers: results of functions
+    with one number, None: not supported, as many in WSL; xids: not read yet, by GPU.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     found = Driver()
-    monkeypatch.setattr(gpu_calls, "_library", lambda names: found)
+    monkeypatch.setattr(gpu_calls, "_load_library", lambda names: found)
     return found
 
 
@@ -168,10 +168,10 @@ def test_a_driver_that_hangs_is_asked_once(driver: Driver) -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         hangs = loop.create_future()
-        service._in_a_thread = lambda work: hangs  # type: ignore[method-assign,assignment,return-value]
+        service._run_in_thread = lambda work: hangs  # type: ignore[method-assign,assignment,return-value]
         first = asyncio.ensure_future(service.answer({"do": "gpus"}))
         await asyncio.sleep(0)
-        with pytest.raises(CannotDo, match="has not answered"):
+        with pytest.raises(KeeperError, match="has not answered"):
             await service.answer({"do": "gpus"})
         hangs.set_result([])
         assert await first == {"gpus": []}
@@ -192,13 +192,13 @@ import sys
 sys.path.insert(0, {root!r})
 import tests.gateway.test_gpu_metrics as it
 from winhost.gateway import gpu_calls, keeper
-gpu_calls._library = lambda names: it.Driver()
+gpu_calls._load_library = lambda names: it.Driver()
 sys.exit(keeper.main([{settings!r}]))
 """
 
 
 @pytest.fixture
-def watched(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
+def gateway_with_keeper(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
     """A gateway with a keeper whose driver is the stand-in, and a key for the metrics of one model."""
     settings = settings_for(short, turns={"keeper": str(short / "keeper.sock")})
     tenant, line = new_key("tenant", "metrics=org/tiny")
@@ -214,9 +214,9 @@ def watched(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
 
 
 @pytest.mark.costly
-def test_gpus_are_told_to_who_sees_all_and_to_no_tenant(watched: tuple[Gateway, str]) -> None:
-    door, tenant = watched
-    assert waited_for(lambda: "\nwinhost_gateway_gpus_read 1\n" in door.metrics())
+def test_gpus_are_told_to_who_sees_all_and_to_no_tenant(gateway_with_keeper: tuple[Gateway, str]) -> None:
+    door, tenant = gateway_with_keeper
+    assert wait_until(lambda: "\nwinhost_gateway_gpus_read 1\n" in door.metrics())
     assert 'hw_gpu_utilization_ratio{hw_id="GPU-00000001"' in door.metrics()
     own = [each for each in door.metrics(tenant).splitlines() if not each.startswith("#")]
     assert not any("hw_" in each for each in own)

@@ -1,4 +1,4 @@
-"""A standby takes over: nothing is lost that the promise covers, and no token comes twice."""
+"""A standby takes over without losing anything that is promised, and without repeating a token."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 from tests.gateway.running import Gateway, gateway
 from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, TwinEngine, Twins, tokens_of, twins
 from tests.gateway.virtual_time import in_virtual_time
-from winhost.gateway.standby import Room
+from winhost.gateway.standby import TextMemory
 
 
 def run(folder: Path, test: "Callable[[Twins], Coroutine[Any, Any, None]]", **settings: int) -> None:
@@ -47,7 +47,7 @@ async def after(seconds: float, work: "Coroutine[Any, Any, None]") -> None:
 
 
 async def back_to_first(pair: Twins) -> None:
-    """The first engine answers again, and the other one is up."""
+    """Make the first engine answer again, while the other one is up."""
     await pair.first.start()
     await pair.second.kill()
     assert (await pair.ask(CHAT, chat("1/1")))[0] == 200
@@ -151,8 +151,8 @@ def test_an_engine_that_is_stuck_behind_a_healthy_server_is_left_by_its_streams(
     async def test(pair: Twins) -> None:
         loop = asyncio.get_running_loop()
 
-        async def noticed(*others: Any) -> float:
-            """Seconds until the other engine is asked; others: requests beside one stream."""
+        async def seconds_until_failover(*others: Any) -> float:
+            """Return the seconds until the other engine gets a request. others: requests next to one stream."""
             asked = [(CHAT, chat("90/1")), *others]
             answers = [asyncio.ensure_future(pair.ask(*each)) for each in asked]
             await asyncio.sleep(40 * STEP_S)
@@ -170,10 +170,10 @@ def test_an_engine_that_is_stuck_behind_a_healthy_server_is_left_by_its_streams(
 
         within = 10  # times a second: no pause of it was ever longer
         plain = {**chat("3/2 slow"), "stream": False}
-        assert within < await noticed((CHAT, plain), (CHAT, chat("5/1 slow"))) < within + 1
+        assert within < await seconds_until_failover((CHAT, plain), (CHAT, chat("5/1 slow"))) < within + 1
         # Perhaps it was only slow, so it gets twice as long, and never more than two minutes however often.
         for least in (20, 40, 80, 120, 120):
-            assert least < await noticed() < min(2.3 * least, 125)
+            assert least < await seconds_until_failover() < min(2.3 * least, 125)
 
     run(short, test)
 
@@ -224,25 +224,25 @@ def test_an_engine_whose_core_died_is_left_and_an_error_of_the_request_is_told(s
         pair.first.errors = 0
         assert (await pair.ask(CHAT, chat("12/2 status 400")))[0] == 400
         assert (await pair.ask(CHAT, chat("12/2 status 500")))[0] == 500
-        assert pair.door._pairs[MODEL].side.name == "first"
+        assert pair.door._pairs[MODEL].active.name == "first"
 
     run(short, test)
 
 
 def test_what_nobody_can_go_on_with_ends_with_an_error_that_says_so(short: Path) -> None:
     ends: list[tuple[dict[str, Any], str]] = [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "of `tools`"),
-        ({"n": 2}, "of `n`"),
-        ({"logprobs": True, "top_logprobs": 2}, "of `logprobs`"),
-        ({"response_format": {"type": "json_object"}}, "of `response_format`"),
-        ({"guided_regex": "a"}, "of `guided_regex`"),
-        ({"structured_outputs": {"regex": "a"}}, "of `structured_outputs`"),
-        ({"logit_bias": {"1": 2}}, "of `logit_bias`"),
-        ({"seed": 1}, "of `seed`"),
-        ({"bad_words": ["a"]}, "of `bad_words`"),
-        ({"presence_penalty": 0.5}, "of `presence_penalty`"),
-        ({"skip_special_tokens": False}, "of `skip_special_tokens`"),
-        ({"add_generation_prompt": False}, "of `add_generation_prompt`"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "the request has `tools`"),
+        ({"n": 2}, "the request has `n`"),
+        ({"logprobs": True, "top_logprobs": 2}, "the request has `logprobs`"),
+        ({"response_format": {"type": "json_object"}}, "the request has `response_format`"),
+        ({"guided_regex": "a"}, "the request has `guided_regex`"),
+        ({"structured_outputs": {"regex": "a"}}, "the request has `structured_outputs`"),
+        ({"logit_bias": {"1": 2}}, "the request has `logit_bias`"),
+        ({"seed": 1}, "the request has `seed`"),
+        ({"bad_words": ["a"]}, "the request has `bad_words`"),
+        ({"presence_penalty": 0.5}, "the request has `presence_penalty`"),
+        ({"skip_special_tokens": False}, "the request has `skip_special_tokens`"),
+        ({"add_generation_prompt": False}, "the request has `add_generation_prompt`"),
         ({"stop": ["".join(tokens_of("12/2")[:4])[-1] + "@"]}, "a stop string may have begun"),
     ]
 
@@ -253,7 +253,7 @@ def test_what_nobody_can_go_on_with_ends_with_an_error_that_says_so(short: Path)
             await kill
             assert (status, whole) == (200, False), more
             assert error_of(body)["code"] == "engine-broke-off"
-            assert error_of(body)["message"].endswith(f"Nothing goes on with it: {why}."), more
+            assert error_of(body)["message"].endswith(f"No engine can continue it: {why}."), more
             assert text_of(body) == "".join(tokens_of("12/2")[:4])
             assert not pair.second.requests
             await back_to_first(pair)
@@ -299,16 +299,16 @@ def test_a_model_is_ready_while_one_of_its_engines_answers(short: Path) -> None:
 def test_what_is_kept_has_a_bound(short: Path) -> None:
     async def test(pair: Twins) -> None:
         held = pair.door._pairs[MODEL]
-        held.room = Room(600)
+        held.memory = TextMemory(600)
         answers = [asyncio.ensure_future(pair.ask(CHAT, chat(f"40/{number}"))) for number in range(8)]
         await asyncio.sleep(2)
-        assert held.room._left >= 0
+        assert held.memory._free_bytes >= 0
         await pair.first.kill()
         found = await asyncio.gather(*answers)
         whole = [each for each in found if each[2]]
         assert 0 < len(whole) < 8
         assert all("too much is kept" in error_of(body)["message"] for _, body, done in found if not done)
-        assert held.room._left == 600
+        assert held.memory._free_bytes == 600
 
     run(short, test)
 

@@ -1,4 +1,4 @@
-"""Where both engines do not fit at a time, the one that died is started anew: requests wait, and streams go on."""
+"""One engine without a second one is started again when it dies: requests wait, and streams go on."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from tests.gateway.test_standby_with_random_faults import (
     faults,
     requests,
 )
-from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, OneUnit, Twins, lone, tokens_of
+from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, OneUnit, Twins, single_engine, tokens_of
 from tests.gateway.virtual_time import in_virtual_time
 from tests.rows import each_row
 
@@ -35,7 +35,7 @@ AROUND_S = 5  # to notice it, to end it, to wait for its memory, and to see that
 
 def run(folder: Path, test: Story, **more: Any) -> None:
     async def done() -> None:
-        async with lone(folder, **more) as found:
+        async with single_engine(folder, **more) as found:
             await test(found)
 
     in_virtual_time(done())
@@ -122,7 +122,7 @@ def test_what_waits_for_longer_than_hold_ends_by_then(short: Path) -> None:
         assert 20 <= seconds < 21
         (status, body, whole), seconds = await stream
         assert (status, whole) == (200, False)
-        assert "Nothing goes on with it: no engine of it is up" in error_of(body)["message"]
+        assert "No engine can continue it: no engine of it is up" in error_of(body)["message"]
         assert 20 <= seconds < 21
         await asyncio.sleep(COLD_S)  # it is started all the same
         assert (await found.ask(CHAT, chat("12/2")))[2]
@@ -163,14 +163,16 @@ async def end_engine(found: Twins, breaks: list[Fault]) -> None:
 def played(asked: list[Asked], breaks: list[Fault], image: bool, hold: int) -> list[Seen]:
     async def play() -> list[Seen]:
         with tempfile.TemporaryDirectory(prefix="door-") as folder:
-            async with lone(Path(folder), hold=hold, within=NOTICED_S, image=image) as found:
+            async with single_engine(Path(folder), hold=hold, within=NOTICED_S, image=image) as found:
                 breaking = asyncio.ensure_future(end_engine(found, breaks))
                 seen = await asyncio.gather(*(client(found, each) for each in asked))
                 await breaking
                 await asyncio.sleep(2 * COLD_S)
                 held = found.door._pairs[MODEL]
-                assert held.room._left == 67_108_864
-                assert not any(side.open or side._requests or side._watch for side in held.sides)
+                assert held.memory._free_bytes == 67_108_864
+                assert not any(
+                    engine.open_connections or engine._requests or engine._watcher for engine in held.engines
+                )
                 assert found.door._turns.running == found.door._turns.waiting == 0
                 assert (await found.ask(CHAT, chat("3/1")))[2]  # it is up again, whatever happened
                 return [each for each in seen if each]

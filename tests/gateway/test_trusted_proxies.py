@@ -1,4 +1,4 @@
-"""For whom a proxy connects or asks: whom the gateway believes, and what it makes of the rest."""
+"""Proxies that name their clients: which of them the gateway trusts, and what it refuses."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.running import KEY, gateway
-from tests.gateway.test_gateway import waited_for
-from tests.gateway.test_gateway_start import certificate, with_tls
+from tests.gateway.test_gateway import wait_until
+from tests.gateway.test_gateway_start import certificate, tls_settings
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
+from winhost.gateway.connections import ClientConnection, Clients, PendingConnection, Request
 from winhost.gateway.strict_http import Framing, Refused
 from winhost.gateway.trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -36,10 +36,12 @@ def v2(source: str, command: int = 0x21, family: int | None = None, more: bytes 
 
 
 def read(data: bytes) -> tuple[str | None, bytes]:
-    """For whom it is, None where it is no header; and what was not read. All is there, and taken as asked for."""
+    """Read a header, in pieces of the size that it asks for. Return the client, None if it is no header, and the
+    unread bytes.
+    """
     header = ProxyHeader()
     try:
-        while missing := header.missing():
+        while missing := header.missing_bytes():
             if not data:
                 return "unfinished", b""
             header.feed(data[:missing])
@@ -128,18 +130,18 @@ NOT_FORWARDED = [b"", b",", b"unknown", b"192.0.2.7, x", b"192.0.2.7:443", b"[20
 
 @each_row("value,client", FORWARDED.values(), ids=FORWARDED)
 def test_of_forwarded_addresses_the_last_that_is_no_proxy_counts(value: bytes | None, client: str) -> None:
-    assert TrustedProxies((ip_network("10.0.0.0/24"),)).client_of(value) == client
+    assert TrustedProxies((ip_network("10.0.0.0/24"),)).find_client(value) == client
 
 
 @each_row("value", NOT_FORWARDED)
 def test_a_proxy_that_forwards_no_address_is_refused(value: bytes) -> None:
     with pytest.raises(Refused, match="forwarded-for"):
-        TrustedProxies((ip_network("10.0.0.0/24"),)).client_of(value)
+        TrustedProxies((ip_network("10.0.0.0/24"),)).find_client(value)
 
 
 def test_forwarded_addresses_in_several_headers_are_read_in_their_order() -> None:
     framing, found = Framing(1_000), []
-    framing.forwarded = found.append
+    framing.on_forwarded = found.append
     assert [*framing.feed(GET + b"X-Forwarded-For: 203.0.113.9\r\nx-forwarded-for: 192.0.2.7\r\n\r\n")]
     assert found == [b"203.0.113.9,192.0.2.7"]
 
@@ -148,7 +150,7 @@ def test_forwarded_addresses_in_several_headers_are_read_in_their_order() -> Non
 
 
 async def answer_with_address(request: Request) -> bool:
-    """The address of its client, or the status and the code of a refused one."""
+    """Return the client's address, or the status and code of a refusal."""
     refused = request.refused
     request.client.write(f"{refused.status} {refused.code}\n".encode() if refused else f"{request.address}\n".encode())
     return True
@@ -162,17 +164,17 @@ async def listening(
         return ClientConnection(answer_with_address, Framing(1_000), clients)
 
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Accepted(client, clients, tls, proxies), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: PendingConnection(client, clients, tls, proxies), "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[:2]
     finally:
         server.close()
-        while clients.now:
+        while clients.count:
             await asyncio.sleep(0.01)
 
 
 async def answers(place: tuple[str, int], *sent: bytes) -> list[bytes]:
-    """To each of what is sent on one connection; empty where it is closed instead."""
+    """Send these parts on one connection, and return an answer to each; empty if the connection is closed."""
     reader, writer = await asyncio.open_connection(*place)
     found = [await answer(reader, writer, each) for each in sent]
     writer.close()
@@ -188,7 +190,9 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sen
 
 
 def clients(**more: float) -> Clients:
-    return Clients(**{"most": 16, "per_address": 2, "first": PATIENCE_S, "patience": PATIENCE_S, **more})  # type: ignore[arg-type]
+    return Clients(
+        **{"max_connections": 16, "per_address": 2, "head_timeout": PATIENCE_S, "read_timeout": PATIENCE_S, **more}
+    )  # type: ignore[arg-type]
 
 
 def forwarded(address: str) -> bytes:
@@ -228,13 +232,13 @@ def test_half_a_header_has_the_time_of_a_head_and_is_counted(sent: bytes) -> Non
         async with listening(TrustedProxies(HERE, True), found) as place:
             reader, writer = await asyncio.open_connection(*place)
             writer.write(sent)
-            while not found.now:
+            while not found.count:
                 await asyncio.sleep(0.01)
             rest = await asyncio.wait_for(reader.read(), PATIENCE_S)
             writer.close()
             return rest
 
-    found = clients(first=0.2)
+    found = clients(head_timeout=0.2)
     assert asyncio.run(told()) == b""
 
 
@@ -243,7 +247,7 @@ def test_a_proxy_that_goes_away_within_its_header_leaves_nothing() -> None:
         async with listening(TrustedProxies(HERE, True), found) as place:
             _, writer = await asyncio.open_connection(*place)
             writer.write(b"PROXY ")
-            while not found.now:
+            while not found.count:
                 await asyncio.sleep(0.01)
             writer.close()
 
@@ -252,7 +256,7 @@ def test_a_proxy_that_goes_away_within_its_header_leaves_nothing() -> None:
 
 
 def test_connections_are_counted_by_client_and_not_by_proxy() -> None:
-    """Two from an address may be there; a third one of the proxy is for another client."""
+    """Two connections from an address are allowed. A third one of the proxy is for another client."""
 
     async def told(protocol: bool) -> list[bytes]:
         async with listening(TrustedProxies(HERE, protocol), clients()) as place:
@@ -283,18 +287,18 @@ def test_a_connection_that_a_proxy_keeps_is_of_the_client_that_uses_it() -> None
 def test_a_key_of_one_client_of_a_proxy_is_not_anothers() -> None:
     found = clients(per_address=1)
     one, two, three = (ClientConnection(answer_with_address, Framing(1), found) for _ in range(3))
-    assert found.enter(one, "")
-    assert found.move(one, "192.0.2.7")
-    found.has_key(one)
-    assert found.move(one, "192.0.2.8")
-    assert not found.enter(two, "192.0.2.8")
-    assert found.enter(two, "192.0.2.7")
-    assert found.enter(three, "192.0.2.7")
+    assert found.admit(one, "")
+    assert found.move_to(one, "192.0.2.7")
+    found.note_key(one)
+    assert found.move_to(one, "192.0.2.8")
+    assert not found.admit(two, "192.0.2.8")
+    assert found.admit(two, "192.0.2.7")
+    assert found.admit(three, "192.0.2.7")
 
 
 @pytest.mark.parametrize("header", [b"", v2("192.0.2.7")])
 def test_tls_follows_the_header_and_a_request_the_handshake_even_in_one_piece(tmp_path: Path, header: bytes) -> None:
-    """The header is sent with the first bytes of the handshake, and a byte at a time; a request with its last bytes."""
+    """The header is sent with the first bytes of the handshake, and byte by byte; a request with its last bytes."""
 
     def asked(place: tuple[str, int], pieces: int) -> bytes:
         context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
@@ -330,7 +334,7 @@ def test_tls_follows_the_header_and_a_request_the_handshake_even_in_one_piece(tm
 
 
 def test_the_log_names_the_client_behind_a_proxy(short: Path, python: str) -> None:
-    port, settings = with_tls(short)
+    port, settings = tls_settings(short)
     del settings["tls"]
     with gateway(short, {**settings, "trusted_proxies": ["127.0.0.1/32"]}, python) as door:
         head = f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n"
@@ -338,5 +342,5 @@ def test_the_log_names_the_client_behind_a_proxy(short: Path, python: str) -> No
             with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as to:
                 to.sendall(f"{head}{more}\r\n".encode())
                 assert to.makefile("rb").readline().split()[1] == b"200"
-        assert waited_for(lambda: "client=192.0.2.7 key=alice" in door.log)
-        assert waited_for(lambda: "client=127.0.0.1 key=alice" in door.log)
+        assert wait_until(lambda: "client=192.0.2.7 key=alice" in door.log)
+        assert wait_until(lambda: "client=127.0.0.1 key=alice" in door.log)

@@ -22,7 +22,7 @@ FAULTS = ("lie asleep", "corrupt", "no wake", "die asleep", "die waking", "hang"
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: when, of which model, how long its answer takes, and when its client goes away."""
+    """A request: its time, its model, the duration of its answer, and when its client goes away."""
 
     at: float
     model: str
@@ -131,7 +131,7 @@ def live(world: World) -> None:
         assert took <= HOLD_S + max(SILENCE_S, DRAIN_S) + 40
     assert (found.turns.running, found.turns.waiting) == (0, 0)
     if world.idle is not None:
-        assert not any(member.on_the_gpu for member in found.turns._members().values())
+        assert not any(member.is_on_gpu for member in found.turns._members().values())
 
 
 def check(world: World, right: str, asked: Asked, outcome: str) -> None:

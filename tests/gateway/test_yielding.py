@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.running import METRICS_KEY, MODEL, Gateway, gateway, settings_for
-from tests.gateway.test_gateway import waited_for
-from tests.gateway.test_turns import engines, now, told
+from tests.gateway.test_gateway import wait_until
+from tests.gateway.test_turns import engines, now, run_story
 from tests.gateway.test_turns_with_random_clients import (
     DRAIN_S,
     HOLD_S,
@@ -62,7 +62,7 @@ def test_models_leave_as_they_do_between_their_turns_and_come_back(way: str) -> 
 
     async def story(found: Turning) -> None:
         assert found.member("a").state is TurnState.AWAKE
-        yielding(found).ask("desk", GAME_S)
+        yielding(found).request_gpus("desk", GAME_S)
         await asyncio.sleep(15)
         assert (found.member("a").state, used(found)) == (state, left)
         assert await found.ask("a", "x") == "turn ended"
@@ -70,36 +70,38 @@ def test_models_leave_as_they_do_between_their_turns_and_come_back(way: str) -> 
         assert found.member("a").state is TurnState.AWAKE, "the model that was used last is kept awake, as before"
         assert await found.ask("a", "x") in ("a: x", "a: x again")
 
-    told(story, turning(engines("a"), model=model, yields={}))
+    run_story(story, turning(engines("a"), model=model, yields={}))
 
 
 def test_an_engine_that_hangs_is_killed_and_not_asked_to_sleep() -> None:
     async def story(found: Turning) -> None:
         assert found.units
         found.units.asked.clear()
-        found.turns.died("a")
-        yielding(found).ask("desk", GAME_S)
+        found.turns.note_death("a")
+        yielding(found).request_gpus("desk", GAME_S)
         await asyncio.sleep(15)
-        assert found.turns.on_gpus == []
+        assert found.turns.models_on_gpus == []
         assert [what for what, _ in found.units.asked if what != "look"] == ["kill"]
         yielding(found).resume("desk")
         assert await found.ask("a", "x") == "a: x"
-        found.turns.doubt("a")  # one request that went wrong is no reason to kill the engine that was started anew
+        found.turns.note_failure(
+            "a"
+        )  # one request that went wrong is no reason to kill the engine that was started anew
         await asyncio.sleep(5)
         assert [what for what, _ in found.units.asked if what != "look"] == ["kill", "start"]
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_without_a_keeper_they_sleep_on_their_own_word() -> None:
     async def story(found: Turning) -> None:
-        yielding(found).ask("desk", GAME_S)
+        yielding(found).request_gpus("desk", GAME_S)
         await asyncio.sleep(15)
         assert found.member("a").state is TurnState.ASLEEP
         yielding(found).resume("desk")
         assert await found.ask("a", "x") == "a: x"
 
-    told(story, turning(engines("a"), keeper=False, yields={}), by_hand=True)
+    run_story(story, turning(engines("a"), keeper=False, yields={}), by_hand=True)
 
 
 def test_a_running_answer_has_the_time_of_drain_and_one_that_waits_is_told_at_once() -> None:
@@ -109,71 +111,71 @@ def test_a_running_answer_has_the_time_of_drain_and_one_that_waits_is_told_at_on
         waiting = asyncio.ensure_future(found.ask("b", "x"))
         await asyncio.sleep(1)
         began = now()
-        yielding(found).ask("desk", GAME_S)
+        yielding(found).request_gpus("desk", GAME_S)
         assert (await waiting, now() - began) == ("turn ended", 0)
         assert await short == "a: short"
         assert await long == "turn ended"
         assert now() - began == pytest.approx(10)
         await asyncio.sleep(5)
-        assert found.turns.on_gpus == []
+        assert found.turns.models_on_gpus == []
 
-    told(story, turning(engines(), drain=300, hold=900, yields={"drain": 10}))
+    run_story(story, turning(engines(), drain=300, hold=900, yields={"drain": 10}))
 
 
 def test_a_start_is_broken_off() -> None:
     async def story(found: Turning) -> None:
-        yielding(found).ask("desk", GAME_S)
+        yielding(found).request_gpus("desk", GAME_S)
         await asyncio.sleep(15)
         yielding(found).resume("desk")
         asking = asyncio.ensure_future(found.ask("a", "x"))
         await asyncio.sleep(10)
         assert found.member("a").state is TurnState.STARTING
-        yielding(found).ask("desk", GAME_S)
+        yielding(found).request_gpus("desk", GAME_S)
         await asyncio.sleep(3)
-        assert (await asking, found.turns.on_gpus, used(found)) == ("turn ended", [], 0)
+        assert (await asking, found.turns.models_on_gpus, used(found)) == ("turn ended", [], 0)
         assert found.member("a").failures == 0
 
-    told(story, turning(engines("a", dev_mode=False), model={"between": "stop"}, hold=300, yields={}))
+    run_story(story, turning(engines("a", dev_mode=False), model={"between": "stop"}, hold=300, yields={}))
 
 
 def test_who_asks_asks_again_or_the_models_come_back() -> None:
     async def story(found: Turning) -> None:
         for _ in range(10):
-            yielding(found).ask("desk", 60)
+            yielding(found).request_gpus("desk", 60)
             await asyncio.sleep(30)
-            assert found.turns.on_gpus == []
+            assert found.turns.models_on_gpus == []
         await asyncio.sleep(30 + 10)
-        assert found.turns.on_gpus == ["a"]
-        yielding(found).ask("desk", 100_000)
-        assert yielding(found).left == 300, "no request asks for longer than `longest`"
+        assert found.turns.models_on_gpus == ["a"]
+        yielding(found).request_gpus("desk", 100_000)
+        assert yielding(found).remaining_s == 300, "no request asks for longer than `longest`"
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_each_key_asks_for_itself() -> None:
     async def story(found: Turning) -> None:
         for key in ("desk", "other"):
-            yielding(found).ask(key, GAME_S)
+            yielding(found).request_gpus(key, GAME_S)
         yielding(found).resume("desk")
-        assert yielding(found).asked
+        assert yielding(found).is_requested
         yielding(found).resume("other")
-        assert not yielding(found).asked
+        assert not yielding(found).is_requested
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_an_engine_that_somebody_starts_meanwhile_leaves_as_well() -> None:
     async def story(found: Turning) -> None:
         for _ in range(5):
-            yielding(found).ask("desk", 300)
+            yielding(found).request_gpus("desk", 300)
             await asyncio.sleep(60)
         await found.engines["a"].stop()
         await found.engines["a"].start()
-        yielding(found).ask("desk", 300)
+        yielding(found).request_gpus("desk", 300)
         await asyncio.sleep(60)
-        assert found.turns.on_gpus == []
+        assert found.turns.models_on_gpus == []
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_one_that_nobody_can_take_off_does_not_keep_the_others_there() -> None:
@@ -189,12 +191,12 @@ def test_one_that_nobody_can_take_off_does_not_keep_the_others_there() -> None:
             await stop(unit)
 
         units.stop = refused  # type: ignore[method-assign]
-        yielding(found).ask("desk", 300)
+        yielding(found).request_gpus("desk", 300)
         await asyncio.sleep(200)
         assert found.member("b").state is TurnState.DOWN
         assert 2 < len(tried) < 40, "it is tried again, and not all the time"
 
-    told(story, turning(engines("ab", awake=30_000), model={"between": "stop"}, yields={}))
+    run_story(story, turning(engines("ab", awake=30_000), model={"between": "stop"}, yields={}))
 
 
 def test_the_administrators_file_decides_over_every_key(tmp_path: Path) -> None:
@@ -203,12 +205,12 @@ def test_the_administrators_file_decides_over_every_key(tmp_path: Path) -> None:
     async def story(found: Turning) -> None:
         mode.write_text("now\n")
         await asyncio.sleep(15)
-        assert (found.turns.on_gpus, yielding(found).asked) == ([], True)
+        assert (found.turns.models_on_gpus, yielding(found).is_requested) == ([], True)
         mode.write_text("never\n")
         await asyncio.sleep(15)
-        yielding(found).ask("desk", GAME_S)
+        yielding(found).request_gpus("desk", GAME_S)
         await asyncio.sleep(15)
-        assert (found.turns.on_gpus, yielding(found).asked) == (["a"], False)
+        assert (found.turns.models_on_gpus, yielding(found).is_requested) == (["a"], False)
         mode.write_text("what\n")
         await asyncio.sleep(2)
         assert yielding(found).mode == "never"
@@ -216,7 +218,7 @@ def test_the_administrators_file_decides_over_every_key(tmp_path: Path) -> None:
         await asyncio.sleep(2)
         assert yielding(found).mode == "auto"
 
-    told(story, turning(engines("a"), yields={"mode": str(mode)}))
+    run_story(story, turning(engines("a"), yields={"mode": str(mode)}))
 
 
 def test_a_model_that_nothing_takes_off_its_gpu_is_refused() -> None:
@@ -238,7 +240,7 @@ YIELD_DRAIN_S = 15
 
 async def wish(found: Turning, key: str, begins: float, at: float, seconds: int, resumes: bool) -> None:
     await asyncio.sleep(begins + at)
-    yielding(found).ask(key, seconds)
+    yielding(found).request_gpus(key, seconds)
     if resumes:
         await asyncio.sleep(seconds / 2)
         yielding(found).resume(key)
@@ -249,7 +251,7 @@ async def watch(found: Turning, wrong: list[str]) -> None:
     while True:
         await asyncio.sleep(0.5)
         late = now() > yielding(found).cut_at + 6
-        if yielding(found).asked and late and found.turns.running:
+        if yielding(found).is_requested and late and found.turns.running:
             wrong.append(f"{now()}: {found.turns.running} requests")
 
 
@@ -280,7 +282,7 @@ def live(world: World, wishes: list[tuple[float, int, bool]]) -> None:
     for _, _, took in found.outcomes:
         assert took <= HOLD_S + max(SILENCE_S, DRAIN_S) + 40
     assert (found.turns.running, found.turns.waiting) == (0, 0)
-    assert any(member.on_the_gpu for member in found.turns._members().values()) is (world.idle is None)
+    assert any(member.is_on_gpu for member in found.turns._members().values()) is (world.idle is None)
 
 
 def check(world: World, right: str, asked: Asked, outcome: str) -> None:
@@ -346,10 +348,10 @@ def test_its_key_yields_and_resumes_and_opens_nothing_else(door: Gateway) -> Non
         assert (status, json.loads(body)["error"]["code"]) == (503, "yielded")
         assert 1 <= int(headers["retry-after"]) <= 60
         assert [door.ask(path)[0] for path in ("/health", "/ready")] == [200, 503]
-        assert waited_for(lambda: ask(door, None)[1]["state"] == "yielded")
+        assert wait_until(lambda: ask(door, None)[1]["state"] == "yielded")
         assert "winhost_gateway_yielded 1" in door.metrics()
         assert ask(door, {"state": "resume"})[1]["state"] == "serving"
-        assert waited_for(lambda: door.complete("hello")[0] == 200)
+        assert wait_until(lambda: door.complete("hello")[0] == 200)
         for path in ("/v1/models", "/metrics", "/nothing"):
             status, _, body = door.ask(path, headers=DESK)
             assert (status, json.loads(body)["error"]["code"]) == (403, "yield-key")
@@ -365,15 +367,15 @@ def test_what_a_key_asked_for_is_over_when_it_is_revoked(door: Gateway) -> None:
     try:
         ask(door, {"state": "yield", "seconds": 300})
         changes.write_text(other)
-        assert waited_for(lambda: ask(door, None, {"Authorization": f"Bearer {others}"})[0] == 200)
+        assert wait_until(lambda: ask(door, None, {"Authorization": f"Bearer {others}"})[0] == 200)
         assert ask(door, None)[1]["state"] != "serving", "keys that change otherwise end nothing"
         changes.write_text(f"{other}{DESK_LINE} revoked=2026-11-28T00:00:00Z planned\n")
-        assert waited_for(lambda: ask(door, None)[0] == 401)
+        assert wait_until(lambda: ask(door, None)[0] == 401)
         assert ask(door, None, {"Authorization": f"Bearer {others}"})[1]["state"] == "serving"
-        assert waited_for(lambda: door.complete("hello")[0] == 200)
+        assert wait_until(lambda: door.complete("hello")[0] == 200)
     finally:
         changes.write_text("")
-        assert waited_for(lambda: ask(door, {"state": "resume"})[0] == 200)
+        assert wait_until(lambda: ask(door, {"state": "resume"})[0] == 200)
 
 
 def test_its_answer_has_the_id_that_its_client_gave(door: Gateway) -> None:

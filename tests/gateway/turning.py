@@ -1,4 +1,4 @@
-"""Models that take turns, in this process: engines by protocol, their units, and clients."""
+"""Models that take turns, in one process: engines that speak vLLM's protocol, their units, and clients."""
 
 import asyncio
 import json
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.gateway.vllm_protocol import ConnectionLost, Gpu, NobodyListens, ProtocolEngine
-from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
+from winhost.gateway.engine_control import EngineControl, EngineFault, EngineUnreachable
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
-from winhost.gateway.keeper_client import Image, KeeperFault, NotThereYet
+from winhost.gateway.keeper_client import Image, KeeperFault, KeeperNotReady
 from winhost.gateway.turn_state import Member, Seat, TurnEnded
-from winhost.gateway.turns import Busy, Seated, Turn, Turns
+from winhost.gateway.turns import Busy, SeatedRequest, Turn, Turns
 
 SILENCE_S = 30
 
 
 class Units:
-    """What the keeper does, with engines by protocol."""
+    """A stand-in for the keeper."""
 
     def __init__(self, engines: Sequence[ProtocolEngine]) -> None:
         self._engines = {f"winhost-engine-{engine.name}.service": engine for engine in engines}
@@ -31,7 +31,7 @@ class Units:
 
     def _engine(self, what: str, unit: str) -> ProtocolEngine:
         if asyncio.get_running_loop().time() < self.there_at:
-            raise NotThereYet("nobody listens yet")
+            raise KeeperNotReady("nobody listens yet")
         if self.broken:
             raise KeeperFault("nobody listens")
         self.asked.append((what, unit))
@@ -73,7 +73,7 @@ class Units:
 
     async def image(self, unit: str) -> Image:
         self._engine("image", unit)
-        return Image(there=unit in self.images, used=unit in self.restored)
+        return Image(exists=unit in self.images, used=unit in self.restored)
 
     async def take_image(self, unit: str) -> None:
         engine = self._engine("take", unit)
@@ -98,7 +98,7 @@ def control_of(engine: ProtocolEngine, model: PublishedModel) -> EngineControl:
         try:
             status, answer = await asyncio.wait_for(engine.answer(method, path, body), seconds)
         except NobodyListens:
-            raise NotUp(engine.name) from None
+            raise EngineUnreachable(engine.name) from None
         except ConnectionLost:
             raise EngineFault(engine.name) from None
         return status, json.dumps(answer).encode() if answer is not None else b""
@@ -124,7 +124,7 @@ class Turning:
         return self.turns._members()[name]
 
     async def ask(self, name: str, prompt: str, seconds: float = 0.15, key: str = "alice") -> str:
-        """As the front door asks: an answer, or the name of what came instead."""
+        """Send a request as the front door does. Return the answer, or the name of an error."""
         began = asyncio.get_running_loop().time()
         outcome = await self._asked(name, prompt, seconds, key)
         self.outcomes.append((name, outcome, asyncio.get_running_loop().time() - began))
@@ -132,7 +132,7 @@ class Turning:
 
     async def _asked(self, name: str, prompt: str, seconds: float, key: str) -> str:
         try:
-            with Seated(self.turns, key) as seat:
+            with SeatedRequest(self.turns, key) as seat:
                 return await self._answered(
                     seat, name, json.dumps({"prompt": prompt, "seconds": seconds}).encode(), seconds
                 )
@@ -140,17 +140,17 @@ class Turning:
             return "busy"
 
     async def _answered(self, seat: Seat, name: str, body: bytes, seconds: float) -> str:
-        until = self.turns.until()
+        deadline = self.turns.deadline()
         while True:
             try:
-                async with Turn(self.turns, seat, name, until):
+                async with Turn(self.turns, seat, name, deadline):
                     answer = self.engines[name].answer("POST", "/v1/completions", body)
                     _, found = await asyncio.wait_for(answer, max(SILENCE_S, seconds + 1))
                     return str(found["choices"][0]["text"])
             except NobodyListens:
-                self.turns.not_up(name)
+                self.turns.note_unreachable(name)
             except (TimeoutError, ConnectionLost):
-                self.turns.doubt(name)
+                self.turns.note_failure(name)
                 return "broke off"
             except TurnEnded:
                 return "turn ended"

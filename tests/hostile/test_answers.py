@@ -22,7 +22,7 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.winrs import WinrsWire
 from winhost.connect.wire_errors import RemoteError, WireError
 from winhost.core.answers import Json, MissingFact
-from winhost.engine.detect import missing, read_facts
+from winhost.engine.detect import read_facts, unread_facts
 from winhost.engine.planning import make_plan
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
@@ -139,7 +139,7 @@ def everything(mutator: Mutator) -> bool:
 
 
 def used(facts: Facts, mutator: Mutator) -> None:
-    list(missing(facts))
+    list(unread_facts(facts))
     write_document(facts)
     show_facts(facts)
     typed = HostFacts(facts)

@@ -75,7 +75,7 @@ def test_half_a_character_is_refused_by_name(value: str, tmp_path: Path) -> None
     assert visible(value) in vms.unknown.message
     with pytest.raises(PlanRefused) as refused:
         host.plan("files-01")
-    assert "is not Unicode text" in "\n".join(refused.value.grounds.because)
+    assert "is not Unicode text" in "\n".join(refused.value.grounds.reasons)
     # All the rest is read, and can be written down.
     file = tmp_path / "facts.json"
     file.write_text(write_document(facts), encoding="utf-8")

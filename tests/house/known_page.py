@@ -6,7 +6,7 @@ from pathlib import Path
 
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
 from winhost.findings.finding import Rows
-from winhost.findings.show import cited
+from winhost.findings.show import format_source
 from winhost.hardware.gpus import GpuModel, all_models
 from winhost.hardware.processors import generations
 from winhost.knowledge import catalogue
@@ -50,7 +50,7 @@ def _row(cells: Iterable[object]) -> str:
 
 
 def _said(evidence: str) -> str:
-    return cited(catalogue.evidence()[evidence])
+    return format_source(catalogue.evidence()[evidence])
 
 
 def _windows() -> str:

@@ -56,7 +56,7 @@ NoModelFolder NoStandardInput NotAModel NotPacked NoWeights NotStarted NoPacker 
 FAMILIES = {"WinhostError", "UsageError", "RefusedError", "DriftError"}  # one for each exit code
 
 
-MAKERS = {"end_of_run"}
+MAKERS = {"interrupted"}
 """Methods that make an error from the same arguments as its class."""
 
 

@@ -24,18 +24,18 @@ from tests.errors import raises
 from tests.rows import each_row
 from tests.symptoms.test_symptoms import is_fact
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
-from winhost.compat.common import OF_GPU, OF_HOST, OF_ONE, OF_VM
+from winhost.compat.common import GPU_QUESTIONS, HOST_QUESTIONS, INSTANCE_QUESTIONS, VM_QUESTIONS
 from winhost.compat.rule import TARGET, rules
 from winhost.compat.target import QUESTIONS
-from winhost.compat.workload_rules import OF_MODEL, WorkloadOnVariant
+from winhost.compat.workload_rules import MODEL_QUESTIONS, WorkloadOnVariant
 from winhost.findings import catalogue as evidence
-from winhost.findings.condition import fault_of
+from winhost.findings.condition import find_mistake
 from winhost.hardware.gpus import GpuModel
 from winhost.knowledge import catalogue, versions
-from winhost.knowledge.catalogue import MOST_RELATED, CatalogueEntry, bond, explain, related
+from winhost.knowledge.catalogue import MAX_RELATED, CatalogueEntry, explain, related, similarity
 from winhost.knowledge.versions import windows_builds
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
+from winhost.model.path import EVERY_PATH, PATHS, WINDOWS_VARIANTS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Evidence, Kind, Mender
 from winhost.model.workload import Model, Parallel
@@ -116,17 +116,19 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
     assert [rule.code for rule in rules() if not callable(rule.judge)] == []
     used = {code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8"))}
     assert used | declared | GAPS == catalogue.entries().keys() - refusals()
-    rows = {code: row for code, row in catalogue.own_entries().items() if row.severity}
+    rows = {code: row for code, row in catalogue.reason_entries().items() if row.severity}
     assert [code for code in rows if code not in used | declared] == []
-    faults = {code: fault_of(row.when, lambda asked, row=row: answers(asked, row)) for code, row in rows.items()}
+    faults = {code: find_mistake(row.when, lambda asked, row=row: answers(asked, row)) for code, row in rows.items()}
     assert {code: fault for code, fault in faults.items() if fault} == {}
     chosen = [(code, row, each) for code, row in rows.items() for each in (row.which, row.none or {})]
-    assert [code for code, row, each in chosen if fault_of(each, lambda asked, row=row: is_chosen(asked, row))] == []
+    assert [
+        code for code, row, each in chosen if find_mistake(each, lambda asked, row=row: is_chosen(asked, row))
+    ] == []
 
 
 def test_a_condition_names_only_values_that_a_property_can_have() -> None:
     """Where its type tells them: a word that is none would never hold."""
-    rows = [(code, {**row.when, **row.which, **(row.none or {})}) for code, row in catalogue.own_entries().items()]
+    rows = [(code, {**row.when, **row.which, **(row.none or {})}) for code, row in catalogue.reason_entries().items()]
     rows += [(symptom.id, cause.when) for symptom in symptoms().values() for cause in symptom.causes]
     odd = {(code, asked, word) for code, when in rows for asked, word in never(when)}
     assert odd == set()
@@ -169,7 +171,7 @@ def test_a_row_that_repeats_another_differs_from_it_in_what_it_writes_alone(tmp_
 def test_each_list_in_a_sentence_has_words_for_an_empty_one() -> None:
     kinds = {**{name: kind.state for name, kind in RESOURCE_TYPES.items()}, **PROPERTIES}
     bare = []
-    for code, row in catalogue.own_entries().items():
+    for code, row in catalogue.reason_entries().items():
         for _, asked, spec, _ in Formatter().parse(row.observed):
             name, _, attribute = (asked or "").partition(".")
             if not spec and "tuple" in str(getattr(kinds.get(name), "__annotations__", {}).get(attribute)):
@@ -185,14 +187,14 @@ def answers(question: str, row: CatalogueEntry) -> bool:
 
 
 def is_of_target(row: CatalogueEntry) -> bool:
-    return row.each == "host" and any(row is rule.row for rule in rules() if rule.each is TARGET)
+    return row.each == "host" and any(row is rule.row for rule in rules() if rule.subject_kind is TARGET)
 
 
 def is_asked(question: str, each: str) -> bool:
     name, _, attribute = question.partition(".")
     if name == "gpus":
         return is_asked(attribute, "gpu")
-    known = {**OF_HOST, **{"gpu": OF_GPU, "vm": OF_VM}.get(each, {})}
+    known = {**HOST_QUESTIONS, **{"gpu": GPU_QUESTIONS, "vm": VM_QUESTIONS}.get(each, {})}
     return name in known and (
         not attribute or hasattr(PROPERTIES[name], attribute) or is_of(PROPERTIES[name], attribute)
     )
@@ -219,16 +221,16 @@ def is_chosen(question: str, row: CatalogueEntry) -> bool:
         return is_fact(question) or is_asked(question, "gpu")
     name, _, attribute = question.partition(".")
     if row.each == "workload":
-        return name in OF_MODEL or (is_of(Model, name) and (not attribute or is_of(Parallel, attribute)))
+        return name in MODEL_QUESTIONS or (is_of(Model, name) and (not attribute or is_of(Parallel, attribute)))
     if row.among:
         kind = RESOURCE_TYPES[row.among]
-        return is_of(kind.state, question) or question in kind.key or name in OF_ONE[row.among]
+        return is_of(kind.state, question) or question in kind.key or name in INSTANCE_QUESTIONS[row.among]
     return question in ("shows", "peers", "capability") or is_fact(question) or is_of(GpuModel, question)
 
 
 def refusals() -> set[str]:
     """Codes that no rule finds: the decisions of a path refuse with them (Refusal)."""
-    return {code for code in catalogue.own_entries() if code.startswith(("disk.", "mmio.", "vm.", "wsl."))}
+    return {code for code in catalogue.reason_entries() if code.startswith(("disk.", "mmio.", "vm.", "wsl."))}
 
 
 def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is_raised() -> None:
@@ -241,9 +243,9 @@ def test_each_refusal_of_the_arithmetic_is_in_the_catalogue_and_each_of_those_is
 
 
 def test_what_may_lack_anywhere_is_told_once_and_of_each_path_and_capability() -> None:
-    assert {gap.replace(catalogue.ANY, topic) for gap in catalogue.gaps() for topic in TOPICS} == GAPS
+    assert {gap.replace(catalogue.ANY_TOPIC, topic) for gap in catalogue.gaps() for topic in TOPICS} == GAPS
     for gap in catalogue.gaps():
-        assert catalogue.entry(gap) == catalogue.entry(gap.replace(catalogue.ANY, "nvlink"))
+        assert catalogue.entry(gap) == catalogue.entry(gap.replace(catalogue.ANY_TOPIC, "nvlink"))
 
 
 def test_each_remedy_is_used_and_each_used_one_exists() -> None:
@@ -273,7 +275,7 @@ def test_only_gaps_and_what_the_eye_sees_go_without_evidence() -> None:
 def test_each_path_and_capability_is_told_and_its_grounds_are_of_a_way() -> None:
     topics = catalogue.topics()
     assert topics.keys() == set(TOPICS)
-    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*EVERY_PATH, *ALL_VARIANTS}
+    assert {variant for topic in topics.values() for variant in topic.grounds} <= {*EVERY_PATH, *WINDOWS_VARIANTS}
     assert all(topics[path].loses for path in PATHS)
 
 
@@ -283,7 +285,7 @@ def test_every_consent_is_one_that_apply_knows() -> None:
 
 def every_piece() -> Mapping[str, Evidence]:
     """Evidence that is written within rows counts once these are read."""
-    for rows in (catalogue.own_entries(), symptoms(), RECIPES, WSL, INSTALLER):
+    for rows in (catalogue.reason_entries(), symptoms(), RECIPES, WSL, INSTALLER):
         list(rows)
     return catalogue.evidence()
 
@@ -329,18 +331,18 @@ def test_a_code_explains_itself(code: str) -> None:
 @each_row("code", [*catalogue.entries(), "*.unknown"])
 def test_related_reasons_are_others_that_there_are(code: str) -> None:
     found = told(code).related
-    assert set(found) <= catalogue.own_entries().keys() - {code}
-    assert len(set(found)) == len(found) <= MOST_RELATED
+    assert set(found) <= catalogue.reason_entries().keys() - {code}
+    assert len(set(found)) == len(found) <= MAX_RELATED
 
 
-@each_row("code", catalogue.own_entries())
+@each_row("code", catalogue.reason_entries())
 def test_a_relation_holds_from_both_sides_unless_closer_ones_fill_the_other(code: str) -> None:
-    entries = catalogue.own_entries()
+    entries = catalogue.reason_entries()
     for name in told(code).related:
-        strength = bond((code, entries[code]), (name, entries[name]))
-        assert strength == bond((name, entries[name]), (code, entries[code])) > 0
+        strength = similarity((code, entries[code]), (name, entries[name]))
+        assert strength == similarity((name, entries[name]), (code, entries[code])) > 0
         back = told(name).related
-        assert code in back or all(bond((name, entries[name]), (n, entries[n])) >= strength for n in back), name
+        assert code in back or all(similarity((name, entries[name]), (n, entries[n])) >= strength for n in back), name
 
 
 RELATED = {
@@ -383,7 +385,7 @@ def test_reports_of_many_hosts_look_for_related_reasons_once(monkeypatch: pytest
 
 
 def test_one_id_never_names_two_pieces_of_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "CITED", {})
+    monkeypatch.setattr(evidence, "INLINE_EVIDENCE", {})
     piece = {"claim": "c", "kind": "source", "source": "s", "seen": date(2026, 11, 29), "holds": "vLLM 0.33.0"}
     assert evidence.cite("a", [{"id": "twice-named", **piece}]) == evidence.cite("b", [{"id": "twice-named", **piece}])
     with pytest.raises(ValueError, match="twice-named"):

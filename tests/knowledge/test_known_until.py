@@ -9,7 +9,15 @@ from packaging.version import Version
 
 from winhost.compat.assess import assess
 from winhost.knowledge import catalogue
-from winhost.knowledge.versions import Span, beyond, bounded, known_range, newer_line, spans, subjects
+from winhost.knowledge.versions import (
+    Span,
+    describe_newer_line,
+    find_unchecked_version,
+    known_range,
+    spans,
+    subjects,
+    subjects_with_lines,
+)
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Finding, Severity, Verdict
@@ -21,7 +29,7 @@ NOT_RANGES = re.compile(r"WSL (1|2|1\.x|2 and Docker)")  # the two kinds of WSL,
 
 
 def test_ranges_are_read_as_they_are_written() -> None:
-    newest = {subjects()[name].what: known_range(subjects()[name].what)[1] for name in bounded()}
+    newest = {subjects()[name].what: known_range(subjects()[name].what)[1] for name in subjects_with_lines()}
     written = {
         "WSL 2.5 to 2.9": [("WSL", "2.5", "2.9")],
         "WSL up to 2.9": [("WSL", None, "2.9")],
@@ -82,7 +90,7 @@ def test_a_range_begins_with_its_first_version_and_a_report_with_none() -> None:
 
 def said_beyond(host: Mapping[str, Version | None], *holds: str, older: tuple[str, ...] = ()) -> str:
     piece = replace(catalogue.evidence()["wsl-bridge-needs-switch"], seen="2026-11-20")
-    return str(beyond([replace(piece, holds=each) for each in holds], host, older) or "")
+    return str(find_unchecked_version([replace(piece, holds=each) for each in holds], host, older) or "")
 
 
 def test_evidence_decides_as_long_as_any_piece_reaches_the_host() -> None:
@@ -111,7 +119,7 @@ def test_evidence_of_newer_versions_does_not_decide_unless_the_finding_is_that_t
 
 
 def test_a_rule_about_versions_below_one_says_so_by_its_condition() -> None:
-    entries = catalogue.own_entries()
+    entries = catalogue.reason_entries()
     assert entries["wsl2.no-mirror"].older == ("windows", "server")
     assert entries["kv-write-through.old-vllm"].older == ("vllm",)
     assert entries["start-on-boot.old-wsl"].older == ("wsl",)
@@ -132,15 +140,17 @@ def test_a_new_line_of_windows_is_unverified_on_every_path_and_says_up_to_which_
         assert path.verdict in (Verdict.UNVERIFIED, Verdict.UNSUPPORTED)
         deciding = [r for r in path.every_reason if decides(r)]
         ended = {kind: Version("30000")}
-        assert [r.code for r in deciding if beyond((catalogue.evidence()[key] for key in r.evidence), ended)] == []
+        assert [
+            r.code for r in deciding if find_unchecked_version((catalogue.evidence()[key] for key in r.evidence), ended)
+        ] == []
 
 
 def test_a_new_line_that_somebody_chooses_is_said_to_be_newer() -> None:
-    assert newer_line("k3s", "v1.36.9+k3s1") is None
+    assert describe_newer_line("k3s", "v1.36.9+k3s1") is None
     assert "k3s v1.40.0+k3s1, newer than winhost knows (checked up to v1.36" in (
-        newer_line("k3s", "v1.40.0+k3s1") or ""
+        describe_newer_line("k3s", "v1.40.0+k3s1") or ""
     )
-    assert newer_line("Ubuntu", "28.04") is not None
+    assert describe_newer_line("Ubuntu", "28.04") is not None
 
 
 def test_no_evidence_of_an_older_line_decides_a_verdict() -> None:
@@ -155,11 +165,17 @@ def test_no_evidence_of_an_older_line_decides_a_verdict() -> None:
         short = [
             r.code
             for r in deciding
-            if beyond((catalogue.evidence()[key] for key in r.evidence), stated, catalogue.entry(r.code).older)
+            if find_unchecked_version(
+                (catalogue.evidence()[key] for key in r.evidence), stated, catalogue.entry(r.code).older
+            )
         ]
         assert short == []
         trusted = [told for each in judged for told in each.capabilities if told.verdict is Verdict.SUPPORTED]
-        assert [t.capability for t in trusted if beyond((catalogue.evidence()[key] for key in t.grounds), stated)] == []
+        assert [
+            t.capability
+            for t in trusted
+            if find_unchecked_version((catalogue.evidence()[key] for key in t.grounds), stated)
+        ] == []
 
 
 def decides(reason: Finding) -> bool:

@@ -12,7 +12,7 @@ from tests.cases import read_cases
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import contract, hosts, machine
 from tests.rows import each_row
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.resources.registry import WINDOWS
 
 DATA = Path(__file__).parents[1] / "data" / "lab"
@@ -61,7 +61,7 @@ def _said(said: str) -> dict[str, Any]:
     """The answer of the script alone, as its case has it."""
     if said == "drift":
         return {"ok": False, "drift": {}}
-    return {"ok": False, "error": own_error(said.removeprefix("Winhost."), "", "").as_json()}
+    return {"ok": False, "error": agent_error(said.removeprefix("Winhost."), "", "").as_json()}
 
 
 @cache

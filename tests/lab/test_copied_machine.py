@@ -10,9 +10,9 @@ def test_no_part_hands_the_host_a_function_that_keeps_to_the_first_machine() -> 
     """deepcopy copies a method with its part, and leaves a lambda as it is."""
     for name in ("server2025-role-installed", "win11-pro-1gpu"):
         copied = twin(machine(name))
-        asked = (copied.awaits, copied.known_as, copied.listed_as, copied.refusals, copied.session)
+        asked = (copied.prerequisites, copied.key_resolvers, copied.listing_views, copied.refusals, copied.session)
         named = (*asked, copied.changes, copied.cim_classes, copied.programs, copied.registry_writers)
         handed = [*copied.registry_keys, *(each for table in named for each in table.values())]
         assert [each for each in handed if isinstance(each, FunctionType) and each.__closure__] == []
-        copied.software.record["x"] = "y"
+        copied.software.registry_values["x"] = "y"
         assert sum(keys.get("x") == "y" for tell in copied.registry_keys for _, keys in tell()) == 1

@@ -129,6 +129,8 @@ def _records(answer: object) -> tuple[Record, ...]:
         ("change:\n  PciDevice:\n    - {match: {acs: 3}}\n", "mine.yaml:7:", "match, set"),
         ("lab: {administator: false}\n", "mine.yaml:5:7: lab.administator", "did you mean 'administrator'"),
         ("lab: {address_width: wide}\n", "mine.yaml:5:7: lab.address_width", "whole number"),
+        ("lab: {found: {disk: {left: []}}}\n", "mine.yaml:5:15: lab.found.disk", "did you mean 'disks'"),
+        ("lab: {found: {disks: {lefd: []}}}\n", "mine.yaml:5:23: lab.found.disks.lefd", "did you mean 'left'"),
         ("resources:\n  Wsl: {present: false, version: null}\n", "mine.yaml:", "either resources"),
     ],
 )

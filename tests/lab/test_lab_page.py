@@ -7,27 +7,16 @@ import pytest
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.lab.physics.disks import Disks, DisksPhysics
-from winhost.lab.physics.firmware import FirmwarePart, FirmwarePhysics
+from winhost.lab.physics import lab_section
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.host_nats import HostNats
-from winhost.lab.physics.installer import InstallerPhysics
-from winhost.lab.physics.lab_section import (
-    AccountPhysics,
-    AdapterPhysics,
-    DevicePhysics,
-    DiskPhysics,
-    GuestPhysics,
-    ImagePhysics,
-    LabSection,
-    NewVmPhysics,
-    SourcePhysics,
-    WslPhysics,
-)
+from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_power import Power, PowerPlanPhysics, SleepPhysics
-from winhost.lab.physics.windows_software import Curl, CurlPhysics, Software
+from winhost.lab.physics.windows_power import Power
+from winhost.lab.physics.windows_software import Curl, Software
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.lab.powershell.standins import cmdlets
 
@@ -38,15 +27,15 @@ ERRORS = read_cases(ROOT / "winhost" / "lab" / "physics" / "windows_errors.yaml"
 OURS = {"not-stood-in"}  # says that something is missing in the lab, not what Windows does
 # Of the machine, not of Windows: who runs it asks these.
 NOT_WINDOWS = {
-    "accepting",
+    "accepts_connections",
     "changing",
-    "settle",
+    "wait_until_ready",
     "ready",
     "restart",
-    "when_down",
+    "on_shutdown",
     "fail",
     "part",
-    "settled_state",
+    "comparable_state",
 }
 PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, Power, Curl)
 PARTS += (Disks, FirmwarePart)
@@ -64,9 +53,8 @@ def test_every_behaviour_is_in_the_table(name: str) -> None:
     assert name in CODES
 
 
-PHYSICS = (AccountPhysics, AdapterPhysics, DevicePhysics, GuestPhysics, ImagePhysics, SourcePhysics, WslPhysics)
-PHYSICS += (PowerPlanPhysics, CurlPhysics, NewVmPhysics, DiskPhysics, DisksPhysics, FirmwarePhysics, SleepPhysics)
-PHYSICS += (InstallerPhysics,)
+PHYSICS = [each for name, each in vars(lab_section).items() if name.endswith("Physics")]
+PHYSICS += lab_section.PART_PHYSICS.values()
 
 
 @each_row("section", [LabSection, *PHYSICS])

@@ -31,10 +31,10 @@ def test_every_resource_is_read_and_every_change_put_back(kind: str, tmp_path: P
     with Lab([host_file(tmp_path, "server2025-role-installed")], tmp_path, scale=0.001) as lab:
         (host,) = lab.hosts.values()
         machine = host.machine
-        found = machine.settled_state()
+        found = machine.comparable_state()
         done = tried(lab, kind)
-        machine.settle()
-        assert machine.settled_state() == found
+        machine.wait_until_ready()
+        assert machine.comparable_state() == found
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "FAILED" not in done.stdout
     for resource in CHANGED:

@@ -1,4 +1,4 @@
-"""The Linux of the lab answers as the real agent does, wherever that can run here."""
+"""The Linux of the lab answers as the real agent does, where that can run."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from winhost.lab.linux.containers import CONFIG, PROGRAM, UNIT, ContainerStore
 from winhost.lab.linux.disk import RESOLVER as RESOLVER_LINK
 from winhost.lab.linux.inner_python import InnerLinux, interpreter
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
-from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.linux.programs import PROGRAMS
 from winhost.lab.linux.serving import SimulatedServing
 from winhost.lab.linux.software import CDI, LabPackage, Unit
@@ -152,7 +152,7 @@ sys.addaudithook(listen)
 
 @contextmanager
 def audited() -> Iterator[list[str]]:
-    """What is changed, started or connected to meanwhile."""
+    """Record what the block changes, starts or connects to."""
     LISTENERS.append([])
     try:
         yield LISTENERS[-1]
@@ -176,7 +176,7 @@ def test_a_fault_of_a_stand_in_is_told_as_the_simulators(here: TwoMachines, monk
     here.distro.systemd = True
     monkeypatch.setattr(SimulatedServing, "table", lambda _: {"versions": lambda: {}["nothing"]})
     (answer,) = json.loads(
-        here.inside.told("serving", json.dumps({"do": "state", "units": [], "sockets": [], "gpus": True}), 0)
+        here.inside.answer("serving", json.dumps({"do": "state", "units": [], "sockets": [], "gpus": True}), 0)
     )["answers"]
     assert answer["error"]["code"] == "Lab.NotStoodIn"
 
@@ -196,7 +196,7 @@ def answered(invoke: Invoke, call: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(answer: dict[str, Any]) -> dict[str, Any]:
-    """Without words that only people read, and without numbers and keys that each machine has of its own."""
+    """Remove messages, and numbers and keys that differ between machines."""
     error = answer.get("error")
     states = {name: without_its_own(answer[name]) for name in ("state", "before", "after") if answer.get(name)}
     return {**answer, **states, **({"error": {**error, "message": ""}} if error else {})}
@@ -216,7 +216,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
         here.inside.linux.apt.packages[package] = LabPackage("1.17.8-1")
     inside(here, "LinuxGroup", {"group": "winhost-engines"}, {"there": True, "system": True})
     served = {"engines": [], "gateway": {"listen": "127.0.0.1:8000", "tls": False}}
-    here.inside.linux.write("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
+    here.inside.linux.write_file("/etc/winhost/serving.json", {**PLAIN_FILE, "text": json.dumps(served)})
     here.inside.linux.disk.write(PROGRAM, "", 0o755)
     for state in LINUX_STATES:
         for record in answered(here.inside.invoke, get(state.resource_type.name))["instances"]:
@@ -226,7 +226,7 @@ def test_the_lab_has_every_resource_with_its_key_and_its_state(here: TwoMachines
 @pytest.mark.parametrize("listen", ["192.0.2.7", "2001:db8::7"])
 def test_the_way_in_shows_as_the_files_that_it_writes(here: TwoMachines, listen: str) -> None:
     here.distro.listen, here.distro.port = listen, 2222
-    shown = [here.inside.linux.file(path)["text"] for path in (SSHD_FILE, SSH_UNIT_FILE)]
+    shown = [here.inside.linux.read_file(path)["text"] for path in (SSHD_FILE, SSH_UNIT_FILE)]
     assert shown == [sshd_file(ip_address(listen), 2222), SSH_UNIT]
 
 
@@ -237,9 +237,9 @@ def test_an_image_is_pulled_used_and_taken_away_only_if_it_is_ours(here: TwoMach
     found = inside(here, "ContainerImage", key, {"present": True, "bytes": 9})["after"]
     assert (found["present"], found["bytes"], found["used_by"]) == (True, 9, [])
     assert answered(here.inside.invoke, get("ContainerImage"))["instances"] == [{"key": key, "state": found}]
-    store.used["llm-01"] = ("podman", found["id"])
+    store.used_images["llm-01"] = ("podman", found["id"])
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.InUse"
-    store.used.clear()
+    store.used_images.clear()
     assert inside(here, "ContainerImage", key, {"present": False})["after"]["id"] is None
     store.images["podman", key["image"]] = found["id"]  # somebody else pulled it
     assert inside(here, "ContainerImage", key, {"present": False})["error"]["code"] == "Winhost.NotOurs"
@@ -276,7 +276,7 @@ def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served
     calls = [put("FirewallPort", key, {"allowed": wanted}) for wanted in (["10.0.0.0/8", "10.1.0.0/16"], [])]
     assert answered(lab.invoke, calls[0])["error"]["code"] == "Winhost.BadRequest"
     assert answered(lab.invoke, calls[1])["error"]["code"] == "Winhost.ComeBack"
-    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.newest + 1)
+    text = lab.invoke(json.dumps({"calls": [calls[1]]}), lab.connections + 1)
     assert json.loads(text)["answers"][0]["after"] == {"allowed": [], "by": "nftables", "others": []}
     served.distro.port = 2222
     call = put("FirewallPort", {"port": "2222"}, {"allowed": []})
@@ -285,40 +285,40 @@ def test_a_port_is_limited_once_somebody_came_back_and_that_of_sshd_never(served
 
 def test_an_own_linux_keeps_what_is_asked_for_over_a_new_connection_alone() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
-    own = OwnLinux(facts, section, LabClock(0))
+    own = LinuxHost(facts, section, LabClock(0))
     call = put("FirewallPort", {"port": "8000"}, {"allowed": []})
-    first, second = own.listening(), own.listening()
+    first, second = own.find_sshd(), own.find_sshd()
     assert first is not None
     assert second is not None
     assert answered(first.invoke, call)["error"]["code"] == "Winhost.ComeBack"
     assert answered(second.invoke, call)["error"]["code"] == "Winhost.ComeBack", "it is older than the change"
-    third = own.listening()
+    third = own.find_sshd()
     assert third is not None
     assert answered(third.invoke, call)["ok"] is True
 
 
 def test_a_session_of_an_earlier_boot_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = OwnLinux(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
-    sshd, told = own.listening(), own.answers.told
+    own = LinuxHost(*expand(ROOT / "examples/linux/ubuntu-2xh100.json"), LabClock(0))
+    sshd, told = own.find_sshd(), own.answers.answer
     assert sshd is not None
 
     def restarted_meanwhile(*asked: Any) -> str:
         own.machine.restart()
-        own.machine.settle()
+        own.machine.wait_until_ready()
         return told(*asked)
 
-    monkeypatch.setattr(own.answers, "told", restarted_meanwhile)
+    monkeypatch.setattr(own.answers, "answer", restarted_meanwhile)
     with pytest.raises(HostDown):
         sshd.invoke(json.dumps({"calls": [{"resource": "LinuxBoot", "verb": "restart"}]}))
-    own.machine.settle()
+    own.machine.wait_until_ready()
     assert own.machine.boot == 2
 
 
 def test_an_own_linux_lets_in_by_the_keys_that_it_has() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
-    own = OwnLinux(facts, section, LabClock(0))
+    own = LinuxHost(facts, section, LabClock(0))
     own.authorized = [f"{PUBLIC} lab"]
-    sshd = own.listening()
+    sshd = own.find_sshd()
     assert sshd is not None
     assert answered(sshd.invoke, get("SshKey"))["instances"][0]["state"]["comment"] == "lab"
     answered(sshd.invoke, put("SshKey", {"user": "root", "key": PUBLIC}, {"present": False}))
@@ -410,23 +410,23 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
 def test_a_replica_begins_as_the_facts_tell_and_a_restart_changes_none_of_it() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
     told = {name: tuple(Record(state, key) for key, state in each) for name, each in TOLD.items()}
-    own = OwnLinux(replace(facts, resources={**facts.resources, **told}), section, LabClock(0))
+    own = LinuxHost(replace(facts, resources={**facts.resources, **told}), section, LabClock(0))
     for _ in range(2):
         for name, records in TOLD.items():
             for key, state in records:
-                sshd = own.listening()
+                sshd = own.find_sshd()
                 assert sshd is not None
                 (answer,) = json.loads(sshd.invoke(json.dumps({"calls": [get(name, key)]})))["answers"]
                 assert answer.get("state") == state, (name, key, answer)
         own.machine.restart_computer()
-        own.machine.settle()
+        own.machine.wait_until_ready()
 
 
 def test_a_disk_is_formatted_mounted_and_let_go() -> None:
     facts, section = expand(ROOT / "examples/linux/ubuntu-2xh100.json")
     empty = dict.fromkeys(TOLD["LinuxDisk"][0][1]) | {"size": 9, "serial": "S", "read_only": False}
     disk = Record({**empty, "by_id": [], "mounted": [], "holders": []}, {"disk": "sdb"})
-    own = OwnLinux(replace(facts, resources={**facts.resources, "LinuxDisk": (disk,)}), section, LabClock(0))
+    own = LinuxHost(replace(facts, resources={**facts.resources, "LinuxDisk": (disk,)}), section, LabClock(0))
     key, path = {"serial": "S", "size": "9"}, {"path": "/srv/data"}
     whole = {"filesystem": "ext4", "label": "data", "uuid": "01234567-89ab-cdef-0123-456789abcdef"}
     mount = {"uuid": whole["uuid"], "filesystem": "ext4", "options": None, "mounted": True}
@@ -442,7 +442,7 @@ def test_a_disk_is_formatted_mounted_and_let_go() -> None:
     shown = answered(own.answers.invoke, get("LinuxDisk"))["instances"][0]["state"]
     assert (shown["filesystem"], shown["mounted"]) == ("ext4", ["/srv/data"])
     own.machine.restart_computer()
-    own.machine.settle()
+    own.machine.wait_until_ready()
     assert answered(own.answers.invoke, get("Mount"))["instances"] == [{"key": path, "state": mount}]
     assert answered(own.answers.invoke, put("Mount", path, {"uuid": None}))["after"]["mounted"] is False
     assert answered(own.answers.invoke, get("LinuxDisk"))["instances"][0]["state"]["mounted"] == []
@@ -516,14 +516,14 @@ def test_a_spec_goes_with_a_start_of_the_distro_and_fits_the_driver_of_then(serv
     inside(served, "DebianPackage", key, {"version": "1.17.8-1"})
     assert inside(served, "CdiSpec", {}, {"present": True, "fresh": True})["after"]["devices"] == ["nvidia.com/gpu=all"]
     old = linux.driver
-    gpu = next(device for device in served.machine.devices if device.known_or("driver", ""))
-    gpu.healthy = {**gpu.healthy, "driver_version": "99.9"}
+    gpu = next(device for device in served.machine.devices if device.get_known("driver", ""))
+    gpu.enabled_state = {**gpu.enabled_state, "driver_version": "99.9"}
     fresh = answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"]
     assert fresh is True, "a running distro never sees another driver"
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["present"] is False
     assert "99.9" in linux.driver != old
-    linux.write("/etc/systemd/system/" + CDI, {**NONE, "text": "[Install]\n"})
+    linux.write_file("/etc/systemd/system/" + CDI, {**NONE, "text": "[Install]\n"})
     inside(served, "SystemdUnit", {"unit": CDI}, {"enabled": "enabled"})
     served.distro.starts += 1
     assert answered(served.inside.invoke, get("CdiSpec", {}))["state"]["fresh"] is True

@@ -1,4 +1,6 @@
-"""The probe's program against a stand-in for the driver: a part that hangs, crashes or is refused ends no other."""
+"""The program of `winhost probe` with a stand-in for the driver: a part that hangs, crashes or is refused ends no
+other.
+"""
 
 import ast
 import json
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.processes import PATIENCE_S
-from winhost.connect.checked_answers import checked, parsed
+from winhost.connect.checked_answers import check_answer, parse_answers
 from winhost.connect.ssh import START
 from winhost.engine.probe import DISTURBING, PARTS
 from winhost.model.measured import ProbeAnswer
@@ -75,7 +77,7 @@ def tried(
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     (line,) = filter(None, ran.stdout.decode("ascii").splitlines())
-    answer = checked(parsed(line, 1)[0], ProbeAnswer)
+    answer = check_answer(parse_answers(line, 1)[0], ProbeAnswer)
     assert isinstance(answer, ProbeAnswer)
     return answer
 
@@ -135,14 +137,14 @@ def test_a_part_that_hangs_is_stopped_and_the_others_go_on(probe: Probe, part: s
     }[part]
     found = probe("driver", part, "shm", hang=call, deadlines={part: 2})
     assert outcomes(found) == {"driver": "done", part: "hung", "shm": "done"}
-    assert some(found.of(part)).why == "it was stopped after 2 s"
+    assert some(found.outcome_of(part)).why == "it was stopped after 2 s"
 
 
 @STANDIN
 def test_a_part_that_crashes_keeps_what_it_had_said(probe: Probe) -> None:
     found = probe("managed", "copies", "driver", crash="cuStreamCreate")
     assert outcomes(found) == {"managed": "crashed", "copies": "done", "driver": "done"}
-    assert some(found.of("managed")).why == f"signal {int(signal.SIGSEGV)}"
+    assert some(found.outcome_of("managed")).why == f"signal {int(signal.SIGSEGV)}"
     assert (some(found.managed).works, some(found.managed).concurrent) == (True, None)
 
 
@@ -150,7 +152,7 @@ def test_a_part_that_crashes_keeps_what_it_had_said(probe: Probe) -> None:
 def test_the_other_process_of_a_part_may_crash(probe: Probe) -> None:
     found = probe("ipc-legacy", "driver", crash="cuIpcOpenMemHandle_v2")
     assert outcomes(found) == {"ipc-legacy": "failed", "driver": "done"}
-    assert some(found.of("ipc-legacy")).why == "the other process ended"
+    assert some(found.outcome_of("ipc-legacy")).why == "the other process ended"
 
 
 @STANDIN
@@ -159,14 +161,14 @@ def test_the_other_process_of_a_part_may_crash(probe: Probe) -> None:
     [("ipc-fd", "cuMemCreate"), ("ipc-legacy", "cuIpcOpenMemHandle_v2"), ("checkpoint", "cuCheckpointProcessLock")],
 )
 def test_an_error_has_the_name_and_the_number_that_cuda_has(probe: Probe, part: str, call: str) -> None:
-    ended = some(probe(part, fail=f"{call}=801").of(part))
+    ended = some(probe(part, fail=f"{call}=801").outcome_of(part))
     assert (ended.outcome, ended.why) == ("failed", f"{call}: CUDA_ERROR_NOT_SUPPORTED (801)")
     assert (some(ended.error).call, some(ended.error).number) == (call, 801)
 
 
 @STANDIN
 def test_no_gpu_is_what_cuda_says_of_it(probe: Probe) -> None:
-    ended = some(probe("driver", gpus="0").of("driver"))
+    ended = some(probe("driver", gpus="0").outcome_of("driver"))
     assert ended.why == "cuInit: CUDA_ERROR_NO_DEVICE (100)"
 
 
@@ -187,14 +189,14 @@ def test_nothing_is_tried_where_a_running_engine_may_need_the_memory(probe: Prob
     parts = ("copies", "peers", "ipc-legacy", "ipc-fd", "managed", *DISTURBING[:3])
     found = probe("driver", *parts, free="1500")
     assert outcomes(found) == {"driver": "done", **dict.fromkeys(parts, "skipped")}
-    assert some(found.of("copies")).why == "GPU 0 has 1500 MiB free, and 2048 MiB are needed"
+    assert some(found.outcome_of("copies")).why == "GPU 0 has 1500 MiB free, and 2048 MiB are needed"
 
 
 @STANDIN
 def test_nothing_is_tried_where_the_host_may_need_the_memory(probe: Probe) -> None:
     found = probe("driver", "copies", "pin-limit", available="2100")
     assert outcomes(found) == {"driver": "done", "copies": "skipped", "pin-limit": "done"}
-    assert some(found.of("copies")).why == "this machine has 2100 MiB free, and 2560 MiB are needed"
+    assert some(found.outcome_of("copies")).why == "this machine has 2100 MiB free, and 2560 MiB are needed"
     assert (some(found.pinned).bytes, some(found.pinned).ended) == (0, "memory")
 
 
@@ -271,13 +273,13 @@ def test_what_is_not_encoded_is_said(
 def test_what_is_decoded_otherwise_is_seen(probe: Probe, tmp_path: Path, driver: Path) -> None:
     assert some(probe("video", spoil="1").video).decodes is False
     refused = probe("video", decodes="0")
-    assert (some(refused.video).decodes, some(refused.of("video")).why) == (False, "the GPU decodes no H.264")
-    failed = some(probe("video", fail="cuvidCreateDecoder=801").of("video"))
+    assert (some(refused.video).decodes, some(refused.outcome_of("video")).why) == (False, "the GPU decodes no H.264")
+    failed = some(probe("video", fail="cuvidCreateDecoder=801").outcome_of("video"))
     assert failed.why == "cuvidCreateDecoder: CUDA_ERROR_NOT_SUPPORTED (801)"
     without = tmp_path / "without"
     shutil.copytree(driver, without)
     (without / "libnvcuvid.so.1").unlink()
-    ended = some(tried({"parts": ["video"]}, without).of("video"))
+    ended = some(tried({"parts": ["video"]}, without).outcome_of("video"))
     assert ended.outcome == "skipped"
     assert "libnvcuvid.so.1" in str(ended.why)
 
@@ -285,7 +287,7 @@ def test_what_is_decoded_otherwise_is_seen(probe: Probe, tmp_path: Path, driver:
 @STANDIN
 def test_a_driver_without_a_call_says_which(tmp_path: Path) -> None:
     found = tried({"parts": ["checkpoint", "driver"]}, built(tmp_path / "least", "-DLEAST"))
-    ended = some(found.of("checkpoint"))
+    ended = some(found.outcome_of("checkpoint"))
     assert ended.why == "cuCheckpointProcessLock: not in this driver (-1)"
     assert outcomes(found)["driver"] == "done"
 
@@ -294,7 +296,7 @@ def test_a_driver_without_a_call_says_which(tmp_path: Path) -> None:
 def test_without_a_driver_every_part_says_so_and_shm_is_done() -> None:
     found = tried({"parts": [*PARTS, *DISTURBING]}, None)
     assert {part for part, outcome in outcomes(found).items() if outcome == "done"} == {"shm"}
-    assert "libcuda.so.1" in str(some(found.of("driver")).why)
+    assert "libcuda.so.1" in str(some(found.outcome_of("driver")).why)
     assert outcomes(found)["container"] == "skipped"
 
 

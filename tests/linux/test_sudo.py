@@ -16,7 +16,7 @@ from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
 from winhost.connect.ssh import SshConnector
 from winhost.connect.wire_errors import AuthenticationFailed
-from winhost.engine.detect import missing, read_facts
+from winhost.engine.detect import read_facts, unread_facts
 from winhost.engine.host_session import HostSession
 from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
@@ -148,7 +148,7 @@ def test_a_machine_of_its_own_tells_all_that_it_has(debian: Debian) -> None:
     agent.close()
     assert is_linux(facts)
     assert facts.origin == "recorded"
-    unread = {name: why for name, why in missing(facts) if not name.startswith("LinuxGpuDriver.")}
+    unread = {name: why for name, why in unread_facts(facts) if not name.startswith("LinuxGpuDriver.")}
     assert set(unread) <= {"LinuxDisk"}  # a container shows none of its machine's
     host = HostFacts(facts)
     ports = {(each.key["port"], *each.state.processes) for each in host.all(ListeningPort)}

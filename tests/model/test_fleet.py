@@ -40,7 +40,7 @@ def written(folder: Path, text: str) -> Path:
 
 def shown(host: AnyHost, folder: Path) -> dict[str, Any]:
     if isinstance(host, LinuxHost):
-        values = {**part("", host), **part("jump.", host.jump), "sudo_password_at": host.at("sudo_password")}
+        values = {**part("", host), **part("jump.", host.jump), "sudo_password_at": host.position_of("sudo_password")}
     else:
         ssh = part("ssh.", host.ssh)
         unset = {f"ssh.{key}" for key in Ssh.model_fields.keys() - host.ssh.model_fields_set} if host.ssh else set()
@@ -58,7 +58,10 @@ def part(prefix: str, logon: Login | None) -> dict[str, Any]:
     """The keys of a logon and where they are written; null for an address, where there is no such logon."""
     if logon is None:
         return {f"{prefix}address": None}
-    at = {"key_at": logon.at("key", "password", "agent"), "host_key_at": logon.at("host_key", "known_hosts")}
+    at = {
+        "key_at": logon.position_of("key", "password", "agent"),
+        "host_key_at": logon.position_of("host_key", "known_hosts"),
+    }
     return {f"{prefix}{key}": value for key, value in {**vars(logon), **at}.items()}
 
 
@@ -91,7 +94,7 @@ def test_the_example_is_valid_and_uses_every_option() -> None:
     options = {*known["Transport"]["properties"], *known["Ssh"]["properties"]}
     assert [option for option in options if f" {option}:" not in text] == []
     assert EXAMPLE.hosts[1].ssh is not None
-    assert EXAMPLE.hosts[1].ssh.at("key") == "hosts.gpu-02.ssh.key (fleet.yaml:35)"
+    assert EXAMPLE.hosts[1].ssh.position_of("key") == "hosts.gpu-02.ssh.key (fleet.yaml:35)"
 
 
 WITH_PASSWORDS = """\
@@ -110,8 +113,8 @@ hosts:
 def test_a_host_knows_where_its_password_is_referred_to(tmp_path: Path) -> None:
     path = written(tmp_path, WITH_PASSWORDS)
     first, second = load_fleet(path).hosts
-    assert first.transport.at("password") == "defaults.transport.password (fleet.yaml:4)"
-    assert second.transport.at("password") == "hosts.b.transport.password (fleet.yaml:9)"
+    assert first.transport.position_of("password") == "defaults.transport.password (fleet.yaml:4)"
+    assert second.transport.position_of("password") == "hosts.b.transport.password (fleet.yaml:9)"
 
 
 # ---- choosing hosts

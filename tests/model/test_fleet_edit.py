@@ -7,7 +7,7 @@ import pytest
 from tests.errors import raises
 from tests.rows import each_row
 from winhost.model.fleet import Host, load_fleet
-from winhost.model.fleet_edit import added, removed, write_added
+from winhost.model.fleet_edit import add_host, remove_host, write_added_host
 
 ENTRY = {"address": "10.0.0.5", "transport": {"user": "CORP\\me", "password": "keyring:winhost/new"}}
 BLOCK = [
@@ -30,7 +30,7 @@ TEXTS = {
 
 @each_row(("name", "text"), TEXTS.items())
 def test_a_host_is_added_and_nothing_else_changes(name: str, text: str) -> None:
-    new = added(text, "new", ENTRY)
+    new = add_host(text, "new", ENTRY)
     before, after = text.splitlines(), new.splitlines()
     own = [line.strip() for line in BLOCK]
     if name == "no hosts":
@@ -41,23 +41,23 @@ def test_a_host_is_added_and_nothing_else_changes(name: str, text: str) -> None:
     rest = after[:start] + after[start + len(own) :]
     assert rest == (before or ["schema: winhost.fleet/1", "hosts:"])
     if name not in ("none", "no hosts"):
-        assert removed(new, "new").splitlines() == before
+        assert remove_host(new, "new").splitlines() == before
 
 
 def test_the_last_host_leaves_a_file_that_is_one(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
-    host = write_added(file, "new", ENTRY)
+    host = write_added_host(file, "new", ENTRY)
     assert isinstance(host, Host)
     assert host.transport.user == "CORP\\me"
-    file.write_text(removed(file.read_text(), "new"))
+    file.write_text(remove_host(file.read_text(), "new"))
     assert load_fleet(file).hosts == ()
-    assert write_added(file, "new", ENTRY) == host
+    assert write_added_host(file, "new", ENTRY) == host
 
 
 @pytest.mark.parametrize("text", ["schema: winhost.fleet/1\nhosts: {b: {}}\n"])
 def test_a_form_that_is_not_changed_is_left_and_the_lines_are_given(text: str) -> None:
     with raises("FleetNotEdited") as caught:
-        added(text, "new", ENTRY)
+        add_host(text, "new", ENTRY)
     assert "\n".join(BLOCK) in (caught.value.hint or "")
 
 
@@ -67,10 +67,10 @@ def test_a_host_that_does_not_fit_leaves_the_file(tmp_path: Path) -> None:
     text += "hosts:\n  b:\n    transport: {user: a, password: env:X}\n"
     file.write_text(text)
     with raises("FileFaults"):
-        write_added(file, "new", {"address": "10.0.0.5", "transport": {"tls": False}})
+        write_added_host(file, "new", {"address": "10.0.0.5", "transport": {"tls": False}})
     assert file.read_text() == text
     with raises("UnfitEntry"):
-        write_added(file, "new", {"address": "not an address"})
+        write_added_host(file, "new", {"address": "not an address"})
     assert [*tmp_path.iterdir()] == [file]
 
 
@@ -81,7 +81,7 @@ def test_a_file_in_utf_16_is_read_and_not_changed(tmp_path: Path) -> None:
     file.write_bytes(data)
     assert load_fleet(file).hosts == ()
     with raises("FleetNotEdited") as caught:
-        write_added(file, "new", ENTRY)
+        write_added_host(file, "new", ENTRY)
     assert "it is UTF-16" in caught.value.what
     assert "\n".join(BLOCK) in (caught.value.hint or "")
     assert file.read_bytes() == data

@@ -8,7 +8,7 @@ import pytest
 
 from winhost.bundle import bundle_files
 from winhost.cli.plan import show as show_plan
-from winhost.model.packed import packed_in_words
+from winhost.model.packed import describe_packed
 
 DATA = gzip.compress(b"a CD for cloud-init" * 50, mtime=0)  # without a time: the names of tests are made of it
 PACKED = b64encode(DATA).decode("ascii")
@@ -16,7 +16,7 @@ SHOWN = f"{len(DATA)} bytes, packed, SHA-256 {sha256(DATA).hexdigest()[:12]}…"
 
 
 @pytest.mark.parametrize(
-    "shown", [show_plan.format_value, show_plan.format_full_value, bundle_files.format_value, packed_in_words]
+    "shown", [show_plan.format_value, show_plan.format_full_value, bundle_files.format_value, describe_packed]
 )
 def test_people_see_size_and_hash(shown: object) -> None:
     assert shown(PACKED) == SHOWN  # type: ignore[operator]
@@ -24,4 +24,4 @@ def test_people_see_size_and_hash(shown: object) -> None:
 
 @pytest.mark.parametrize("text", ["H4sI", "H4sI is a name", f"{PACKED}\n", f" {PACKED}", "llm-01", ""])
 def test_another_text_is_none(text: str) -> None:
-    assert packed_in_words(text) is None
+    assert describe_packed(text) is None

@@ -17,7 +17,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
 from winhost.model.fleet import load_fleet
 from winhost.model.shipped import shipped
-from winhost.model.versions import READ
+from winhost.model.versions import SUPPORTED_SCHEMAS
 from winhost.model.workloadfile import load_workload
 from winhost.paths.playbook import read_playbook
 from winhost.resources.factsfile import read_facts
@@ -58,7 +58,7 @@ def every_kind(folder: Path) -> Mapping[str, Example]:
 
 def test_a_file_of_another_version_is_refused_and_one_of_this_version_is_read(tmp_path: Path) -> None:
     kinds = every_kind(tmp_path / "world")
-    assert kinds.keys() == READ.keys()
+    assert kinds.keys() == SUPPORTED_SCHEMAS.keys()
     for schema, example in kinds.items():
         path = tmp_path / example.name
         kind, _, number = schema.rpartition("/")
@@ -74,7 +74,7 @@ def test_a_file_of_another_version_is_refused_and_one_of_this_version_is_read(tm
                         reader(path)
                     assert example.name in refused.value.what
                     assert f"schema is '{other}', and this winhost reads '{schema}'" in refused.value.what
-                    assert refused.value.hint == READ[schema]
+                    assert refused.value.hint == SUPPORTED_SCHEMAS[schema]
 
 
 def test_a_journal_that_an_older_winhost_continued_is_refused_whole(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from winhost.model.files import (
     Openness,
     SharedInputWarning,
     _is_own_group,
-    _judged,
-    _without_modes,
-    heed_writers,
+    _mount_without_modes,
+    _writers_by_mode,
+    check_writers,
     writers_of,
 )
 from winhost.model.fleet import load_fleet
-from winhost.model.windows_rights import judged_descriptor
+from winhost.model.windows_rights import judge_descriptor
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
 
@@ -94,13 +94,13 @@ def of(uid: int, mode: int) -> os.stat_result:
 
 def test_a_foreign_owner_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = os.geteuid() + 4242
-    found = _judged(tmp_path, of(other, stat.S_IFREG | 0o600))
+    found = _writers_by_mode(tmp_path, of(other, stat.S_IFREG | 0o600))
     assert (found.openness, "belongs to another account" in found.who) == (Openness.SOME, True)
-    assert _judged(tmp_path, of(other, stat.S_IFLNK | 0o777)).openness is Openness.SOME
-    assert _judged(tmp_path, of(0, stat.S_IFREG | 0o644)).openness is Openness.OWN
+    assert _writers_by_mode(tmp_path, of(other, stat.S_IFLNK | 0o777)).openness is Openness.SOME
+    assert _writers_by_mode(tmp_path, of(0, stat.S_IFREG | 0o644)).openness is Openness.OWN
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", str(other))
-    assert _judged(tmp_path, of(other, stat.S_IFREG | 0o600)).openness is Openness.OWN
+    assert _writers_by_mode(tmp_path, of(other, stat.S_IFREG | 0o600)).openness is Openness.OWN
 
 
 @pytest.mark.parametrize(("tag", "who"), [(0x02, 31337), (0x08, 31337)])
@@ -113,10 +113,10 @@ def test_an_access_list_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(os, "getxattr", lambda path, name: listed(rights[0]), raising=False)
     file = fleet(tmp_path, PLAIN, 0o660)
     status = SimpleNamespace(st_uid=os.geteuid(), st_gid=31337, st_mode=file.stat().st_mode)
-    found = _judged(file, status)  # type: ignore[arg-type]
+    found = _writers_by_mode(file, status)  # type: ignore[arg-type]
     assert (found.openness, "an access list" in found.who) == (Openness.SOME, True)
     rights[0] = 4  # may only read; the mask lets the group's bit of the mode stand
-    assert _judged(file, status).openness is Openness.OWN  # type: ignore[arg-type]
+    assert _writers_by_mode(file, status).openness is Openness.OWN  # type: ignore[arg-type]
 
 
 def test_root_and_the_group_of_one_account_are_nobody_else() -> None:
@@ -132,14 +132,14 @@ def test_a_mount_without_modes_is_known(tmp_path: Path) -> None:
         "3 1 0:6 / /mnt/d rw - 9p D:\\134 rw,aname=drvfs;path=D:\\;metadata,trans=fd\n"
         "4 1 0:7 / /mnt/my\\040stick rw - vfat /dev/sdb1 rw,umask=0\n"
     )
-    assert _without_modes(Path("/mnt/c/x/fleet.yaml"), mounts) == "/mnt/c (9p)"
-    assert _without_modes(Path("/mnt/my stick/fleet.yaml"), mounts) == "/mnt/my stick (vfat)"
-    assert _without_modes(Path("/mnt/d/fleet.yaml"), mounts) is None
-    assert _without_modes(Path("/home/me/fleet.yaml"), mounts) is None
+    assert _mount_without_modes(Path("/mnt/c/x/fleet.yaml"), mounts) == "/mnt/c (9p)"
+    assert _mount_without_modes(Path("/mnt/my stick/fleet.yaml"), mounts) == "/mnt/my stick (vfat)"
+    assert _mount_without_modes(Path("/mnt/d/fleet.yaml"), mounts) is None
+    assert _mount_without_modes(Path("/home/me/fleet.yaml"), mounts) is None
 
 
 def test_on_a_mount_without_modes_only_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("winhost.model.files._without_modes", lambda place: "/mnt/c (9p)")
+    monkeypatch.setattr("winhost.model.files._mount_without_modes", lambda place: "/mnt/c (9p)")
     with pytest.warns(SharedInputWarning, match=r"/mnt/c \(9p\)"):
         load_fleet(fleet(tmp_path, PLAIN, 0o777))
     with raises("OpenToOthers"):
@@ -149,7 +149,7 @@ def test_on_a_mount_without_modes_only_programs_are_refused(tmp_path: Path, monk
 def test_files_of_winhost_itself_are_not_asked() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        heed_writers(Path("examples/fleet.yaml").absolute())
+        check_writers(Path("examples/fleet.yaml").absolute())
     assert writers_of(Path("/no/such/file")).openness is Openness.OWN
 
 
@@ -173,10 +173,10 @@ ADMINS = "D:AI(A;ID;FA;;;BA)(A;ID;FA;;;SY)"
     ],
 )
 def test_a_security_descriptor_of_windows(text: str, openness: Openness) -> None:
-    assert judged_descriptor(text, ME)[0] == openness.name
+    assert judge_descriptor(text, ME)[0] == openness.name
 
 
 def test_in_a_folder_of_windows_it_counts_who_may_remove() -> None:
     head = f"O:{ME}G:DU{ADMINS}"
-    assert judged_descriptor(f"{head}(A;;0x100006;;;BU)", ME, "folder")[0] == "OWN"
-    assert judged_descriptor(f"{head}(A;;0x40;;;BU)", ME, "folder")[0] == "EVERYONE"
+    assert judge_descriptor(f"{head}(A;;0x100006;;;BU)", ME, "folder")[0] == "OWN"
+    assert judge_descriptor(f"{head}(A;;0x40;;;BU)", ME, "folder")[0] == "EVERYONE"

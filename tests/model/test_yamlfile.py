@@ -14,10 +14,10 @@ from tests import errors
 from tests.errors import raises
 from tests.rows import each_row
 from winhost.model import yamlfile
-from winhost.model.errors import MOST_FAULTS, Exit, Fault, WinhostError, did_you_mean, visible
+from winhost.model.errors import MAX_LISTED_FAULTS, Exit, Fault, WinhostError, did_you_mean, visible
 from winhost.model.path import EVERY_PATH
 from winhost.model.secrets import SecretRef
-from winhost.model.yamlfile import dotted, load, load_json, value_of
+from winhost.model.yamlfile import dotted, load, load_json, parse_value
 
 
 class Inner(BaseModel):
@@ -205,7 +205,7 @@ def test_what_yaml_could_do_and_we_do_not_is_one_fault_with_its_place(
 def test_ten_small_lines_cannot_become_a_large_document(file: Path) -> None:
     lines = ["a0: &a0 x"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     found = refused(file, "\n".join(lines), Anything)
-    assert len(errors.faults(found)[:-1]) == MOST_FAULTS
+    assert len(errors.faults(found)[:-1]) == MAX_LISTED_FAULTS
     assert "has 81 faults" in found.what
     assert str(found.meaning).endswith("\nand 31 more")
 
@@ -360,6 +360,6 @@ def test_a_value_of_several_kinds_is_one_fault_with_the_word_that_was_meant(tmp_
 
 def test_a_value_of_the_command_line_is_read_as_in_a_file() -> None:
     kept = ("2026-01-01", "12:30", "0755", "yes", "{a: 1, a: 2}", "*x", "# nothing", "", "\x00", "[" * 200)
-    assert [value_of(text) for text in kept] == [*kept]
+    assert [parse_value(text) for text in kept] == [*kept]
     read = {"true": True, "~": None, "5": 5, "2.5": 2.5, "[a, 1]": ["a", 1], "{a: 1}": {"a": 1}, "'5'": "5"}
-    assert {text: value_of(text) for text in read} == read
+    assert {text: parse_value(text) for text in read} == read

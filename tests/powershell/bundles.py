@@ -18,7 +18,7 @@ from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, seams
-from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, PowerShellEngine, find_engine
+from winhost.lab.powershell.powershell_engine import LAB_VARIABLE, Loopback, PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import standins
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
@@ -126,7 +126,7 @@ class Person:
             [*command, str(script), *words],
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env={**os.environ, VARIABLE: self._loopback.address},
+            env={**os.environ, LAB_VARIABLE: self._loopback.address},
         ) as process:
 
             def kill(given: BoundParameters) -> None:
@@ -198,7 +198,7 @@ class ByHand:
         return done
 
     def state(self) -> Mapping[str, Any]:
-        return self.machine.settled_state()
+        return self.machine.comparable_state()
 
     def copy(self, folder: Path) -> "ByHand":
         """The same host and its journals, going its own way from here."""
@@ -218,7 +218,7 @@ def give_rights(folder: Path) -> None:
 
 def restart(machine: Machine) -> None:
     machine.restart_computer()
-    machine.settle()
+    machine.wait_until_ready()
 
 
 def twin(machine: Machine) -> Machine:
@@ -276,7 +276,7 @@ class Film:
     def note(self, given: BoundParameters) -> None:
         if given["when"] == "after" and given["kind"] != "begin":
             return  # nothing happens between this and the moment before the next line
-        if self.here.machine.network.busy:
+        if self.here.machine.network.is_busy:
             return  # a task that is at work cannot be copied
         name = f"{len(self.moments):02d}-{given['when']}-{given['kind']}"
         self.moments.append(Moment(self.here.copy(self.folder / name), name))

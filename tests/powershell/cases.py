@@ -10,7 +10,7 @@ from tests.cases import read_cases
 from tests.powershell.bundles import twin
 from tests.powershell.twins import machine
 from winhost import resources
-from winhost.lab.contract.agent_answers import BACK_TO
+from winhost.lab.contract.agent_answers import RESTORABLE_VALUES
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.resources.registry import WINDOWS
@@ -74,10 +74,10 @@ class Case:
         """
         for said, batch in zip(self.say, self.batches, strict=self.one_batch is False):
             for host in () if self.slow else filter(None, (lab, script)):
-                host.settle()
+                host.wait_until_ready()
             asked = batch if self.one_batch else [call for call in batch if shows(said, call)]
             yield batch, asked
-            if script is not None and len(asked) < len(batch) and script.settled_state() != lab.settled_state():
+            if script is not None and len(asked) < len(batch) and script.comparable_state() != lab.comparable_state():
                 lab.__dict__ = twin(script).__dict__
 
 
@@ -97,7 +97,7 @@ def fits(call: dict[str, Any]) -> bool:
     resource, desired = WINDOWS.get(call["resource"]), call.get("desired") or {}
     if resource is None or set(call.get("key") or {}) != set(resource.key) or set(desired) - set(resource.sets):
         return False
-    given = {name: value for name, value in desired.items() if value not in BACK_TO.get(resource.name, ())}
+    given = {name: value for name, value in desired.items() if value not in RESTORABLE_VALUES.get(resource.name, ())}
     return call["verb"] != "set" or (bool(desired) and resource.check_values(given) is None)
 
 

@@ -58,7 +58,7 @@ def by_the_engine(case: dict[str, Any]) -> dict[str, Any]:
     before = {name: case["before"][name] for name in case["changed"]}
     undo = find_undo(RULES[case["resource"]], before, case["after"], case["now"])
     if isinstance(undo, Keep):
-        return {"keep": undo.reason, "desired": dict(undo.rest), "lacks": ""}
+        return {"keep": undo.reason, "desired": dict(undo.still_restored), "lacks": ""}
     return {"keep": "", "desired": dict(undo), "lacks": ""}
 
 

@@ -20,7 +20,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.lab.powershell.calls.cmdlet_process import seams
-from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, find_engine
+from winhost.lab.powershell.powershell_engine import LAB_VARIABLE, Loopback, find_engine
 from winhost.lab.powershell.standins import standins
 from winhost.resources.windows.windows_scripts import agent_text
 
@@ -93,7 +93,7 @@ def test_a_job_is_run_as_the_account_and_answered(
     found = run_job(engine, HOSTILE, "C:\\ProgramData\\winhost\\in")
     assert found == {"code": 7, "output": "\u00e4\u2019\r\n\U0001f4a9", "errors": "not\u2028good"}
     assert asked == [("winhost", list(HOSTILE), b"\x00\xff\r\n")]
-    (script,) = host.files.below("C:\\ProgramData\\winhost\\jobs")
+    (script,) = host.files.list_below("C:\\ProgramData\\winhost\\jobs")
     assert script.endswith("\\winhost\\job.ps1")
 
 
@@ -119,11 +119,11 @@ def test_a_job_says_what_to_mend_where_its_account_cannot_log_on(
     assert account is not None
     vars(account).update(changed)
     assert run_job(engine, ["--version"]) == {"stopped": "Winhost.Unavailable", "at": mends}
-    assert not [path for path in host.files.below("C:\\ProgramData\\winhost\\jobs") if path.endswith(".json")]
+    assert not [path for path in host.files.list_below("C:\\ProgramData\\winhost\\jobs") if path.endswith(".json")]
 
 
 def test_a_task_that_never_answers_is_given_up(engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accounts, "_do_jobs", lambda self, account: None)
+    monkeypatch.setattr(Accounts, "_run_jobs", lambda self, account: None)
     assert run_job(engine, ["--version"], seconds=1)["stopped"] == "Winhost.JobTimedOut"
 
 
@@ -131,14 +131,14 @@ def test_a_job_that_came_just_too_late_is_begun_again(
     engine: Scripts, host: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    really = Accounts._do_jobs
+    really = Accounts._run_jobs
 
     def do(self: Accounts, account: str) -> None:
         seen.append(account)
         if len(seen) > 1:
             really(self, account)
 
-    monkeypatch.setattr(Accounts, "_do_jobs", do)
+    monkeypatch.setattr(Accounts, "_run_jobs", do)
     monkeypatch.setattr(Distros, "wsl", lambda self, account, arguments, content: (0, "done", ""))
     assert run_job(engine, ["--version"])["output"] == "done"
     assert len(seen) == 2
@@ -210,7 +210,9 @@ def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.Mo
     script.write_text("\n".join([standins(), agent_text(), seams(), session]), encoding="ascii")
     with Loopback(on) as lab:
         words = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File", str(script))
-        subprocess.run([find_engine(), *words], env={**os.environ, VARIABLE: lab.address}, check=True, timeout=BUSY_S)
+        subprocess.run(
+            [find_engine(), *words], env={**os.environ, LAB_VARIABLE: lab.address}, check=True, timeout=BUSY_S
+        )
     kept = transcript.read_text(encoding="utf-8-sig")
     assert kept.count('"ok":true') == len(calls)
     assert len(given) == 2

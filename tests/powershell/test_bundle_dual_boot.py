@@ -38,7 +38,7 @@ def test_it_is_applied_by_hand_as_by_a_run_and_goes_without_a_trace(
     person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WINHOST_LAST_GROUP", "888888")
-    before = protected().settled_state()
+    before = protected().comparable_state()
     here, bundle, other = by_hand(person, tmp_path)
     person.run(here.machine, _set_variable(tmp_path, "888888"))
     assert here.through(lambda path: here.apply(path, accept=DATA), bundle).said["outcome"] == "applied"
@@ -53,7 +53,7 @@ def test_without_the_digits_nothing_is_changed(person: Person, tmp_path: Path) -
     here, bundle, _ = by_hand(person, tmp_path)
     person.run(here.machine, _set_variable(tmp_path, ""))
     assert here.apply(bundle, accept=DATA).refused == "SecretUnreadable"
-    assert here.state() == protected().settled_state()
+    assert here.state() == protected().comparable_state()
 
 
 def _set_variable(folder: Path, value: str) -> Path:

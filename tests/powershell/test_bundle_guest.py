@@ -30,7 +30,7 @@ def test_a_guest_is_set_up_by_hand_and_known_by_its_own_key(tmp_path: Path, monk
         made: list[Path] = []
         on_windows: list[Path] = []
         for number in range(1, 10):
-            facts: Facts = inside.facts(made[-1] / "linux") if there.guests.listening() else there.facts()
+            facts: Facts = inside.facts(made[-1] / "linux") if there.guests.find_sshd() else there.facts()
             plan = there.plan_of(facts)
             if not list(plan.steps):
                 break
@@ -44,12 +44,12 @@ def test_a_guest_is_set_up_by_hand_and_known_by_its_own_key(tmp_path: Path, monk
                 result = inside.run(made[-1] / "linux", "apply")
                 assert result.code == 0, result.document
                 assert inside.run(made[-1] / "linux", "verify").code == 0
-        assert len(here.machine.guest_sees(there.made.guid)) == 3
-        kept = json.loads(here.machine.software.record[f"seed {NAME}"])
+        assert len(here.machine.devices_in_guest(there.made.guid)) == 3
+        kept = json.loads(here.machine.software.registry_values[f"seed {NAME}"])
         assert (kept["retired"], kept["host_keys"]) == (True, [there.guest.distro.host_key])
-        assert there.guests.own_key(there.made)
+        assert there.guests.has_new_host_key(there.made)
         back = partial(here.rollback, accept=CONSENTS)
         for each in reversed(on_windows):
             assert back(each).said.get("outcome") == "rolled back", each.name
         assert here.state() == found
-        assert not here.machine.software.record
+        assert not here.machine.software.registry_values

@@ -28,7 +28,7 @@ def test_it_is_made_by_hand_and_taken_back_without_a_trace(tmp_path: Path) -> No
         done = here.apply(gpus, accept=EVERY_CONSENT)
         assert done.said.get("outcome") == "applied", done.output
         assert other.apply(first).holds
-        assert here.state() == other.machine.settled_state()
+        assert here.state() == other.machine.comparable_state()
         back = partial(here.rollback, accept=CONSENTS)
         done = back(gpus)
         assert done.said.get("outcome") == "rolled back", done.output
@@ -37,4 +37,4 @@ def test_it_is_made_by_hand_and_taken_back_without_a_trace(tmp_path: Path) -> No
         ended = back(made).said
         assert (ended["outcome"], ended["kept"]) == ("rolled back", [])
         assert here.state() == found
-        assert not here.machine.software.record
+        assert not here.machine.software.registry_values

@@ -58,7 +58,7 @@ def seconds(here: ByHand) -> dict[str, tuple[object, object]]:
 
 
 def test_it_is_verified_and_goes_without_a_trace(person: Person, tmp_path: Path) -> None:
-    before = sleepy().settled_state()
+    before = sleepy().comparable_state()
     here, bundle, other = applied(person, tmp_path)
     assert here.verify(bundle).code == 0
     assert here.through(here.rollback, bundle).said["outcome"] == other.rollback().outcome == "rolled back"

@@ -63,7 +63,7 @@ def test_drift_is_refused_with_each_difference(case: Callable[..., Case]) -> Non
     it = case()
     for host in (it.here.machine, it.other.machine):
         vm = it.other.vm()
-        host.stop_vm(vm, within=300)
+        host.stop_vm(vm, timeout=300)
         host.set_vm(vm, checkpoint_type="standard", low=256 << 20)
     done = it.here.apply(it.made)
     refuse(it, done, 4, "Drifted", it.here.state())
@@ -79,7 +79,7 @@ def test_what_no_step_shows_is_not_changed(case: Callable[..., Case]) -> None:
 
     def act(machine: Machine, stop: str) -> None:
         for vm in machine.vms:
-            machine.stop_vm(vm, within=300)
+            machine.stop_vm(vm, timeout=300)
             machine.set_vm(vm, stop_action=stop, start_action="start")
 
     it = case(found=lambda machine: act(machine, "turn-off"))
@@ -98,7 +98,7 @@ def test_a_vm_that_was_started_since_is_not_stopped(case: Callable[..., Case]) -
 
     def stop(machine: Machine) -> None:
         for vm in machine.vms:
-            machine.stop_vm(vm, within=300)
+            machine.stop_vm(vm, timeout=300)
 
     it = case(found=stop)
     assert "need" not in {step.role for step in it.plan.steps}

@@ -42,7 +42,7 @@ def rolled_back(here: ByHand, bundle: Path, other: World) -> list[str]:
 
 
 def test_it_comes_and_goes_without_a_trace(person: Person, tmp_path: Path) -> None:
-    before = machine(HOST).settled_state()
+    before = machine(HOST).comparable_state()
     here, bundle, other = applied(person, tmp_path)
     assert rolled_back(here, bundle, other) == []
     assert here.state() == before

@@ -227,7 +227,7 @@ def test_a_restart_is_left_to_the_person(story: Story, tmp_path: Path) -> None:
 def test_with_consent_it_goes_on_by_itself_once(person: Person, tmp_path: Path, story: Story) -> None:
     here = ByHand(person, machine("server2025-3gpu"), tmp_path / "journals")
     assert here.apply(story.first, "-ContinueAfterRestart", accept=["restart"]).code == RESTART
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert here.machine.boot == 2
     ((name, task),) = here.machine.tasks.items()
     assert task["Principal"] == "S-1-5-18 ServiceAccount Highest"

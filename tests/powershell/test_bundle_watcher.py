@@ -89,7 +89,7 @@ def test_it_comes_with_its_key_is_mended_and_goes(person: Person, tmp_path: Path
     )
     assert here.back(first).said["outcome"] == "rolled back"
     assert on(here) is None
-    assert [path for path in here.machine.files.below(DATA) if "watchers" in path] == []
+    assert [path for path in here.machine.files.list_below(DATA) if "watchers" in path] == []
     assert but("Wsl", here.state()) == but("Wsl", found)
 
 

@@ -19,7 +19,7 @@ from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.local_accounts import script_path
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_firewall import ANY
+from winhost.lab.physics.windows_firewall import ANY_ADDRESS
 from winhost.lab.powershell import powershell_engine
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.playbook import parse_request
@@ -104,7 +104,7 @@ def test_two_bundles_end_where_apply_leaves_windows_and_go_back(person: Person, 
         done = here.there(bundles[-1]).said
         assert (done["outcome"], done["changed"]) == ("applied", len(resources))
         states.append(here.state())
-    assert here.state() == other.machine.settled_state()
+    assert here.state() == other.machine.comparable_state()
     assert here.verify(bundles[1]).code == 0
     assert here.back(bundles[0]).refused == "LaterRun"
     second = here.back(bundles[1]).said
@@ -115,7 +115,7 @@ def test_two_bundles_end_where_apply_leaves_windows_and_go_back(person: Person, 
     assert (first["outcome"], first["kept"]) == ("rolled back", ["WSL itself: kept: winhost never downgrades WSL"])
     assert but("Wsl", here.state()) == but("Wsl", states[0])
     assert sorted(first["kept"]) == sorted(other.rollback(CONSENTS).kept)
-    assert here.state() == other.machine.settled_state()
+    assert here.state() == other.machine.comparable_state()
 
 
 def test_what_is_left_then_is_of_linux(person: Person, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_tasks_that_could_not_work_are_mended_by_a_bundle_for_good(person: Perso
 
 def edit(on: Machine) -> None:
     """Somebody changes the start of the distro, and opens another port to it."""
-    on.distros.sessions[ACCOUNT].distros[DISTRO].put["conf"] = "[boot]\nsystemd=false\n"
-    on.network.vm_rules[8000] = [ANY]
+    on.distros.sessions[ACCOUNT].distros[DISTRO].conf_files["conf"] = "[boot]\nsystemd=false\n"
+    on.network.vm_rules[8000] = [ANY_ADDRESS]
 
 
 def test_what_went_with_the_distro_is_not_told_as_kept(person: Person, tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ def test_what_went_with_the_distro_is_not_told_as_kept(person: Person, tmp_path:
     bundles = here.made(reader, book)
     for on in (here.machine, other.machine):
         edit(on)
-    assert here.state() == other.machine.settled_state()
+    assert here.state() == other.machine.comparable_state()
     kept = [sentence for made in reversed(bundles) for sentence in here.back(made).said["kept"]]
     assert "Hyper-V firewall of WSL: kept: ports changed since by somebody else" in kept
     assert sorted(kept) == sorted(other.rollback(CONSENTS).kept)
-    assert here.state() == other.machine.settled_state()
+    assert here.state() == other.machine.comparable_state()
 
 
 def test_a_distro_that_cannot_be_read_is_neither_kept_nor_taken_away(person: Person, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_on_any_network_bundles_end_where_apply_leaves_windows_and_go_back(
         assert done.code == 0, done.output
         assert it.here.verify(bundles[-1]).code == 0
     stopped_before_stage(it.other, len(bundles) + 1)
-    assert it.here.state() == it.other.machine.settled_state()
+    assert it.here.state() == it.other.machine.comparable_state()
     kept = []
     for made in reversed(bundles):
         done = it.here.back(made)
@@ -280,7 +280,7 @@ def test_on_any_network_bundles_end_where_apply_leaves_windows_and_go_back(
         kept += done.said["kept"]
     outcome = it.other.rollback(CONSENTS)
     assert sorted(kept) == sorted(outcome.kept)
-    assert it.here.state() == it.other.machine.settled_state()
+    assert it.here.state() == it.other.machine.comparable_state()
     now = it.here.state()
     assert {n: s for n, s in now.items() if n not in case.stays} == {
         n: s for n, s in found.items() if n not in case.stays
@@ -327,7 +327,7 @@ class AtTheSwitch:
         return self.here.rollback(self.made, *words, accept=CONSENTS)
 
     def switches(self) -> list[str]:
-        return [str(each.state["name"]) for each in self.here.machine.network.external()]
+        return [str(each.state["name"]) for each in self.here.machine.network.external_switches()]
 
     def adapters(self) -> Any:
         return self.here.state()["NetworkAdapter"]
@@ -459,10 +459,10 @@ def test_what_was_sent_in_part_before_is_not_put_back(person: Person, tmp_path: 
     book["settings"]["wsl"]["source"] = "./wsl.2.7.14.0.x64.msi"
     key = {"sha256": book["settings"]["wsl"]["sha256"], "name": "wsl.2.7.14.0.x64.msi"}
     here.machine.software.write_registry(f"part {key['sha256']}-{key['name']}", "./wsl.2.7.14.0.x64.msi")
-    part = f"{here.machine.software.path_of(key['sha256'], key['name'])}.part"
+    part = f"{here.machine.software.file_path(key['sha256'], key['name'])}.part"
     here.machine.files.write(part, b"a")
     made = unpack(here.plan(reader, book), tmp_path / "made")
     assert here.there(made).said["outcome"] == "applied"
     assert here.back(made).said["outcome"] == "rolled back"
     assert here.machine.instances("StagedFile") == ()
-    assert not [name for name in here.machine.software.record if name.startswith(("part ", "file "))]
+    assert not [name for name in here.machine.software.registry_values if name.startswith(("part ", "file "))]

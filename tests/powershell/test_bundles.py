@@ -85,7 +85,7 @@ def test_a_vm_that_was_given_back_and_stopped_by_somebody_since_stays_off(person
         here.apply(made)
     (ended,) = (moment.here for moment in there if moment.name.endswith("before-stage"))
     (vm,) = (vm for vm in ended.machine.vms.values() if vm.name == "llm-01")
-    ended.machine.stop_vm(vm.guid, within=300)
+    ended.machine.stop_vm(vm.guid, timeout=300)
     assert ended.apply(made).said["changed"] == 0
     assert vm.power == "off"
 
@@ -100,12 +100,12 @@ def test_a_killed_process_is_followed_by_one_that_goes_on(person: Person, tmp_pa
     made = unpack(plan, tmp_path / "bundle", watched=True, alone=True)
     words = ("-JournalFolder", str(tmp_path / "journals"), "-Accept", "vm-stop,force-dismount")
     assert person.alone(host, made / "Apply.ps1", *words, kill_at="end").code not in (0, 1, 2, 4)
-    assert other.machine.settled_state() != host.settled_state()
+    assert other.machine.comparable_state() != host.comparable_state()
     done = person.alone(host, made / "Apply.ps1", *words)
     assert done.code == 0, done.output
     assert f"applied, changes: {len(list(plan.steps)) - 1}" in done.output
     other.apply(plan)
-    assert other.state() == host.settled_state()
+    assert other.state() == host.comparable_state()
 
 
 def test_how_it_ended_is_said_where_it_cannot_be_kept(case: Callable[..., Case], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.rows import each_row
 from winhost.core.answers import Record, Unavailable
 from winhost.lab.physics.local_accounts import script_path
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.wsl_distros import folder_of, record_of
+from winhost.lab.physics.wsl_distros import distro_folder, new_record
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.windows_scripts import job_script
 
@@ -158,25 +158,25 @@ def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> N
     answers = same(engine, host, host, *gets, of_lab=[] if by_script else None)
     absent = WINDOWS[name].absent
     assert by_script or all(answer["state"] == (absent and dict(absent)) for answer in answers)
-    before = host.settled_state()
+    before = host.comparable_state()
     for key in keys if WINDOWS[name].sets else ():
         call = {"resource": name, "verb": "set", "key": key, "desired": dict.fromkeys(WINDOWS[name].sets, "x")}
         # Of what can be made: no name for one, or, where it is a plain word, nothing that others rest on.
         refused = ["Winhost.NotFound"] if absent is None else ["Winhost.BadRequest", "unavailable"]
         of_lab = [] if by_script or fits(call) else None
         assert all(verdict(answer) in refused for answer in same(engine, host, host, call, of_lab=of_lab))
-    assert host.settled_state() == before
+    assert host.comparable_state() == before
 
 
 @each_row(("name", "desired"), words)
 def test_a_hostile_word_is_refused_by_name(engine: Scripts, name: str, desired: str) -> None:
     host = machine("server2025-role-installed")
-    before = host.settled_state()
+    before = host.comparable_state()
     key = dict(host.instances(name)[0].key)
     for text in set(HOSTILE) - {A_DATE}:
         call = {"resource": name, "verb": "set", "key": key, "desired": {desired: text}}
         assert [verdict(answer) for answer in same(engine, host, host, call)] == ["Winhost.BadRequest"]
-    assert host.settled_state() == before
+    assert host.comparable_state() == before
 
 
 def test_names_come_back_as_they_are(engine: Scripts) -> None:
@@ -313,13 +313,13 @@ STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl
 @pytest.mark.parametrize("where", ["", "there", "elsewhere"])
 def test_an_import_that_was_cut_off_is_begun_anew_unless_somebody_took_its_name(engine: Scripts, where: str) -> None:
     """By the script alone: the simulator's import is not cut off."""
-    host, folder = machine("win11-wsl-served"), folder_of("winhost", "fresh")
+    host, folder = machine("win11-wsl-served"), distro_folder("winhost", "fresh")
     if where:
         to = folder if where == "there" else "D:\\mine"
         host.distros.wsl("winhost", ["--import", "fresh", to, STAGED, "--version", "2"], b"")
     else:
         host.files.write(f"{folder}\\ext4.vhdx", b"half")
-    host.distros.write_record("winhost", "fresh", {**record_of(IMAGE), "complete": False})
+    host.distros.write_record("winhost", "fresh", {**new_record(IMAGE), "complete": False})
     desired = {"installed": True, "image": IMAGE}
     (answer,) = engine.answers(host, {"resource": "WslDistro", "verb": "set", "key": FRESH, "desired": desired})
     assert verdict(answer) == ("Winhost.NotOurs" if where == "elsewhere" else "ok")
@@ -339,7 +339,7 @@ def test_a_case_ends_the_same(engine: Scripts, name: str, world: str) -> None:
         for batch, asked in case.settled(one, other)
     ]
     assert other.snapshot() == one.snapshot()
-    assert other.settled_state() == one.settled_state()
+    assert other.comparable_state() == one.comparable_state()
     if world == "as it is":
         # Of several calls that make one step, what the first one says that is not ok.
         steps = said[0] if case.one_batch else [next((w for w in step if w != "ok"), "ok") for step in said]

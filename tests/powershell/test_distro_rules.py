@@ -65,7 +65,7 @@ def test_what_is_taken_back_is_the_same(engine: Scripts, name: str) -> None:
     resource, before, after, now = UNDO[name]
     changed = [each for each in WINDOWS[resource].sets if before[each] != after[each]]
     ours = find_undo(RULES[resource], {each: before[each] for each in changed}, after, now)
-    expected = (ours.reason, dict(ours.rest)) if isinstance(ours, Keep) else ("", dict(ours))
+    expected = (ours.reason, dict(ours.still_restored)) if isinstance(ours, Keep) else ("", dict(ours))
     touched = {
         "resource": resource,
         "key": {},

@@ -49,7 +49,7 @@ def test_marks_are_kept_and_told_the_same(engine: Scripts) -> None:
     assert kept() == ["refused: it runs"]  # nobody knows how far a change came that failed
     assert ask(MARKS, {"marks": []}, {"marks": kept()}) == "ok"
     for host in (one, other):
-        host.stop_vm(vm, within=300)
+        host.stop_vm(vm, timeout=300)
     assert ask("VmActions", {"stop": "turn-off"}, {"stop": found}, '{"a":"é"}', vm=vm) == "ok"
     assert ask("VmActions", {"stop": "shut-down"}, {"stop": "turn-off"}, "second", vm=vm) == "ok"
     assert kept() == ['{"a":"é"}', "second"]
@@ -84,7 +84,7 @@ def test_marks_are_unknown_to_whoever_may_not_read_them(engine: Scripts) -> None
 def test_a_folder_that_somebody_else_made_is_neither_read_nor_written(engine: Scripts) -> None:
     host = machine(HOST)
     host.files.write(MARKS_FILE, b'{"run":"made.up"}\n')
-    host.files.taken.add("c:\\programdata\\winhost")
+    host.files.foreign_folders.add("c:\\programdata\\winhost")
     vm = next(iter(host.vms))
     (told,) = engine.answers(host, {"resource": MARKS, "verb": "get", "key": {}})
     assert told["state"]["marks"] == []

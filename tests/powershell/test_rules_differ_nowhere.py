@@ -81,7 +81,7 @@ def undone(case: Case) -> Mapping[str, Json]:
     if isinstance(undo, MissingFact):
         return {"keep": "", "desired": {}, "lacks": in_words(undo)}
     if isinstance(undo, Keep):
-        return {"keep": undo.reason, "desired": dict(undo.rest), "lacks": ""}
+        return {"keep": undo.reason, "desired": dict(undo.still_restored), "lacks": ""}
     return {"keep": "", "desired": dict(undo), "lacks": ""}
 
 

@@ -89,7 +89,7 @@ def test_a_runspace_dies_with_its_boot_and_the_next_boot_is_another(host: Engine
     runspace = agent(host)
     before = ask(runspace, BOOT)
     host.machine.restart_computer()
-    host.machine.settle()
+    host.machine.wait_until_ready()
     assert not runspace.running
     with pytest.raises(PipelineError, match="went down"):
         ask(runspace, BOOT)

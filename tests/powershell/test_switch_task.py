@@ -49,26 +49,26 @@ class Case:
         assert given == {}, "a key that this harness does not know"
 
     def _begin(self, *, make: bool, begun: bool, comes_back: bool) -> None:
-        known = self.network.ours.of(NAME)
+        known = self.network.switch_records.find(NAME)
         switch = known["switch"] if known else ""
         record = {"name": NAME, "adapter": self.adapter.guid, "make": make, "seconds": SECONDS, "switch": switch}
         began = {"begun": begun, "told": False, "phase": "pending", "detail": None}
-        self.network.ours.save({**record, **began})
-        self.network.before = None
+        self.network.switch_records.save({**record, **began})
+        self.network.previous_adapter = None
         for path in (COMMIT, f"{FOLDER}\\snapshot.json"):
             self.machine.files.remove(path)
         if comes_back:
-            self.network.ours.commit(NAME)
+            self.network.switch_records.commit(NAME)
         self.machine.tasks[TASK] = {}
 
     def left(self) -> dict[str, Any]:
         """All that the task may have changed, shown or not."""
-        ends = {a.guid: (dict(a.state), a.routes, a.metric, a.tag) for a in self.network.adapters.values()}
+        ends = {a.guid: (dict(a.state), a.routes, a.metric, a.vlan) for a in self.network.adapters.values()}
         return {
             "resources": self.machine.snapshot(),
             "ends": ends,
             "switches": self.network.switches,
-            "records": self.network.ours.all(),
+            "records": self.network.switch_records.read_records(),
             "tasks": dict(self.machine.tasks),
         }
 
@@ -95,7 +95,7 @@ def test_the_task_ends_as_the_lab_says(engine: Scripts, name: str) -> None:
     theirs.network.pass_time(LONG)
     found = theirs.left()
     assert found == ours.left()
-    record = theirs.network.ours.of(NAME)
+    record = theirs.network.switch_records.find(NAME)
     assert (record["phase"] if record else "none") == ours.phase
     assert ours.says in str(record and record["detail"])
     assert found["tasks"] == {}

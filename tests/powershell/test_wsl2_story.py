@@ -24,7 +24,7 @@ def test_a_windows_becomes_a_linux_and_the_password_of_its_account_is_seen_by_no
     with Lab([find("win11-hyperv-off-vbs-on")], tmp_path, scale=0.002, engine=PWSH) as lab:
         monkeypatch.setenv("WINHOST_FLEET", str(lab.fleet_file))
         machine = lab.hosts["desk-05"].machine
-        secrets, found = watched(machine, monkeypatch), machine.settled_state()
+        secrets, found = watched(machine, monkeypatch), machine.comparable_state()
         words = ("--path", "wsl2", "--set", f"access.key={lab.public_key}")
         assert run(["plan", "desk-05", *words, "-o", plan]) == 0
         assert run(["apply", plan, *CONSENTS, "--jsonl"]) == 0
@@ -32,8 +32,8 @@ def test_a_windows_becomes_a_linux_and_the_password_of_its_account_is_seen_by_no
         kept = [repr(machine.files), *(f"{task.program} {task.arguments}" for task in machine.accounts.tasks.values())]
         (journal,) = (tmp_path / "state" / "runs").glob("*.jsonl")
         assert run(["rollback", journal.stem, *CONSENTS]) == 0
-        machine.settle()
-        assert machine.settled_state() == found
+        machine.wait_until_ready()
+        assert machine.comparable_state() == found
     assert len(secrets) == 2
     out, err = capsys.readouterr()
     written = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]

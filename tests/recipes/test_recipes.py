@@ -9,11 +9,11 @@ from tests.findings.linted import linted_recipe
 from tests.findings.test_linter_rows import linter_of
 from tests.rows import each_row
 from tests.serving.situations import ROOT
-from winhost.findings.condition import fault_of
+from winhost.findings.condition import find_mistake
 from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.reason import Category
 from winhost.recipes.lint_docker_daemon import daemon_keys
-from winhost.recipes.recipe_rows import FILE_KEYS, MENDS, ROWS, SELECTORS, answers
+from winhost.recipes.recipe_rows import FILE_KEYS, MENDS, ROWS, SELECTORS, is_question
 
 FOLDER = ROOT / "tests/data/recipes"
 CASES: dict[str, Any] = {
@@ -76,11 +76,13 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
         assert {*row.mend} <= {*MENDS}
         if of_daemon := FILE_KEYS & row.find.keys():
             assert is_asked({*row.when, *(row.find[each] for each in of_daemon)}), row.code
-            assert fault_of({**row.when, "value": row.find["value"]}, lambda _: True) is None
+            assert find_mistake({**row.when, "value": row.find["value"]}, lambda _: True) is None
             continue
         assert {*row.find} <= {*SELECTORS}
         assert (
-            fault_of({**row.when, "value": row.find.get("value")}, lambda asked: asked == "value" or answers(asked))
+            find_mistake(
+                {**row.when, "value": row.find.get("value")}, lambda asked: asked == "value" or is_question(asked)
+            )
             is None
         )
 

@@ -1,4 +1,4 @@
-"""Reports of shipped hosts, and what their HTML is made of."""
+"""Reports of shipped hosts, and a parser of their HTML."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -6,14 +6,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from winhost.compat.evaluation import Requirements, evaluate
-from winhost.compat.needs import wanted
+from winhost.compat.needs import merge_needs
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
-from winhost.render.report import ReadHost, report
+from winhost.render.report import ReadHost, render_report
 
 WORKLOADS = Path(__file__).parents[2] / "examples" / "workloads"
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -21,19 +21,19 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 @cache
 def read(host: str) -> Facts:
-    """As a session reads the host: before the role there are no VMs."""
+    """Read a host as a session does: before the role there are no VMs."""
     facts, section = expand(find(host))
     return Machine(facts, section, LabClock(0)).facts()
 
 
 def request(workload: Workload | None = None, must: tuple[str, ...] = ()) -> Requirements:
-    return Requirements(wanted(must, workload), workload=workload)
+    return Requirements(merge_needs(must, workload), workload=workload)
 
 
 def page_of(*facts: Facts, workload: str | None = None, must: tuple[str, ...] = ()) -> str:
     meant = load_workload(WORKLOADS / f"{workload}.yaml") if workload else None
     meaning = request(meant, must)
-    return "".join(report((ReadHost(each, evaluate(each, meaning)) for each in facts), meaning.needs))
+    return "".join(render_report((ReadHost(each, evaluate(each, meaning)) for each in facts), meaning.needs))
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Element:
     children: "list[Element | str]" = field(default_factory=list)
 
     def every(self, tag: str = "", **attributes: str) -> "list[Element]":
-        """Elements below, in their order; `kind` is one of the words of `class`."""
+        """Return the elements below, in order. kind: one of the names in `class`."""
         kind = attributes.pop("kind", None)
         found = []
         for child in self.children:
@@ -63,7 +63,7 @@ class Element:
 
 
 class _Builder(HTMLParser):
-    """Strict: what is opened is closed, in order."""
+    """A strict parser: elements have to be closed in order."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -91,7 +91,7 @@ class _Builder(HTMLParser):
 
 
 def parsed(page: str) -> Element:
-    """The document, of which every element is closed."""
+    """Parse a document in which every element is closed."""
     builder = _Builder()
     builder.feed(page)
     builder.close()

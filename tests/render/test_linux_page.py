@@ -1,4 +1,4 @@
-"""The page of a Linux of its own: its machine, its verdict, and what a plan would do; hostile names stay text."""
+"""Tests of the page of a Linux host: its machine, its verdict and its plan; hostile names stay text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from winhost.compat.needs import Needs
 from winhost.core.answers import Record, RemoteFault, Unknown
 from winhost.engine.planning import make_plan
 from winhost.model.facts import Facts
-from winhost.render.report import ReadHost, report
+from winhost.render.report import ReadHost, render_report
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 
@@ -30,7 +30,7 @@ def changed(resource: str, **properties: Any) -> Facts:
 
 def page_of(facts: Facts, *, plan: bool = True, brief: bool = False) -> str:
     made = make_plan(HostFacts(facts), default_request("linux")) if plan else None
-    return "".join(report([ReadHost(facts, evaluate(facts, Requirements()), made)], Needs(), brief=brief))
+    return "".join(render_report([ReadHost(facts, evaluate(facts, Requirements()), made)], Needs(), brief=brief))
 
 
 def test_it_shows_the_machine_the_verdict_and_the_plan() -> None:

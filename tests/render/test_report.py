@@ -1,4 +1,4 @@
-"""What stands in a report: everything that was evaluated, nothing that a host could smuggle in, the same each time."""
+"""Tests of the report: it contains the whole evaluation, no markup from a host, and is the same each time."""
 
 import os
 import re
@@ -17,22 +17,22 @@ from tests.hostile.hosts import TAKEN, called, with_taken
 from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
-from winhost.findings.show import standing
+from winhost.findings.show import describe_evidence
 from winhost.hardware.processors import with_address_width
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
-from winhost.model.path import ALL_VARIANTS
+from winhost.model.path import WINDOWS_VARIANTS
 from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
 from winhost.model.workloadfile import load_workload
-from winhost.render.fact_text import columns, fitted
-from winhost.render.machine_view import machine
-from winhost.render.memory_bars import memory
-from winhost.render.picture import HEADING, LETTER, Box, picture
-from winhost.render.report import COLUMNS, INDEX, NO_VARIANT, SHORT, WIDTH
-from winhost.render.strip import Layout, layout
+from winhost.render.fact_text import text_width, truncate
+from winhost.render.machine_view import make_machine_view
+from winhost.render.memory_bars import make_memory_chart
+from winhost.render.picture import HEADING, LETTER, Box, draw_machine
+from winhost.render.report import COLUMNS, CSS_CLASSES, INDEX, NO_VARIANT, WIDTH
+from winhost.render.strip import Layout, make_layout
 from winhost.resources.host import HostFacts
 
 __all__ = ["line"]
@@ -74,7 +74,7 @@ def test_headings_leave_out_no_level() -> None:
 
 @pytest.mark.costly
 def test_the_same_facts_give_the_same_file(line: Line) -> None:
-    """Whatever order sets have in this process."""
+    """The order of sets differs between processes."""
     facts = line.facts("server2025-3gpu")
     made = []
     for seed in ("1", "2"):
@@ -97,14 +97,14 @@ def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(h
     root = parsed(page_of(read(host)))
     grid = one(root.every("div", kind="matrix"))
     itself = one(grid.every("div", kind="itself"))
-    assert classes(itself) == [SHORT[variant.verdict] for variant in variants.values()]
+    assert classes(itself) == [CSS_CLASSES[variant.verdict] for variant in variants.values()]
     rows = grid.every("details")
     assert len(rows) == len(CAPABILITIES)
     possible = [variant for variant in variants.values() if variant.verdict is not Verdict.UNSUPPORTED]
     for name, row in zip(CAPABILITIES, rows, strict=True):
         assert catalogue.topics()[name].title in one(row.every("summary")).text
         assert classes(row) == [
-            SHORT[variant.offers(name).verdict] + "m" * (variant not in possible) for variant in variants.values()
+            CSS_CLASSES[variant.offers(name).verdict] + "m" * (variant not in possible) for variant in variants.values()
         ]  # what an unsupported way would offer is not green
         linked = {link.attributes["href"] for link in row.every("a")}
         assert linked == {f"#c-{name}", *(f"#r-{r.code}" for variant in possible for r in variant.offers(name).reasons)}
@@ -112,7 +112,7 @@ def test_every_cell_of_the_matrix_is_the_verdict_and_its_reasons_are_behind_it(h
         assert {f"#e-{key}" for variant in possible for key in variant.offers(name).grounds} == {
             link.attributes["href"] for link in about.every("a")
         }
-    assert set(variants) == set(ALL_VARIANTS)
+    assert set(variants) == set(WINDOWS_VARIANTS)
 
 
 def classes(root: Element) -> list[str]:
@@ -168,7 +168,7 @@ def test_all_evidence_has_its_kind_and_its_date() -> None:
     assert len(entries) > 20
     for entry in entries:
         known = catalogue.evidence()[entry.attributes["id"].removeprefix("e-")]
-        assert standing(known) in entry.text
+        assert describe_evidence(known) in entry.text
         assert " ".join(known.claim.split()) in entry.text
 
 
@@ -208,11 +208,11 @@ def test_reversed_text_stands_as_its_escape() -> None:
 # ---- drawn to scale
 
 
-@pytest.mark.parametrize(("width", "columns_"), [(WIDTH, COLUMNS), (344, 1)])
+@pytest.mark.parametrize(("width", "columns"), [(WIDTH, COLUMNS), (344, 1)])
 @some_hosts
-def test_nothing_of_a_picture_overlaps_or_leaves_its_frame(host: str, width: int, columns_: int) -> None:
-    shown = machine(HostFacts(read(host)))
-    made = picture(shown, width=width, columns=columns_)
+def test_nothing_of_a_picture_overlaps_or_leaves_its_frame(host: str, width: int, columns: int) -> None:
+    shown = make_machine_view(HostFacts(read(host)))
+    made = draw_machine(shown, width=width, columns=columns)
     frame, *boxes = made.boxes
     assert (frame.width, frame.height) == (made.width, made.height) == (width, frame.height)
     assert len(boxes) == len(shown.sockets) + 1 + len(shown.gpus) + len(shown.vms)
@@ -224,7 +224,7 @@ def test_nothing_of_a_picture_overlaps_or_leaves_its_frame(host: str, width: int
         assert box.y + box.height <= frame.height
         for text in box.texts:
             room = (box.x + box.width - text.x) / (HEADING if text.style == "heading" else LETTER)
-            assert columns(text.text) <= room
+            assert text_width(text.text) <= room
             assert box.y < text.y <= box.y + box.height
         if box.bar:
             assert box.bar.filled <= box.bar.width
@@ -237,8 +237,8 @@ def overlap(one: Box, other: Box) -> bool:
 
 
 def test_a_gpu_that_a_vm_has_is_drawn_as_given_and_listed_with_the_vm() -> None:
-    shown = machine(HostFacts(read("gpu-assigned-elsewhere")))
-    boxes = picture(shown, width=WIDTH, columns=COLUMNS).boxes
+    shown = make_machine_view(HostFacts(read("gpu-assigned-elsewhere")))
+    boxes = draw_machine(shown, width=WIDTH, columns=COLUMNS).boxes
     given = [box for box in boxes if box.kind == "given"]
     assert [box.texts[0].text for box in given] == ["4 NVIDIA L40S"]
     assert any("→ files-01" in text.text for text in given[0].texts)
@@ -251,13 +251,13 @@ def test_a_gpu_that_a_vm_has_is_drawn_as_given_and_listed_with_the_vm() -> None:
     [("name", 4, "name"), ("names", 4, "nam…"), ("日本語", 5, "日本…"), ("a\x1bb", 6, "a\\x1bb")],
 )
 def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> None:
-    assert fitted(text, room) == shown
+    assert truncate(text, room) == shown
 
 
 def layout_of(host: str, address_width: int | None = None) -> Layout:
     facts = with_address_width(HostFacts(read(host)), address_width).document
     numbers = {gpu.location: number for number, gpu in enumerate(HostFacts(facts).gpus, 1)}
-    made = layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
+    made = make_layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
     assert made is not None
     return made
 
@@ -298,7 +298,7 @@ def test_bars_of_memory_hold_every_line_of_the_budget() -> None:
     workload = load_workload(WORKLOADS / "70b-awq-on-2x48gb.yaml")
     evaluation = evaluate(read("server2025-3gpu"), request(workload))
     (fit,) = (fit for fit in evaluation.fits if fit.variant == "dda")
-    made = memory(fit, ["GPU 2", "GPU 3", "GPU 4"])
+    made = make_memory_chart(fit, ["GPU 2", "GPU 3", "GPU 4"])
     assert made is not None
     assert fit.budget is not None
     assert sum(len(bar.shares) for bar in made.bars) == len(fit.budget.lines)
@@ -468,7 +468,7 @@ def test_a_host_like_another_says_so(line: Line) -> None:
 
 @pytest.mark.costly
 def test_all_shipped_hosts_in_one_file_take_no_more_than_they_did() -> None:
-    """Three megabytes for 71 of them, when it was bounded first."""
+    """It was three megabytes for 71 hosts when the limit was set."""
     hosts = [read(host) for host in example_hosts()]
     assert len(hosts) >= 71
     assert len(page_of(*hosts).encode()) < 3 * 2**20 * len(hosts) / 71

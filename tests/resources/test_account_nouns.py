@@ -8,8 +8,8 @@ import pytest
 
 from tests.rows import each_row
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
-from winhost.core.conditions import lasting
-from winhost.core.dependents import dependents_by
+from winhost.core.conditions import irreversible_reason
+from winhost.core.dependents import dependents_by_rule
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, Undo, find_undo
 from winhost.model.facts import Answer, Facts
@@ -51,8 +51,8 @@ def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> No
     assert find_undo(TASKS, before, after, after) == Keep("they log on again", {"keep_alive": "disabled"})
     assert find_undo(TASKS, before, after, before) == {}
     rules = WINDOWS["AccountTasks"].irreversible
-    assert lasting(rules, Change({}, before, after)) == "nobody knows the password that the account had"
-    assert lasting(rules, Change({}, {"logon": None}, {"logon": "password"})) is None
+    assert irreversible_reason(rules, Change({}, before, after)) == "nobody knows the password that the account had"
+    assert irreversible_reason(rules, Change({}, {"logon": None}, {"logon": "password"})) is None
 
 
 def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
@@ -63,7 +63,7 @@ def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
         RULES["AccountTasks"], {"jobs": "stale", "distro": None}, after, {"jobs": "ready", "distro": "x"}
     ) == Keep("they run jobs again", {"distro": None})
     rules = WINDOWS["AccountTasks"].irreversible
-    assert lasting(rules, Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
+    assert irreversible_reason(rules, Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_rests_on_an_account_are_its_distros(resource: str) -> None:
     def users(asked: Facts) -> list[tuple[str, Key]]:
         return [
             (user.resource, user.key)
-            for user in dependents_by(DISTROS_OF_ACCOUNT, {"account": "Winhost"}, host_answers(asked))
+            for user in dependents_by_rule(DISTROS_OF_ACCOUNT, {"account": "Winhost"}, host_answers(asked))
         ]
 
     assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]

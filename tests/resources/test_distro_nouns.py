@@ -65,7 +65,7 @@ def test_files_go_back_one_by_one_and_what_others_changed_stays() -> None:
     after = {"conf": "ours", "network": "ours", "resolver": None}
     assert undone("WslConf", NO_CONF, after) == {"conf": None, "network": None}
     kept = undone("WslConf", NO_CONF, after, {**after, "network": "theirs"})
-    assert (isinstance(kept, Keep), kept.rest) == (True, {"conf": None})
+    assert (isinstance(kept, Keep), kept.still_restored) == (True, {"conf": None})
 
 
 def test_a_way_in_goes_whole_or_not_at_all() -> None:
@@ -77,7 +77,7 @@ def test_a_way_in_goes_whole_or_not_at_all() -> None:
         "active": False,
     }
     kept = undone("WslAccess", NO_ACCESS, OPEN, {**OPEN, "authorized": [KEY, KEY]})
-    assert (isinstance(kept, Keep), dict(kept.rest)) == (True, {})
+    assert (isinstance(kept, Keep), dict(kept.still_restored)) == (True, {})
 
 
 # ---- what is asked for

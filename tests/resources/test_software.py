@@ -4,7 +4,7 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
-from winhost.core.conditions import consents_of, lasting
+from winhost.core.conditions import consents_of, irreversible_reason
 from winhost.core.dependents import dependents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
@@ -103,12 +103,12 @@ def test_wsl_that_was_not_there_is_uninstalled() -> None:
 def test_wsl_that_updated_itself_since_is_kept() -> None:
     kept = find_undo(RULES[WSL.name], wsl(None, None), wsl("2.7.14.0", MSI), wsl("2.8.1.0", None))
     assert isinstance(kept, Keep)
-    assert kept.rest == {}
+    assert kept.still_restored == {}
 
 
 def test_an_upgrade_does_not_come_back_and_says_so_before() -> None:
     found, ours = wsl("2.6.1.0", None), wsl("2.7.14.0", MSI)
-    said = lasting(WSL.irreversible, Change({}, found, ours))
+    said = irreversible_reason(WSL.irreversible, Change({}, found, ours))
     assert said is not None
     assert "2.6.1.0" in said
     assert find_undo(RULES[WSL.name], found, ours, ours) == Keep("winhost never downgrades WSL")
@@ -120,7 +120,7 @@ def test_an_upgrade_that_failed_has_nothing_to_keep() -> None:
 
 
 def test_the_first_wsl_can_be_taken_back() -> None:
-    assert lasting(WSL.irreversible, Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
+    assert irreversible_reason(WSL.irreversible, Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
 
 
 @pytest.mark.parametrize("version", ["latest", "2.7", "2.7.14.0 ", "2.7.14.0.1", "2.7.14.0\n", "-2.7.1", 2.7, None])

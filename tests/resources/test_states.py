@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from winhost.core.answers import NOT_THERE, Missing, MissingFact, Record, RemoteFault, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Missing, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.resources.host import typed_instance
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.read_only import Disk
@@ -44,7 +44,7 @@ def made() -> Disk:
 def test_a_property_that_was_not_told_is_never_read_as_a_value(way: Callable[[], Disk]) -> None:
     disk = way()
     assert {name: getattr(disk, name) for name in TOLD} == TOLD
-    for name, why in {**MISSING, **dict.fromkeys(NOT_HELD, NOT_THERE)}.items():
+    for name, why in {**MISSING, **dict.fromkeys(NOT_HELD, NOT_READ)}.items():
         with pytest.raises(MissingFact) as raised:
             getattr(disk, name)
         assert (raised.value.fact, raised.value.missing) == (f"Disk.{name}", why)

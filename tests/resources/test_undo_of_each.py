@@ -8,7 +8,7 @@ import pytest
 from tests.core.declared import is_at_one
 from tests.rows import each_row
 from winhost.core.answers import Json, MissingFact
-from winhost.core.conditions import lasting
+from winhost.core.conditions import irreversible_reason
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
@@ -540,7 +540,7 @@ LASTING: dict[str, tuple[str, State, str | None]] = {
 def test_a_plan_says_what_stays(name: str) -> None:
     resource, before, said = LASTING[name]
     change = Change({"serial": "S1", "size": "10"}, before, dict.fromkeys(before, "other"))
-    assert lasting(RULES[resource].irreversible, change) == said
+    assert irreversible_reason(RULES[resource].irreversible, change) == said
 
 
 def test_every_irreversible_change_has_its_sentence() -> None:

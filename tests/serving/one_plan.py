@@ -15,7 +15,7 @@ from tests.hub.stand_in_hub import serving as serving_hub
 from tests.serving.stacks import IMAGE
 from winhost.cli.plan.stack import PlannedStack
 from winhost.cli.plan.stack_options import StackOptions
-from winhost.cli.serve.hosts import lines_of_served, served_by
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run
 from winhost.cli.shells import Shell
 from winhost.engine.journal import read_journal
 from winhost.engine.run_context import Outcome
@@ -76,7 +76,7 @@ def join(here: Wsl2World | GuestWorld, folder: Path, hub: StandInHub, **words: A
         here.book = playbook()
     else:
         here.joined = None
-    joined, found = joining(folder, hub, **words).joined(HostFacts(here.facts()), _request(here))
+    joined, found = joining(folder, hub, **words).add_to_request(HostFacts(here.facts()), _request(here))
     if isinstance(here, Wsl2World):
         here.book = joined.playbook.content
     else:
@@ -102,6 +102,6 @@ def inside(here: Wsl2World | GuestWorld) -> Linux:
 
 def lines_at_the_end(here: Any, outcome: Outcome) -> list[str]:
     """What a run tells of the endpoint that it made."""
-    record = replay(outcome.run, read_journal(here.store.existing(outcome.run)))
-    served = served_by(record, None, outcome.checks)
-    return list(lines_of_served(served, Shell.POSIX)) if served else []
+    record = replay(outcome.run, read_journal(here.store.existing_journal(outcome.run)))
+    served = find_serving_run(record, None, outcome.checks)
+    return list(describe_endpoint(served, Shell.POSIX)) if served else []

@@ -28,7 +28,7 @@ def request(*names: str, vllm: str = "0.33.0", **changed: Any) -> StackRequest:
     models = tuple(model(each) for each in names or ("chat",))
     plain = StackRequest(
         workload=Workload(models, versions={"vllm": Version(vllm)}),
-        by="docker",
+        runtime="docker",
         image=IMAGE,
         files={each.name: FILES for each in models},
         keys=(KEY,),

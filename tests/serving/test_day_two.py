@@ -15,7 +15,7 @@ from tests.engine.test_wsl2_day_two import restart, update_driver, update_wsl
 from tests.engine.wsl2_world import Wsl2World
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from tests.serving.stacks import IMAGE, request, served_world, stack_on
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.containers import ContainerStore
@@ -51,7 +51,7 @@ def upgraded() -> StackRequest:
 def test_a_restart_of_the_machine_changes_nothing_that_was_planned(tmp_path: Path) -> None:
     here, plan = made(tmp_path)
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert named(here, plan) == set()
     assert list(here.plan().steps) == []
 
@@ -110,13 +110,13 @@ def test_where_the_new_vllm_does_not_answer_the_way_back_leads_to_the_old_one(
     old = dict(here.own.linux.part(ServedEngines).units[ENGINE])
     stack_on(here, upgraded())
     again = here.plan()
-    lacking = ServedEngines._lacking_container
+    lacking = ServedEngines._find_missing_for_container
 
     def lacks(self: ServedEngines, compose: str) -> str | None:
         return "a CUDA that this driver knows" if NEWER.pinned in compose else lacking(self, compose)
 
-    monkeypatch.setattr(ServedEngines, "_lacking_container", lacks)
-    with pytest.raises(EndOfRun, match="a CUDA that this driver knows"):
+    monkeypatch.setattr(ServedEngines, "_find_missing_for_container", lacks)
+    with pytest.raises(RunInterrupted, match="a CUDA that this driver knows"):
         here.apply(again)
     assert IMAGE.pinned in images(here), "it is kept until the new one answered"
     assert here.rollback().outcome == "rolled back"

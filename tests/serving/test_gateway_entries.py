@@ -67,7 +67,7 @@ def test_no_key_is_in_them(asked: Asked) -> None:
     result = asked(*MODEL, *ALICE)
     assert KEY not in result.output
     (keys,) = (text for path, text in files(result).items() if path.endswith("/keys"))
-    assert ApiKeys(keys).name_of(f"Bearer {KEY}") == "alice"
+    assert ApiKeys(keys).find_name(f"Bearer {KEY}") == "alice"
 
 
 def test_a_key_in_the_place_of_its_reference_is_not_repeated(asked: Asked) -> None:
@@ -89,7 +89,7 @@ def test_metrics_have_keys_of_their_own(asked: Asked, monkeypatch: pytest.Monkey
     assert KEY not in result.output
     (text,) = (text for path, text in files(result).items() if path.endswith("/keys"))
     keys = ApiKeys(text)
-    assert keys.name_of(f"Bearer {KEY}-for-metrics") == "prometheus"
+    assert keys.find_name(f"Bearer {KEY}-for-metrics") == "prometheus"
     every, one, alice = (keys.line(name) for name in ("prometheus", "tenant", "alice"))
     assert (every.metrics, one.metrics, alice.metrics) == (True, True, False)
     assert (every.models, one.models) == (None, ("org/tiny",))
@@ -212,7 +212,7 @@ def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path
     assert here.apply(here.plan()).changed == 0
     assert here.own.linux.systemd.state("winhost-gateway.service")["active"] is True
     assert here.rollback().outcome == "rolled back"
-    assert here.own.linux.file(unit)["text"] is None
+    assert here.own.linux.read_file(unit)["text"] is None
 
 
 @pytest.mark.costly
@@ -225,7 +225,7 @@ def test_keys_that_were_changed_outlive_another_plan_and_go_with_the_gateway(
 
     def keys(**change: str) -> dict[str, Any]:
         request = {"do": "keys", "change": change or None}
-        answer: dict[str, Any] = json.loads(here.own.answers.told("serving", json.dumps(request), 1))["answers"][0]
+        answer: dict[str, Any] = json.loads(here.own.answers.answer("serving", json.dumps(request), 1))["answers"][0]
         assert answer["ok"], answer
         return {each["name"]: each["state"] for each in answer["keys"]}
 

@@ -28,12 +28,14 @@ PROGRAM = "/opt/vllm/bin/vllm"
 VIDEO = {"streams": 1, "each": "1 GiB"}
 
 
-def mirrored(through: Mirror, *names: str, by: str = "podman", vllm: str = "0.33.0", **changed: Any) -> StackRequest:
+def mirrored(
+    through: Mirror, *names: str, runtime: str = "podman", vllm: str = "0.33.0", **changed: Any
+) -> StackRequest:
     plain = request(*(names or ("chat",)), vllm=vllm)
     models = tuple(model(name, **changed) for name in names or ("chat",))
     mirror = KvMirror(through, 10 * GiB, 50 * GiB)
-    asked = replace(plain, workload=replace(plain.workload, models=models, kv_mirror=mirror), by=by)
-    return replace(asked, image=None) if "/" in by else asked
+    asked = replace(plain, workload=replace(plain.workload, models=models, kv_mirror=mirror), runtime=runtime)
+    return replace(asked, image=None) if "/" in runtime else asked
 
 
 def made(asked: StackRequest) -> Stack:
@@ -56,9 +58,9 @@ def config_in(unit: str) -> dict[str, Any]:
 # --- On a disk -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["podman", PROGRAM])
-def test_blocks_go_to_a_folder_that_nobody_else_enters(by: str) -> None:
-    unit = texts(mirrored(Mirror.TIERS, by=by))["winhost-engine-chat.service"]
+@pytest.mark.parametrize("runtime", ["podman", PROGRAM])
+def test_blocks_go_to_a_folder_that_nobody_else_enters(runtime: str) -> None:
+    unit = texts(mirrored(Mirror.TIERS, runtime=runtime))["winhost-engine-chat.service"]
     config = config_in(unit)
     assert (config["kv_connector"], config["kv_role"]) == ("OffloadingConnector", "kv_both")
     assert config["kv_load_failure_policy"] == "recompute"
@@ -66,7 +68,7 @@ def test_blocks_go_to_a_folder_that_nobody_else_enters(by: str) -> None:
     assert (extra["cpu_bytes_to_use"], extra["offload_prompt_only"]) == (10 * GiB, False)
     assert "PYTHONHASHSEED=0" in unit, "or the next process finds none of its blocks"
     assert [tier["root_dir"] for tier in extra["secondary_tiers"]] == ["/var/lib/winhost-kv-chat"]
-    if by == PROGRAM:
+    if runtime == PROGRAM:
         assert {"StateDirectory=winhost-kv-chat", "StateDirectoryMode=0700"} <= {*unit.splitlines()}
     else:
         assert '"--volume=/var/lib/winhost-kv-chat:/var/lib/winhost-kv-chat"' in unit
@@ -105,7 +107,7 @@ def test_each_engine_has_a_server_of_its_own_in_a_network_of_their_own() -> None
 
 
 def test_without_containers_both_have_one_user_and_one_network() -> None:
-    found = texts(mirrored(Mirror.LMCACHE, by=PROGRAM))
+    found = texts(mirrored(Mirror.LMCACHE, runtime=PROGRAM))
     server, engine = found["winhost-engine-chat--lmcache.service"], found["winhost-engine-chat.service"]
     assert "ExecStart=/opt/vllm/bin/lmcache server --host=127.0.0.1" in server
     for text, other in ((server, "winhost-engine-chat"), (engine, "winhost-engine-chat--lmcache")):
@@ -115,11 +117,11 @@ def test_without_containers_both_have_one_user_and_one_network() -> None:
 
 
 @pytest.mark.parametrize("through", Mirror)
-@pytest.mark.parametrize("by", ["podman", PROGRAM])
-def test_systemd_finds_nothing_wrong_with_its_units(through: Mirror, by: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", ["podman", PROGRAM])
+def test_systemd_finds_nothing_wrong_with_its_units(through: Mirror, runtime: str, tmp_path: Path) -> None:
     """Programs are not where the units say, which alone may be said."""
     names = ("winhost-engine-", "winhost-kv-prune")
-    for name, text in texts(mirrored(through, "chat", by=by)).items():
+    for name, text in texts(mirrored(through, "chat", runtime=runtime)).items():
         if Path(name).name.startswith(names) and Path(name).suffix in (".service", ".timer"):
             (tmp_path / Path(name).name).write_text(text)
     try:
@@ -142,7 +144,7 @@ def test_systemd_finds_nothing_wrong_with_its_units(through: Mirror, by: str, tm
 @pytest.mark.costly
 @pytest.mark.parametrize("through", Mirror)
 def test_it_is_applied_verified_and_taken_back(through: Mirror, tmp_path: Path) -> None:
-    here = served_world(tmp_path, mirrored(through, by="docker"))
+    here = served_world(tmp_path, mirrored(through, runtime="docker"))
     before = here.state()
     assert here.apply(here.plan()).holds
     assert here.own.linux.part(ServedEngines).serves()
@@ -174,9 +176,9 @@ def test_from_windows_it_is_one_plan_too(tmp_path: Path, path: str, through: str
 # --- Two engines of one model ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["podman", PROGRAM])
-def test_both_engines_of_a_model_have_one_folder_and_one_user(by: str) -> None:
-    plain = mirrored(Mirror.TIERS, by=by)
+@pytest.mark.parametrize("runtime", ["podman", PROGRAM])
+def test_both_engines_of_a_model_have_one_folder_and_one_user(runtime: str) -> None:
+    plain = mirrored(Mirror.TIERS, runtime=runtime)
     found = texts(replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",)))))
     units = {name: text for name, text in found.items() if name.startswith("winhost-engine-")}
     assert [*units] == ["winhost-engine-chat.service", "winhost-engine-chat-standby.service"]
@@ -185,7 +187,7 @@ def test_both_engines_of_a_model_have_one_folder_and_one_user(by: str) -> None:
     assert first["kv_connector_extra_config"]["secondary_tiers"][0]["root_dir"] == "/var/lib/winhost-kv-chat"
     for text in units.values():
         assert "PYTHONHASHSEED=0" in text
-        if by == PROGRAM:  # one user that exists while either runs: systemd gives the folder to nobody else
+        if runtime == PROGRAM:  # one user that exists while either runs: systemd gives the folder to nobody else
             lines = {*text.splitlines()}
             assert {"User=winhost-chat", "DynamicUser=yes", "StateDirectory=winhost-kv-chat"} <= lines
         else:
@@ -217,7 +219,7 @@ def _files(found: Stack) -> list[tuple[str, str]]:
 
 
 def test_a_server_that_maps_what_is_to_be_suspended_is_refused_by_name() -> None:
-    asked = mirrored(Mirror.LMCACHE, by=PROGRAM, state=ModelState.SLEEPING, suspend=True)
+    asked = mirrored(Mirror.LMCACHE, runtime=PROGRAM, state=ModelState.SLEEPING, suspend=True)
     with pytest.raises(RefusedError, match="lmcache does not go with") as refused:
         made(asked)
     assert "[kv-lmcache.suspended: suspended: chat]" in refused.value.meaning
@@ -240,7 +242,7 @@ FILES = st.lists(st.tuples(st.floats(0, 10_000), st.integers(0, 1000)), max_size
 def test_no_more_goes_than_has_to_and_the_least_used_first(files: list[tuple[float, int]], most: int) -> None:
     now = 5_000.0
     told = [(used, size, "a", str(number)) for number, (used, size) in enumerate(files)]
-    gone = {int(name) for _, name in prune_kv.least_used(told, most, now)}
+    gone = {int(name) for _, name in prune_kv.least_recently_used(told, most, now)}
     kept = [each for number, each in enumerate(files) if number not in gone]
     old = [size for used, size in kept if used <= now - prune_kv.YOUNG_S]
     left = sum(size for _, size in kept)

@@ -40,7 +40,7 @@ def told() -> set[str]:
     """Names of all metrics that a gateway tells."""
     counts = {"model_requests_waiting": {"a": 0}, "model_requests_running": {"a": 0}}
     now = {"requests_running": 0, "requests_waiting": 0, "held_body_bytes": 0, "connections": 0}
-    lines = [*GatewayMetrics().text(TurnMetrics().lines({"a": "awake"}, counts), **now).splitlines(), *gpu_lines([])]
+    lines = [*GatewayMetrics().text(now, TurnMetrics().lines({"a": "awake"}, counts)).splitlines(), *gpu_lines([])]
     return {line.split()[2] for line in lines if line.startswith("# TYPE")} | OF_READING | ENGINE
 
 

@@ -25,11 +25,11 @@ Change = Callable[[Linux], object]
 
 def write(path: str, text: str = "{}\n", mode: str = "0644") -> Change:
     theirs: dict[str, Json] = {"text": text, "link": None, "mode": mode, "owner": "root:root"}
-    return lambda linux: linux.write(path, theirs)
+    return lambda linux: linux.write_file(path, theirs)
 
 
 def engine(**state: Json) -> Change:
-    return lambda linux: linux.part(ServedEngines).put(ENGINE, **state)
+    return lambda linux: linux.part(ServedEngines).update_unit(ENGINE, **state)
 
 
 def lose_model(linux: Linux) -> None:

@@ -40,39 +40,39 @@ def made(tmp_path: Path, asked: StackRequest) -> tuple[LinuxWorld, Stack]:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("by", ["docker", "/opt/vllm/bin/vllm"])
-def test_it_is_packed_after_it_came_and_before_its_engine_starts_and_taken_back(by: str, tmp_path: Path) -> None:
-    asked = packed(by=by) if by != "/opt/vllm/bin/vllm" else packed(by=by, image=None)
+@pytest.mark.parametrize("runtime", ["docker", "/opt/vllm/bin/vllm"])
+def test_it_is_packed_after_it_came_and_before_its_engine_starts_and_taken_back(runtime: str, tmp_path: Path) -> None:
+    asked = packed(runtime=runtime) if runtime != "/opt/vllm/bin/vllm" else packed(runtime=runtime, image=None)
     here, _ = made(tmp_path, asked)
     disk = here.own.linux.disk
     assert here.apply(here.plan()).holds
-    assert disk.names(PACKED) == ["model.safetensors"]
-    assert disk.names("/srv/winhost/models/chat"), "the original stays"
+    assert disk.list_names(PACKED) == ["model.safetensors"]
+    assert disk.list_names("/srv/winhost/models/chat"), "the original stays"
     assert [*here.plan().steps] == []
     first = here.run
     disk.remove(f"{PACKED}/model.safetensors")
     assert [step.resource for step in here.plan().steps] == ["PackedModel"]
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=False)
+    here.own.linux.part(ServedEngines).update_unit("winhost-engine-chat.service", active=False)
     order = ["PackedModel", "EngineUnit", "ServingReady"]
     assert [step.resource for step in here.plan().steps] == order
     assert here.apply(here.plan()).holds
     assert here.rollback().outcome == "rolled back"
-    assert disk.names(PACKED) == [], "as it was before that run"
+    assert disk.list_names(PACKED) == [], "as it was before that run"
     assert rollback(first, here.consents, here.context).outcome == "rolled back"
-    assert disk.names(PACKED) == []
-    assert disk.names(loader_folder()) == []
+    assert disk.list_names(PACKED) == []
+    assert disk.list_names(loader_folder()) == []
     assert not [path for path, _ in disk.walk("/srv") if "packed" in path]
 
 
 def test_the_engine_finds_the_loader_in_its_container_and_as_a_program(tmp_path: Path) -> None:
     path = f"{loader_folder()}:{NVCOMP.site}"
-    (unit,) = entries(made(tmp_path, packed(by="podman"))[1], "EngineUnit")
+    (unit,) = entries(made(tmp_path, packed(runtime="podman"))[1], "EngineUnit")
     text = unit["desired"]["text"]
     assert f'"--volume={PACKED}:/model:ro"' in text
     assert all(f'"--volume={folder}:{folder}:ro"' in text for folder in path.split(":"))
     assert f'"--env=PYTHONPATH={path}"' in text
     assert '"--load-format=packed"' in text
-    (unit,) = entries(made(tmp_path, packed(by="/opt/vllm/bin/vllm", image=None))[1], "EngineUnit")
+    (unit,) = entries(made(tmp_path, packed(runtime="/opt/vllm/bin/vllm", image=None))[1], "EngineUnit")
     text = unit["desired"]["text"]
     program = '"/opt/vllm/bin/python3" "-m" "vllm.entrypoints.cli.main" serve'
     assert f'ExecStart={program} "{PACKED}"' in text, "commands of an environment of ours see no PYTHONPATH"
@@ -80,13 +80,13 @@ def test_the_engine_finds_the_loader_in_its_container_and_as_a_program(tmp_path:
 
 
 def test_what_packs_has_no_network_and_writes_into_one_folder(tmp_path: Path) -> None:
-    (made_by,) = entries(made(tmp_path, packed(by="podman"))[1], "PackedModel")
+    (made_by,) = entries(made(tmp_path, packed(runtime="podman"))[1], "PackedModel")
     words = made_by["desired"]["command"]
     assert {"podman", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"} <= {*words}
     writable = [word for word in words if word.startswith("--volume=") and not word.endswith(":ro")]
     assert writable == [f"--volume={PACKED}:/packed"]
     assert words[-5:] == ["-m", "winhost_weights", "pack", "/model", "/packed"]
-    (made_by,) = entries(made(tmp_path, packed(by="/opt/vllm/bin/vllm", image=None))[1], "PackedModel")
+    (made_by,) = entries(made(tmp_path, packed(runtime="/opt/vllm/bin/vllm", image=None))[1], "PackedModel")
     words = made_by["desired"]["command"]
     sandbox = {"PrivateNetwork=yes", "ProtectSystem=strict", "CapabilityBoundingSet=", f"ReadWritePaths={PACKED}"}
     assert {f"--property={each}" for each in sandbox} <= {*words}
@@ -102,7 +102,7 @@ def test_the_loader_is_the_package_of_winhost(tmp_path: Path) -> None:
 
 
 def test_room_for_both_is_told(tmp_path: Path) -> None:
-    notes = "\n".join(made(tmp_path, packed(image=None, by="/opt/vllm/bin/vllm"))[1].notes)
+    notes = "\n".join(made(tmp_path, packed(image=None, runtime="/opt/vllm/bin/vllm"))[1].notes)
     assert "for packed weights of chat; the originals stay beside them" in notes
     assert "nvCOMP, 1 bytes, NVIDIA's under a licence of its own" in notes
     assert "--packed" not in "\n".join(map(str, made(tmp_path, request())[1].entries))

@@ -70,7 +70,7 @@ def test_it_is_installed_with_its_key_and_goes_with_rollback(tmp_path: Path, key
     for run in reversed(here.store.runs()):
         assert rollback(run, CONSENTS, here.context).outcome == "rolled back"
     assert watcher(here) is None
-    assert [path for path in files.below(DATA) if "watchers" in path] == []
+    assert [path for path in files.list_below(DATA) if "watchers" in path] == []
     assert "watch-administrator" not in here.machine.accounts.tasks
 
 

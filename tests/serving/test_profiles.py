@@ -13,10 +13,10 @@ from packaging.version import Version
 from tests.errors import suppressed
 from tests.rows import each_row
 from tests.serving.situations import EIGHT_GPUS, ONE_GPU, TWO_GPUS, linux, model, shipped, workload
-from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
-from winhost.compat.swap import STARTS
+from winhost.compat.capabilities.nccl import NO_CUSTOM_ALL_REDUCE, WINDOWS_DRIVER_ENV
+from winhost.compat.swap import START_SECONDS
 from winhost.engine.plan_wsl2 import Wsl2Planner
-from winhost.findings.condition import fault_of, meets
+from winhost.findings.condition import find_mistake, matches
 from winhost.knowledge import catalogue
 from winhost.model.path import AvailableMemory
 from winhost.model.plan import PlanRequest
@@ -44,7 +44,7 @@ from winhost.serving.engine_names import slug
 from winhost.serving.profile import BASES, NAMES, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.vllm_options import changed_default, knows, seen_versions
-from winhost.serving.when import ASKED
+from winhost.serving.when import VALUES
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import engine
 
@@ -66,7 +66,7 @@ def test_a_line_has_its_reason_and_evidence(name: str, row: Any) -> None:
 
 @each_row("written", [*(row for _, row in ROWS), *CAUSES], ids=lambda written: written.why)
 def test_a_condition_asks_for_what_there_is(written: Any) -> None:
-    assert fault_of(written.when, ASKED.__contains__) is None
+    assert find_mistake(written.when, VALUES.__contains__) is None
 
 
 def test_a_cause_has_its_reason_and_evidence_and_is_of_a_model_that_sleeps() -> None:
@@ -79,7 +79,7 @@ def test_a_cause_has_its_reason_and_evidence_and_is_of_a_model_that_sleeps() -> 
 def test_all_that_is_computed_or_asked_is_used() -> None:
     assert {f"${{{name}}}" for name in COMPUTED} == REFERENCES
     asked = {name for written in (*(row for _, row in ROWS), *CAUSES) for name in written.when}
-    assert ASKED.keys() - asked == {"cuda", "driver"}  # for lines to come, as docs/profiles.md tells
+    assert VALUES.keys() - asked == {"cuda", "driver"}  # for lines to come, as docs/profiles.md tells
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -100,7 +100,7 @@ VLLM_S_OWN = [(name, row) for name, row in ROWS if row.kind == "engine" or row.n
 def test_every_version_that_a_line_is_for_knows_its_word(name: str, row: Any) -> None:
     """Of those that were asked; one that it does not know ends vLLM at its start."""
     wanted = row.when.get("vllm", ">=0")
-    claimed = [v for v in seen_versions() if meets(v, wanted)]
+    claimed = [v for v in seen_versions() if matches(v, wanted)]
     assert claimed
     assert [v for v in claimed if not knows(row.kind, row.name, v)] == []
 
@@ -149,7 +149,7 @@ def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelS
 def test_the_severity_of_a_line_says_whether_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = workload(model(parallel=Parallel(2)), vllm=None)
     untold, told = _first(wanted), _first(workload(model(parallel=Parallel(2))))
-    of = {line.name: (line.reason.severity, line.left_out) for line in (*untold.lines, *untold.left_out)}
+    of = {line.name: (line.reason.severity, line.is_omitted) for line in (*untold.lines, *untold.left_out)}
     assert of["NCCL_P2P_DISABLE"] == (Severity.NOTE, False)
     assert of["VLLM_ALLREDUCE_USE_FLASHINFER"] == (Severity.UNVERIFIED, False)
     assert of["--shutdown-timeout"] == (Severity.DEGRADED, True)
@@ -203,13 +203,13 @@ def test_an_engine_fetches_media_from_hosts_that_the_workload_names_alone(name: 
     ):
         host = shipped("server2025-4xh200" if name.startswith("dda") else TWO_GPUS)
         lines = serving(host, workload(model(body=body, state=state)), name).models[0].lines
-        assert [line.words for line in lines if line.name == "--allowed-media-domains"] == [words]
+        assert [line.arguments for line in lines if line.name == "--allowed-media-domains"] == [words]
         assert [line.text for line in lines if "REDIRECT" in line.name] == ["VLLM_MEDIA_URL_ALLOW_REDIRECTS=0"]
 
 
 def test_between_gpus_the_profile_sets_what_assess_names() -> None:
     lines = {line.name: line.value for line in _first(workload(model(parallel=Parallel(2)))).lines}
-    assert BEHIND_WINDOWS.items() <= lines.items()
+    assert WINDOWS_DRIVER_ENV.items() <= lines.items()
     assert NO_CUSTOM_ALL_REDUCE in lines
 
 
@@ -353,7 +353,7 @@ def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
     assert lost.reading == pytest.approx(20)  # 24 GB at 1.2 GB/s
     assert lost.waking is not None
     assert lost.waking[0] == pytest.approx(24 / (14.29 * GiB / 1e9 / 2.59))  # from pageable memory, as it was measured
-    assert lost.least == STARTS[0]
+    assert lost.least == START_SECONDS[0]
     assert lost.kept is True
     assert set(lost.evidence) <= catalogue.evidence().keys()
 

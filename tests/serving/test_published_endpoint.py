@@ -56,7 +56,7 @@ def test_mirrored_the_hyper_v_firewall_opens_both_ports_and_the_distro_limits_ea
 @pytest.mark.costly
 def test_behind_nat_of_wsl_windows_forwards_the_port_and_judges_who_comes(tmp_path: Path, hub: StandInHub) -> None:
     here = wsl2_world(tmp_path, "win11-home-1gpu", network="nat")
-    joined, _ = joining(tmp_path, hub, **LAN).joined(HostFacts(here.facts()), here.request)
+    joined, _ = joining(tmp_path, hub, **LAN).add_to_request(HostFacts(here.facts()), here.request)
     here.book = joined.playbook.content
     plan = here.plan()
     assert here.apply(plan, CONSENTS).holds

@@ -15,7 +15,7 @@ from tests.serving.one_plan import lines_at_the_end
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
 from winhost.core.answers import Record
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
@@ -24,8 +24,10 @@ from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, Pa
 from winhost.paths.linux import video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
+from winhost.serving.containers import compose_options, docker_options
 from winhost.serving.deployed import Deployed
 from winhost.serving.engine_files import ServedEngine
+from winhost.serving.engine_spec import Container
 from winhost.serving.entries import PythonWheels
 from winhost.serving.stack import Stack, StackRequest, stack
 
@@ -85,24 +87,24 @@ def test_dev_mode_is_there_for_sleep_alone() -> None:
     assert service["network_mode"] == "none"
 
 
-@pytest.mark.parametrize("by", ["compose", "docker", "podman", "/opt/vllm/bin/vllm"])
-def test_units_start_clean_and_end_clean(by: str) -> None:
+@pytest.mark.parametrize("runtime", ["compose", "docker", "podman", "/opt/vllm/bin/vllm"])
+def test_units_start_clean_and_end_clean(runtime: str) -> None:
     asked = request()
-    served = ServedEngine(_served(asked), by, None if "/" in by else IMAGE.pinned)
+    served = ServedEngine(_served(asked), runtime, None if "/" in runtime else IMAGE.pinned)
     text = served.unit
     assert f"ExecStartPost=/usr/bin/python3 -I {served.folder}/ready.py /run/winhost-engines/chat/engine.sock" in text
-    if "/" in by:
+    if "/" in runtime:
         assert 'ExecStart="/opt/vllm/bin/vllm" serve' in text.replace('"serve"', "serve")
         assert {"PrivateNetwork=yes", "DynamicUser=yes", "UMask=0007"} <= {*text.splitlines()}
         assert "\nGroup=" not in text, "this group reaches every engine and the keeper"
         assert text.index("ready.py") < text.index("ExecStartPost=+/bin/chgrp --no-dereference winhost-engines ")
     else:
-        program = "/usr/bin/podman" if by == "podman" else "/usr/bin/docker"
+        program = "/usr/bin/podman" if runtime == "podman" else "/usr/bin/docker"
         assert text.index(f"ExecStartPre=-{program} rm --force winhost-engine-chat") < text.index("ExecStart=")
         assert f"ExecStopPost=-{program} rm --force winhost-engine-chat" in text
         assert "-m 2750 -o root -g winhost-engines /run/winhost-engines/chat" in text
-    assert ("Requires=docker.service" in text) is (by in ("compose", "docker"))
-    assert ("--network=none" in text) is (by in ("docker", "podman"))
+    assert ("Requires=docker.service" in text) is (runtime in ("compose", "docker"))
+    assert ("--network=none" in text) is (runtime in ("docker", "podman"))
 
 
 def _served(asked: StackRequest) -> Any:
@@ -170,9 +172,9 @@ def test_sizes_are_told() -> None:
     assert "to download there: 22.35 GiB (13.97 GiB of models)" in notes
 
 
-@pytest.mark.parametrize(("by", "program"), [("docker", "docker"), ("compose", "docker"), ("podman", "podman")])
-def test_what_rollback_leaves_is_removed_by_the_engine_that_made_it(by: str, program: str) -> None:
-    assert made(request(by=by)).notes[-1].endswith(f": {program} volume rm winhost-vllm")
+@pytest.mark.parametrize(("runtime", "program"), [("docker", "docker"), ("compose", "docker"), ("podman", "podman")])
+def test_what_rollback_leaves_is_removed_by_the_engine_that_made_it(runtime: str, program: str) -> None:
+    assert made(request(runtime=runtime)).notes[-1].endswith(f": {program} volume rm winhost-vllm")
 
 
 # --- Models that take turns ------------------------------------------------------------------------------------------
@@ -204,8 +206,8 @@ def test_the_gateway_knows_the_proxies_of_the_workload() -> None:
 def test_the_gateway_starts_those_that_take_turns() -> None:
     found = made(by_turns("chat", "coder", "third"))
     settings = parse_settings(json.dumps(gateway_settings(found)))
-    assert [*settings.taking_turns] == ["chat", "coder", "third"]
-    turns = settings.taking_turns["coder"]
+    assert [*settings.turn_models] == ["chat", "coder", "third"]
+    turns = settings.turn_models["coder"]
     assert (turns.gpus, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
     assert settings.turns.start == 3600
     assert turns.awake_mib is not None
@@ -237,7 +239,7 @@ def test_the_gateway_gives_gpus_back_where_the_workload_says_when() -> None:
     assert parse_settings(json.dumps(gateway_settings(made(plain)))).turns.idle is None
     idle = replace(plain, workload=replace(plain.workload, availability=Availability(idle=600)))
     settings = parse_settings(json.dumps(gateway_settings(made(idle))))
-    assert (settings.turns.idle, [*settings.taking_turns]) == (600, ["chat"])
+    assert (settings.turns.idle, [*settings.turn_models]) == (600, ["chat"])
 
 
 def with_standby(**more: Any) -> StackRequest:
@@ -246,7 +248,7 @@ def with_standby(**more: Any) -> StackRequest:
 
 
 def test_a_standby_is_the_same_engine_on_another_gpu_behind_the_same_name() -> None:
-    found = made(with_standby(by="/opt/vllm/bin/vllm", image=None))
+    found = made(with_standby(runtime="/opt/vllm/bin/vllm", image=None))
     first, second = found.deployed.engines
     assert (first.model, first.stands_by, second.model, second.stands_by) == ("chat", None, "chat-standby", "chat")
     assert [each.model for each in found.deployed.published] == ["chat"]
@@ -264,9 +266,9 @@ def test_a_standby_is_the_same_engine_on_another_gpu_behind_the_same_name() -> N
     assert Deployed.parse(found.deployed.text()) == found.deployed
 
 
-def alone(by: str = "docker", **changed: Any) -> StackRequest:
+def alone(runtime: str = "docker", **changed: Any) -> StackRequest:
     """A standby where both engines do not fit at a time."""
-    plain = with_standby() if by == "docker" else with_standby(by=by, image=None)
+    plain = with_standby() if runtime == "docker" else with_standby(runtime=runtime, image=None)
     return replace(plain, workload=replace(plain.workload, models=(replace(plain.workload.models[0], **changed),)))
 
 
@@ -310,7 +312,7 @@ def test_requests_are_told_where_a_start_takes_longer_than_they_wait() -> None:
 def test_a_resident_that_starts_anew_leaves_its_gpu_to_no_model_that_takes_turns() -> None:
     plain = by_turns("chat", "code", resident=("chat",), parallel=Parallel(tensor=2), sleep_level=1)
     found = made(replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",)))))
-    turns = parse_settings(json.dumps(gateway_settings(found))).taking_turns
+    turns = parse_settings(json.dumps(gateway_settings(found))).turn_models
     assert {name: each.resident for name, each in turns.items()} == {"chat": True, "code": False}
 
 
@@ -363,7 +365,7 @@ def test_what_would_fit_awake_at_once_is_said() -> None:
 
 
 def test_one_that_goes_to_disk_starts_from_there_as_a_user_that_stays() -> None:
-    asked = replace(by_turns("chat", suspend="disk"), by="/opt/vllm/bin/vllm", image=None)
+    asked = replace(by_turns("chat", suspend="disk"), runtime="/opt/vllm/bin/vllm", image=None)
     found = stack(with_set(to_add=["criu 4.2-1ubuntu2"]), asked)
     text = unit(found)
     folder = next(path.rpartition("/")[0] for path in texts(found) if path.endswith("/process_image.py"))
@@ -381,7 +383,7 @@ OLD = {"6.8.0-60-generic": "criu 3.17.1-2", "6.17.0-5-generic": "criu 4.1.1-1"}
 
 
 def test_a_criu_that_cannot_write_an_image_is_refused_by_name() -> None:
-    asked = replace(by_turns("chat", suspend="disk"), by="/opt/vllm/bin/vllm", image=None)
+    asked = replace(by_turns("chat", suspend="disk"), runtime="/opt/vllm/bin/vllm", image=None)
     for kernel, package in OLD.items():
         facts = with_set(to_add=[package]).document
         system = replace(
@@ -393,7 +395,7 @@ def test_a_criu_that_cannot_write_an_image_is_refused_by_name() -> None:
 
 
 def test_one_that_is_to_leave_its_gpu_is_suspended_while_it_sleeps() -> None:
-    asked = replace(by_turns("chat", "coder", suspend=True), by="/opt/vllm/bin/vllm", image=None)
+    asked = replace(by_turns("chat", "coder", suspend=True), runtime="/opt/vllm/bin/vllm", image=None)
     assert [each["turns"]["suspend"] for each in gateway_settings(made(asked))["models"]] == [True, True]
     with pytest.raises(RefusedError, match="cannot be suspended in a container"):
         made(by_turns("chat", suspend=True))
@@ -421,7 +423,9 @@ def test_models_that_take_turns_are_applied_verified_and_taken_back(tmp_path: Pa
     units = here.own.linux.part(ServedEngines).units
     assert {each["active"] for each in units.values()} == {False}, "the gateway starts them"
     assert here.own.linux.part(ServedEngines).serves()
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=True)  # its turn came: no drift
+    here.own.linux.part(ServedEngines).update_unit(
+        "winhost-engine-chat.service", active=True
+    )  # its turn came: no drift
     assert not [*here.plan().steps]
     assert here.rollback().outcome == "rolled back"
     assert here.state() == before
@@ -558,7 +562,7 @@ def test_a_unit_that_runs_is_restarted_once_all_that_it_names_is_there(tmp_path:
 def test_an_engine_that_ended_is_drift(tmp_path: Path) -> None:
     here = served_world(tmp_path)
     assert here.apply(here.plan()).holds
-    here.own.linux.part(ServedEngines).put("winhost-engine-chat.service", active=False)
+    here.own.linux.part(ServedEngines).update_unit("winhost-engine-chat.service", active=False)
     titles = [step.title for step in here.plan().steps]
     assert titles == ["Engine of chat", "A completion of each model"]
 
@@ -570,7 +574,7 @@ def test_a_model_without_its_files_starts_nothing(tmp_path: Path) -> None:
     here.resources = [each for each in here.resources if each["resource"] != "ModelFiles"]
     assert FILES["revision"] in str(found.entries)
     assert KEY in str(found.entries)
-    with pytest.raises(EndOfRun, match="its model is not there"):
+    with pytest.raises(RunInterrupted, match="its model is not there"):
         here.apply(here.plan())
 
 
@@ -579,3 +583,9 @@ def test_what_to_do_next_is_told_where_it_serves(tmp_path: Path) -> None:
     said = lines_at_the_end(here, here.apply(here.plan()))
     assert said[0] == "Served:   chat, each after a completion of its own"
     assert said[-2:] == ["  winhost chat llm-01 'Say hello'", "  winhost serve status llm-01"]
+
+
+def test_a_limit_of_memory_is_set_by_docker_and_by_compose() -> None:
+    limited = Container(memory=24 * GiB)
+    assert docker_options(limited) == ["--memory=24g"]
+    assert compose_options(limited)["mem_limit"] == "24g"

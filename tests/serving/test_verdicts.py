@@ -7,7 +7,7 @@ import pytest
 from tests.rows import each_row
 from tests.serving.situations import model, shipped, workload
 from winhost.compat.assess import assess
-from winhost.compat.needs import fits, needs_of
+from winhost.compat.needs import fit_paths, needs_of
 from winhost.model.errors import RefusedError
 from winhost.model.path import path_of
 from winhost.model.reason import Verdict
@@ -19,7 +19,7 @@ from winhost.model.workload import (
     Workload,
 )
 from winhost.model.workloadfile import load_workload
-from winhost.serving.choice import PROFILED, serving
+from winhost.serving.choice import PATHS_WITH_PROFILES, serving
 
 ROOT = Path(__file__).parents[2]
 SEVEN = {"parameters": 7_615_616_512, "shape": Shape(28, 4, 128, 3584, 152_064), "context": 8192, "sequences": 4}
@@ -42,9 +42,9 @@ WORKLOADS: dict[str, Workload] = {
 @each_row("host, name", [(host, name) for host in HOSTS for name in WORKLOADS])
 def test_a_profile_is_refused_exactly_where_assess_finds_no_way(host: str, name: str) -> None:
     facts, wanted = shipped(host), WORKLOADS[name]
-    for fit in fits(assess(facts, stated=wanted.versions), needs_of(wanted), wanted):
+    for fit in fit_paths(assess(facts, stated=wanted.versions), needs_of(wanted), wanted):
         path = path_of(fit.variant)
-        if path not in PROFILED:
+        if path not in PATHS_WITH_PROFILES:
             continue
         try:
             serving(facts, wanted, path=path)

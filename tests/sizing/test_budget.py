@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.model.path import ALL_VARIANTS, AvailableMemory
+from winhost.model.path import WINDOWS_VARIANTS, AvailableMemory
 from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
     DType,
@@ -31,7 +31,7 @@ from winhost.model.workload import (
 from winhost.model.workloadfile import load_workload
 from winhost.sizing import placement
 from winhost.sizing.budget import Budget, budget
-from winhost.sizing.fit import what_would_fit
+from winhost.sizing.fit import advise_fit
 from winhost.sizing.fit_changes import STEP, Fix, applied
 from winhost.sizing.memories import PACKED_LOADER, PINNED, SHARED_WITH_WINDOWS, wsl_default_ram
 from winhost.sizing.placement import Claim, place_on_gpus
@@ -53,7 +53,7 @@ def workload_of(case: dict[str, Any], folder: Path) -> Workload:
     return load_workload(path)
 
 
-def room_of(case: dict[str, Any]) -> AvailableMemory:
+def memory_of(case: dict[str, Any]) -> AvailableMemory:
     sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("variant", "gpus")}
     gpus = tuple(map(parse_size, case["room"]["gpus"]))
     return AvailableMemory(variant=case["room"]["variant"], gpus=gpus, **sizes)
@@ -70,7 +70,7 @@ def check_budget(found: Budget, say: dict[str, Any]) -> None:
     lines = lines_of(found)
     assert {key: lines.get(key) for key in say.get("lines", {})} == say.get("lines", {})
     for where, said in say.get("memories", {}).items():
-        there = found.at(where)
+        there = found.use_of(where)
         assert (there and {key: getattr(there, key) for key in said or {}}) == said
     placed = found.placement
     assert dict(placed.gpus) == {name: tuple(on) for name, on in say.get("gpus", dict(placed.gpus)).items()}
@@ -85,9 +85,9 @@ def test_a_budget_is_what_was_computed_by_hand(path: Path, tmp_path: Path) -> No
     case = read_cases(path)
     assert case.keys() <= KEYS
     assert case["say"].keys() <= SAYS
-    workload, available_memory = workload_of(case, tmp_path), room_of(case)
+    workload, available_memory = workload_of(case, tmp_path), memory_of(case)
     check_budget(budget(workload, available_memory), case["say"])
-    would = what_would_fit(workload, available_memory)
+    would = advise_fit(workload, available_memory)
     if "short" in case["say"]:
         assert {short.where: short.bytes for short in would.short} == case["say"]["short"]
     assert [fix.text for fix in would.fixes] == case["say"].get("fixes", [])
@@ -154,7 +154,7 @@ WORKLOADS = st.builds(
 SIZES = mostly(st.integers(64, 256), st.integers(1, 64)).map(lambda n: n * GiB)
 ROOMS = st.builds(
     AvailableMemory,
-    variant=st.sampled_from(ALL_VARIANTS),
+    variant=st.sampled_from(WINDOWS_VARIANTS),
     gpus=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 36 * GiB]), max_size=3).map(tuple),
     ram=SIZES,
     host_ram=SIZES.map(lambda size: size * 2),
@@ -186,7 +186,7 @@ def test_shared_memory_is_counted_in_ram_as_much_as_in_its_own_place(
     workload: Workload, available_memory: AvailableMemory
 ) -> None:
     found = budget(workload, available_memory)
-    there = found.at("shm")
+    there = found.use_of("shm")
     assert lines_of(found).get("ram/-/shared memory", 0) == (there.used if there else 0)
 
 
@@ -249,7 +249,7 @@ def test_what_is_suspended_leaves_its_gpu_to_the_others() -> None:
     asleep = budget(Workload(tuple(replace(one, name=name) for name in names)), memory)
     suspended = budget(Workload(tuple(replace(one, name=name, suspend=True) for name in names)), memory)
     assert (asleep.fits, suspended.fits) == (False, True)
-    place = suspended.at("gpu0")
+    place = suspended.use_of("gpu0")
     assert place is not None
     assert place.used == 60 * GiB + len(names) * 4 * MiB
 
@@ -277,7 +277,7 @@ def test_the_order_of_gpus_and_models_does_not_matter(
 def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
     workload: Workload, available_memory: AvailableMemory
 ) -> None:
-    would, now = what_would_fit(workload, available_memory), budget(workload, available_memory)
+    would, now = advise_fit(workload, available_memory), budget(workload, available_memory)
     assert now.fits is not True or not would.fixes
     for fix in would.fixes:
         after = budget(*applied(workload, available_memory, fix.changes))
@@ -290,7 +290,7 @@ def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
 
 @given(WORKLOADS, ROOMS)
 def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, available_memory: AvailableMemory) -> None:
-    nearest = what_would_fit(workload, available_memory).nearest
+    nearest = advise_fit(workload, available_memory).nearest
     for at, change in enumerate(nearest.changes if nearest else ()):
         if nearest and change.kind in STEP and int(change.to) + STEP[change.kind] < int(change.was or 0):
             more = replace(change, to=int(change.to) + STEP[change.kind])
@@ -303,15 +303,15 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory:
     """What is not stated takes nothing away from what can be said of the rest."""
     silent, told = replace(available_memory, pinned=None), replace(available_memory, pinned=1 << 50)
     if budget(workload, silent).fits is False:
-        fixes = what_would_fit(workload, silent).fixes
-        assert bool(fixes) is bool(what_would_fit(workload, told).fixes)
+        fixes = advise_fit(workload, silent).fixes
+        assert bool(fixes) is bool(advise_fit(workload, told).fixes)
         assert all(fix.unknown for fix in fixes if budget(*applied(workload, silent, fix.changes)).fits is None)
 
 
 @given(ROOMS)
 def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: AvailableMemory) -> None:
     chat = Model("chat", "org/chat", 8 * 10**9, shape=Shape(32, 8, 128), context=4096, sequences=64)
-    for fix in what_would_fit(Workload((chat,)), available_memory).fixes:
+    for fix in advise_fit(Workload((chat,)), available_memory).fixes:
         (first, *others) = fix.changes
         if first.kind == "sequences" and first.to != 63 and "context" not in {change.kind for change in others}:
             one_more = Fix((replace(first, to=int(first.to) + 1), *others))
@@ -397,7 +397,7 @@ def test_every_line_and_every_place_cites_evidence_that_exists(
 
 def test_no_evidence_of_the_arithmetic_is_there_for_nothing(tmp_path: Path) -> None:
     cases = [read_cases(path) for path in CASES]
-    used = {key for case in cases for key in cited(budget(workload_of(case, tmp_path), room_of(case)))}
+    used = {key for case in cases for key in cited(budget(workload_of(case, tmp_path), memory_of(case)))}
     (ours,) = (keys for keys in EVIDENCE.values() if "quantized-formats" in keys)
     assert ours <= used
 

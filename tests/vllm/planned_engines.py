@@ -29,7 +29,7 @@ def _made(*models: Model, mirror: KvMirror | None = None) -> tuple[dict[str, Any
     """Units by model, and the gateway's settings."""
     plain = request(*(model.name for model in models), vllm=VLLM)
     workload = replace(plain.workload, models=models, kv_mirror=mirror)
-    asked: StackRequest = replace(plain, workload=workload, by="/opt/vllm/bin/vllm", image=None)
+    asked: StackRequest = replace(plain, workload=workload, runtime="/opt/vllm/bin/vllm", image=None)
     entries: list[Any] = list(stack(linux("ubuntu-2xh100", "kvm"), asked).entries)
     units = {
         each["key"]["unit"][15:-8]: each["desired"]["text"] for each in entries if each["resource"] == "EngineUnit"

@@ -68,7 +68,7 @@ def write(folder: Path) -> None:
         (folder / "workload.yaml").write_text(yaml.safe_dump(text))
         request = StackRequest(
             workload=load_workload(folder / "workload.yaml"),
-            by=PROGRAM,
+            runtime=PROGRAM,
             image=None,
             files={"tiny": {"source": "Hugging Face", "files": [f"sha256:{'0' * 64} 0 model.safetensors"]}},
             keys=(f"alice sha256:{sha256(KEY.encode()).hexdigest()}",),

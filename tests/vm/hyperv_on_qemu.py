@@ -40,7 +40,7 @@ class HyperVOnQemu(Machine):
 
     def _power_on(self, vm: VirtualMachine) -> None:
         super()._power_on(vm)
-        self.qemu.start(Shape(vm.guid, vm.mac, vm.traits["secure_boot"] is True), vm.discs[-1])
+        self.qemu.start(Shape(vm.guid, vm.mac, vm.traits["secure_boot"] is True), vm.seeds_at_starts[-1])
 
     def turn_vm_off(self, guid: str) -> None:
         super().turn_vm_off(guid)
@@ -98,7 +98,7 @@ class QemuWorld(NewVmWorld):
 
     def known_keys(self) -> list[str]:
         """By which the host's records say that the guest is known."""
-        record = self.machine.own_vms.kept("seed", self.made.name)
+        record = self.machine.own_vms.stored_record("seed", self.made.name)
         assert record is not None
         return list(record["host_keys"])
 

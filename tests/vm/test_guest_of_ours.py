@@ -13,9 +13,9 @@ from tests.cli.conftest import Line
 from tests.linux.debian import sure
 from tests.vm.hyperv_on_qemu import SLOW, QemuWorld
 from tests.vm.qemu_vm import GUEST
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.images.guest_disk import GuestDisk
-from winhost.lab.physics.vm_making import GuestDisc, read_disc
+from winhost.lab.physics.vm_creation import GuestDisc, read_disc
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxSystem
 
@@ -25,7 +25,7 @@ LATE = 1500  # seconds, where a processor is emulated on a busy machine
 
 
 def disc_of(here: QemuWorld) -> GuestDisc:
-    disc = here.made.discs[0]
+    disc = here.made.seeds_at_starts[0]
     assert disc is not None
     return read_disc(disc)
 
@@ -59,7 +59,7 @@ def wait_for_it(here: QemuWorld) -> None:
 
 
 def test_it_is_set_up_and_rid_of_its_seed(here: QemuWorld, disk: GuestDisk) -> None:
-    with pytest.raises(EndOfRun, match="no prebuilt modules of NVIDIA's driver"):  # its image knows no archive
+    with pytest.raises(RunInterrupted, match="no prebuilt modules of NVIDIA's driver"):  # its image knows no archive
         here.apply(here.plan())
     here.without += ("drivers",)
     steps = [event.step for event in here.events if event.kind == "step" and event.step]
@@ -69,18 +69,18 @@ def test_it_is_set_up_and_rid_of_its_seed(here: QemuWorld, disk: GuestDisk) -> N
         ("VmSeed", "attached"), ("VmPower", "running"), ("SshHostKey", True), ("VmSeed", None), ("SshHostKey", None),
         ("VmSeed", "retired"),
     ], here.events  # fmt: skip
-    assert here.made.dvds == [""]
-    assert not [path for path in here.machine.files.below("D:") if path.endswith(".iso")]
+    assert here.made.dvd_files == [""]
+    assert not [path for path in here.machine.files.list_below("D:") if path.endswith(".iso")]
     assert list(here.plan().steps) == []
     sure("qemu-img", "check", "-f", "vhdx", str(disk.path))
 
 
 def test_it_is_known_by_a_key_that_it_made_itself(here: QemuWorld) -> None:
     (own,) = here.known_keys()
-    assert own != disc_of(here).public
+    assert own != disc_of(here).public_key
     assert inside(here, "cat /etc/ssh/ssh_host_ed25519_key.pub").startswith(own)
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        inside(here, "true", disc_of(here).public)
+        inside(here, "true", disc_of(here).public_key)
     assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in caught.value.stderr
 
 
@@ -104,7 +104,7 @@ def test_its_boot_log_is_text_on_the_first_serial_port_and_has_no_key(here: Qemu
     assert "Secure boot enabled" in text
     assert f"| {GUEST} |".replace(" ", "") in text.replace(" ", "")
     assert "PRIVATE KEY" not in text
-    private = [line for line in disc_of(here).private.splitlines() if "KEY" not in line and line]
+    private = [line for line in disc_of(here).private_key.splitlines() if "KEY" not in line and line]
     assert private
     assert not [line for line in private if line in text]
 
@@ -113,7 +113,7 @@ def test_a_second_start_keeps_its_key(here: QemuWorld) -> None:
     (own,), boot = here.known_keys(), inside(here, "cat /proc/sys/kernel/random/boot_id")
     here.machine.turn_vm_off(here.made.guid)  # as where its power fails
     here.machine.start_vm(here.made.guid)
-    assert here.made.discs[1:] == [None]
+    assert here.made.seeds_at_starts[1:] == [None]
     wait_for_it(here)
     assert here.known_keys() == [own]
     assert inside(here, "cat /proc/sys/kernel/random/boot_id") != boot

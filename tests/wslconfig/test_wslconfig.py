@@ -12,7 +12,7 @@ from tests.cases import read_cases
 from tests.errors import raises
 from tests.findings.linted import DIALECTS, in_wsl_file
 from tests.rows import each_row
-from winhost.findings.condition import fault_of
+from winhost.findings.condition import find_mistake
 from winhost.model.errors import UsageError
 from winhost.wslconfig.format import HARMLESS, WSLCONF, WSLCONFIG, Dialect, parse
 from winhost.wslconfig.keys import changed, effective, key_of, keys_of
@@ -42,7 +42,7 @@ def test_a_row_asks_for_keys_that_wsl_has() -> None:
     rows = [row for row in ROWS.values() if row.find]
     known = {"version", *map(str, keys_of(WSLCONFIG))}
     assert {question for row in rows for question in (row.find["key"], *row.when)} <= known
-    assert [fault_of({**row.when, "value": row.find.get("value")}, lambda _: True) for row in rows] == [None] * len(
+    assert [find_mistake({**row.when, "value": row.find.get("value")}, lambda _: True) for row in rows] == [None] * len(
         rows
     )
 
@@ -50,7 +50,7 @@ def test_a_row_asks_for_keys_that_wsl_has() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_the_tables_speak_of_keys_that_there_are(dialect: Dialect) -> None:
     for key in keys_of(dialect):
-        assert fault_of(key.when, {"networking_mode", *map(str, keys_of(dialect))}.__contains__) is None, key
+        assert find_mistake(key.when, {"networking_mode", *map(str, keys_of(dialect))}.__contains__) is None, key
         modes = key_of(WSLCONFIG, ("wsl2", "networkingmode"))
         assert modes
         assert set(key.when.get("mode", ())) <= set(modes.values)

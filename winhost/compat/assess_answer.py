@@ -5,10 +5,10 @@ from dataclasses import fields
 from typing import Literal, TypeVar
 
 from winhost.compat.evaluation import Evaluation, Requirements, Settling, Supposed
-from winhost.compat.needs import Fit, Nearest, fit_of
-from winhost.compat.remedy import Mended
+from winhost.compat.needs import Fit, NearestFit, fit_of
+from winhost.compat.remedy import Repair
 from winhost.core.dataclass import dataclass
-from winhost.model.path import is_meant, path_of, variant_name
+from winhost.model.path import is_requested, path_of, variant_name
 from winhost.model.reason import (
     PLAN,
     CapabilityVerdict,
@@ -21,7 +21,7 @@ from winhost.model.reason import (
 )
 from winhost.model.units import Bytes
 from winhost.sizing.engines import Missing
-from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.fit import FitAdvice
 from winhost.sizing.fit_changes import Fix
 from winhost.sizing.memories import BudgetLine, MemoryUse
 from winhost.sizing.placement import Placement
@@ -39,7 +39,7 @@ class Recommended:
 
 
 @dataclass(frozen=True)
-class NearestVariant:
+class NearestOption:
     """The smallest change of a workload with which an option fits it: see Nearest."""
 
     path: str
@@ -69,9 +69,9 @@ class BriefVariant:
 
 @dataclass(frozen=True)
 class BriefOption:
-    """A path by its best variant. verdict: with the requirements; reasons: what decides it, and why a plan would be
-    refused; lacking: required capabilities that are not supported; offers: capabilities by verdict; memory_fits: of a
-    workload, null where it is not known or there is none.
+    """A path, represented by its best variant. verdict: with the requirements; reasons: those that decide the verdict,
+    and why a plan would be refused; lacking: required capabilities that are not supported; offers: capabilities by
+    verdict; memory_fits: whether the workload's memory fits, null where that is not known or there is no workload.
     """
 
     path: str
@@ -99,7 +99,7 @@ class Brief:
     recommended: Recommended | None
     options: tuple[BriefOption, ...]
     changes: tuple[str, ...] | None
-    nearest: NearestVariant | None
+    nearest: NearestOption | None
     settle: tuple[Settling, ...]
 
 
@@ -147,7 +147,7 @@ class FullOption:
     denied: tuple[Finding, ...]
     room: FullMemory | None
     budget: FullBudget | None
-    short: WhatWouldFit | None
+    short: FitAdvice | None
     stated: tuple[str, ...]
 
 
@@ -173,38 +173,46 @@ class Full:
     recommended: Recommended | None
     options: tuple[FullOption, ...]
     changes: FullChanges | None
-    nearest: NearestVariant | None
+    nearest: NearestOption | None
     settle: tuple[Settling, ...]
 
 
-def brief(found: Evaluation, asked: Requirements) -> Brief:
-    """Shorten an evaluation to what decides."""
-    paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
-    options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
-    changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
-    recommended, near = _recommended(found, asked), _nearest_variant(found.nearest)
-    origin = found.assessment.origin
-    return Brief(found.host, origin, asked.supposed, recommended, options, changes, near, found.settle)
+def brief(evaluation: Evaluation, requirements: Requirements) -> Brief:
+    """Reduce an evaluation to what decides."""
+    paths = {variant.path: (path, variant) for path in evaluation.assessment.paths for variant in path.every_variant}
+    options = tuple(
+        _brief_option(fit, *paths[fit.variant])
+        for fit in evaluation.fits
+        if is_requested(requirements.path, fit.variant)
+    )
+    changes = tuple(remedy.id for remedy in evaluation.changes.remedies) if evaluation.changes else None
+    recommended, nearest = _recommended(evaluation, requirements), _nearest_option(evaluation.nearest)
+    origin = evaluation.assessment.origin
+    return Brief(
+        evaluation.host, origin, requirements.supposed, recommended, options, changes, nearest, evaluation.settle
+    )
 
 
-def _recommended(found: Evaluation, asked: Requirements) -> Recommended | None:
-    """The recommended option; None where nothing works or the Windows version is not known."""
-    best = next(fit for fit in found.fits if is_meant(asked.path, fit.variant))
-    if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
+def _recommended(evaluation: Evaluation, requirements: Requirements) -> Recommended | None:
+    """Return the recommended option; None where nothing works or the Windows version is not known."""
+    best = next(fit for fit in evaluation.fits if is_requested(requirements.path, fit.variant))
+    if evaluation.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
         return None
     return Recommended(path_of(best.variant), variant_name(best.variant), best.verdict)
 
 
-def _nearest_variant(found: Nearest | None) -> NearestVariant | None:
+def _nearest_option(nearest: NearestFit | None) -> NearestOption | None:
     return (
-        NearestVariant(path_of(found.variant), variant_name(found.variant), found.verdict, found.fix) if found else None
+        NearestOption(path_of(nearest.variant), variant_name(nearest.variant), nearest.verdict, nearest.fix)
+        if nearest
+        else None
     )
 
 
 def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOption:
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]
-    heavy = [each for each in (*variant.reasons, *lacking, *fit.denied) if each.severity is not Severity.NOTE]
-    briefed = dict.fromkeys((*heavy, *(reason for reason in variant.reasons if reason.subject == PLAN)))
+    decisive = [each for each in (*variant.reasons, *lacking, *fit.denied) if each.severity is not Severity.NOTE]
+    reasons = dict.fromkeys((*decisive, *(reason for reason in variant.reasons if reason.subject == PLAN)))
     offers: dict[Verdict, list[str]] = {}
     for offered in variant.capabilities:
         offers.setdefault(offered.verdict, []).append(offered.capability)
@@ -212,7 +220,7 @@ def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOpt
         path.path,
         variant_name(fit.variant),
         fit.verdict,
-        tuple(briefed),
+        tuple(reasons),
         tuple(BriefVariant(variant_name(each.path) or "", each.verdict) for each in path.variants),
         tuple(map(_brief_subject, (*variant.gpus, *variant.vms))),
         tuple(offered.capability for offered in fit.lacking),
@@ -227,20 +235,24 @@ def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
     return BriefSubject(subject.kind, subject.key, subject.name, subject.verdict, because)
 
 
-def full(found: Evaluation, asked: Requirements) -> Full:
-    """Everything, for each variant."""
-    variants = [variant for variant in found.assessment.every_variant if is_meant(asked.path, variant.path)]
-    options = tuple(_full_option(variant, fit_of(variant, asked.needs, asked.workload)) for variant in variants)
+def full(evaluation: Evaluation, requirements: Requirements) -> Full:
+    """Return the whole evaluation of each variant."""
+    variants = [
+        variant for variant in evaluation.assessment.every_variant if is_requested(requirements.path, variant.path)
+    ]
+    options = tuple(
+        _full_option(variant, fit_of(variant, requirements.needs, requirements.workload)) for variant in variants
+    )
     options = tuple(sorted(options, key=lambda option: option.meets.rank))
     return Full(
-        found.host,
-        found.assessment.origin,
-        asked.supposed,
-        _recommended(found, asked),
+        evaluation.host,
+        evaluation.assessment.origin,
+        requirements.supposed,
+        _recommended(evaluation, requirements),
         options,
-        _full_changes(found.changes),
-        _nearest_variant(found.nearest),
-        found.settle,
+        _full_changes(evaluation.changes),
+        _nearest_option(evaluation.nearest),
+        evaluation.settle,
     )
 
 
@@ -259,14 +271,14 @@ def _full_option(variant: PathVerdict, fit: Fit) -> FullOption:
         fit.lacking,
         fit.missed,
         fit.denied,
-        _as(FullMemory, variant.available_memory),
-        _as(FullBudget, fit.budget),
+        _copy_fields(FullMemory, variant.available_memory),
+        _copy_fields(FullBudget, fit.budget),
         fit.short,
         variant.stated,
     )
 
 
-def _full_changes(changes: Mended | None) -> FullChanges | None:
+def _full_changes(changes: Repair | None) -> FullChanges | None:
     if changes is None:
         return None
     variant = changes.fit.variant
@@ -274,6 +286,6 @@ def _full_changes(changes: Mended | None) -> FullChanges | None:
     return FullChanges(tuple(remedies), path_of(variant), variant_name(variant), changes.fit.verdict)
 
 
-def _as(kind: type[T], value: object | None) -> T | None:
-    """A document of this class from the fields that the value has."""
+def _copy_fields(kind: type[T], value: object | None) -> T | None:
+    """Make a document of this class from the value's fields with the same names."""
     return None if value is None else kind(**{each.name: getattr(value, each.name) for each in fields(kind)})  # type: ignore[arg-type]

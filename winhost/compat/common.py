@@ -1,4 +1,6 @@
-"""Questions that rows and judges ask of a host, a GPU or a VM, besides properties of resources (docs/conditions.md)."""
+"""The questions of conditions about a host, a GPU or a VM, besides properties of resources (docs/conditions.md), and
+the judges that several paths share.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from winhost.compat.target import driver_branch, wsl_version
-from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.core.answers import NOT_READ, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader, version_of
 from winhost.hardware.host_gpus import (
     catalogue_entry,
@@ -19,7 +21,7 @@ from winhost.hardware.host_gpus import (
     sriov_gpu,
 )
 from winhost.hardware.processors import find_generation
-from winhost.knowledge.versions import checked, revisions, windows_build, windows_builds
+from winhost.knowledge.versions import newer_than_checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disks import PLAIN_BUSES, UNSUITABLE_BUSES
 from winhost.resources.base import State
@@ -36,38 +38,38 @@ from winhost.resources.windows.read_only import (
 )
 from winhost.resources.windows.vms import VmMemory, VmMmio, assigned_vm
 
-# Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
+# The first build of each Windows that rules mention. Whether a build is a client or a server is only told by the
+# edition.
 SERVER_2016 = 14393
 WINDOWS_10_21H2 = 19044
 SERVER_2022 = 20348
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 
-# How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
+# Prefixes of the manufacturer or model of virtual machines. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
 HYPERVISORS = (
     *("kvm", "openstack", "kubevirt", "qemu", "vmware", "vmw", "innotek gmbh", "virtualbox", "xen", "bochs"),
     *("parallels", "bhyve", "hyper-v", "amazon ec2", "apple virtualization", "google compute engine"),
 )
-MODEL_OF_HYPER_V = "virtual machine"  # Microsoft makes computers, too: only the model tells
-METAL = ".metal"  # instances of Amazon EC2 that are whole machines
+MODEL_OF_HYPER_V = "virtual machine"  # Microsoft also makes computers, so its name as the manufacturer is not enough
+EC2_METAL = ".metal"  # instances of Amazon EC2 that are whole machines
 Question = Callable[[HostFacts], str | None]  # what was observed; None where the finding does not apply
 
 
-# Of whose machines it was reported that they forget or reorder what is to be started. By the beginning of the maker's
-# name in firmware.
-FORGETFUL = ("hp", "hewlett-packard", "lenovo", "shuttle")
+# Manufacturers (prefixes, as in firmware) whose machines were reported to forget or reorder boot entries.
+FORGETFUL_MAKERS = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
 # --- Questions -----------------------------------------------------------------------------------------------------
 
 
 def sriov_refused(facts: HostFacts) -> str | None:
-    """Get-VMHost reports IovSupport False; its IovSupportReasons name network cards as well as the chipset."""
+    """Get-VMHost reports IovSupport False. IovSupportReasons may be about network cards as well as the chipset."""
     return None if facts.hyperv.iov_support else "; ".join(facts.hyperv.iov_reasons) or "no reason given"
 
 
 def host_sleeps(facts: HostFacts) -> str | None:
-    """The active power plan lets the host sleep or hibernate on AC power, and its endpoint goes with it."""
+    """The active power plan lets the host sleep or hibernate on AC power, which takes its endpoint offline."""
     for plan in facts.all(PowerPlan):
         waits = {"sleeps": plan.state.standby, "hibernates": plan.state.hibernate} if plan.state.active else {}
         after = [f"{what} after {seconds / 60:g} minutes" for what, seconds in waits.items() if seconds]
@@ -76,8 +78,8 @@ def host_sleeps(facts: HostFacts) -> str | None:
     return None
 
 
-def windows_unlisted(facts: HostFacts) -> str | None:
-    """The build of Windows is not in the table: an Insider build, or one that is newer than it."""
+def unknown_windows_build(facts: HostFacts) -> str | None:
+    """The build of Windows is not in the table: it is an Insider build, or newer than the table."""
     os = facts.os
     known = windows_build(os.build)
     kind = {OsFamily.SERVER: "server", OsFamily.AZURE_LOCAL: "azure_local"}.get(os.family, "client")
@@ -85,7 +87,7 @@ def windows_unlisted(facts: HostFacts) -> str | None:
         return None
     newer = os.build > windows_builds()[-1].build
     return (
-        f"{os.named}, {checked(f'build {windows_builds()[-1].build}')}"
+        f"{os.named}, {newer_than_checked(f'build {windows_builds()[-1].build}')}"
         if newer
         else f"{os.named}: not in the table of builds"
     )
@@ -103,17 +105,17 @@ def no_cuda(facts: HostFacts) -> str | None:
 
 
 def configuration(vm: Vm) -> Version:
-    """The VM's configuration version. Raises MissingFact if it is no version."""
-    if found := version_of(vm.version):
-        return found
-    raise MissingFact("Vm.version", NOT_THERE)
+    """Return the VM's configuration version. Raises MissingFact if it is no version."""
+    if version := version_of(vm.version):
+        return version
+    raise MissingFact("Vm.version", NOT_READ)
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------
 
 
 def is_x64(facts: HostFacts) -> bool:
-    """Windows reports `64-bit` in its own language for x64, and `ARM` in front of it for Arm."""
+    """Tell whether Windows is for x64: it reports `64-bit` in its own language, and `ARM` in front of it for Arm."""
     return "64" in facts.os.architecture and "arm" not in facts.os.architecture.casefold()
 
 
@@ -122,13 +124,13 @@ def is_virtual(firmware: Firmware) -> bool:
     configured.
     """
     manufacturer, model = firmware.manufacturer.casefold(), firmware.model.casefold()
-    if METAL in model:
+    if EC2_METAL in model:
         return False
     return model == MODEL_OF_HYPER_V or any(name.startswith(HYPERVISORS) for name in (manufacturer, model))
 
 
 def gpus(facts: HostFacts) -> list[Gpu]:
-    """The display devices that can compute: without those of management controllers and hypervisors."""
+    """Return the display devices that can compute, without those of management controllers and hypervisors."""
     return facts.cached(_gpus, _gpus, facts)
 
 
@@ -136,15 +138,15 @@ def _gpus(facts: HostFacts) -> list[Gpu]:
     return list(filter(is_compute_gpu, facts.gpus))
 
 
-def made_by(firmware: Firmware) -> str:
-    """Manufacturer and model, as in firmware."""
+def machine_name(firmware: Firmware) -> str:
+    """Return manufacturer and model from the firmware."""
     return f"{firmware.manufacturer} {firmware.model}"
 
 
 def forgetful_firmware(facts: HostFacts) -> str | None:
-    """Machines of this maker were reported to forget or reorder what is to be started."""
+    """Machines of this manufacturer were reported to forget or reorder boot entries."""
     maker = facts.firmware.manufacturer.casefold()
-    return made_by(facts.firmware) if maker.startswith(FORGETFUL) else None
+    return machine_name(facts.firmware) if maker.startswith(FORGETFUL_MAKERS) else None
 
 
 NETWORKING_MODES = {
@@ -156,42 +158,44 @@ NETWORKING_MODES = {
 NAT = 1
 
 
-def driven(facts: HostFacts) -> list[Gpu]:
-    """NVIDIA's GPUs that its Windows driver runs."""
+def gpus_with_driver(facts: HostFacts) -> list[Gpu]:
+    """Return NVIDIA's GPUs that its Windows driver runs."""
     return [gpu for gpu in gpus(facts) if runs_cuda(gpu) and gpu.pci.state.driver_model]
 
 
 def windows_driver(facts: HostFacts) -> Version | None:
-    """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
-    versions = (driver_branch(gpu.pci.state.driver_version) for gpu in driven(facts))
+    """Return the oldest driver of the GPUs that NVIDIA's driver runs; None where none reports its version."""
+    versions = (driver_branch(gpu.pci.state.driver_version) for gpu in gpus_with_driver(facts))
     return min(filter(None, versions), default=None)
 
 
-def _fixed_mode(facts: HostFacts) -> str:
-    """The networking mode that a policy sets for WSL."""
+def _policy_networking_mode(facts: HostFacts) -> str:
+    """Return the networking mode that a policy sets for WSL."""
     number = facts.the(WslPolicy).default_networking
     return NETWORKING_MODES[NAT] if number is None else NETWORKING_MODES.get(number, str(number))
 
 
 def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
-    """Names of what an update brought to this very build, and this Windows does not have."""
-    return tuple(each.name for each in revisions() if each.lacks(facts.os.build, facts.os.revision))
+    """Return the names of updates to this build of Windows that the host does not have."""
+    return tuple(each.name for each in revisions() if each.is_missing_from(facts.os.build, facts.os.revision))
 
 
-_REACHED = {
+_DISK_ACCESS = {
     **dict.fromkeys(UNSUITABLE_BUSES, "by software"),
     **dict.fromkeys(PLAIN_BUSES, "plainly"),
     "raid": "by raid",
 }
 
 
-def reached(bus: str) -> str:
-    """The way in which Linux reaches a disk on this bus; by RAID or software it may see other disks than Windows."""
-    return _REACHED.get(bus.casefold(), "unknown")
+def disk_access(bus: str) -> str:
+    """Return how Linux accesses a disk on this bus. By RAID or by software it may see other disks than Windows."""
+    return _DISK_ACCESS.get(bus.casefold(), "unknown")
 
 
-def proof_of_key(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
-    """The proof that the recovery key of a volume is kept elsewhere, and its protector."""
+def recovery_key_proof(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
+    """Return the proof that a volume's recovery key is stored elsewhere, and the key's protector; None without
+    proof.
+    """
     escrow = facts.find(KeyEscrow, volume.key)
     return f"{escrow.proof} (protector {escrow.protector})" if escrow and escrow.proof != NONE else None
 
@@ -199,22 +203,22 @@ def proof_of_key(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
 def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
     memory = facts.find(VmMemory, vm.key)
     if memory is None:
-        gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
-        raise MissingFact("VmMemory", Unknown(gone))
+        fault = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
+        raise MissingFact("VmMemory", Unknown(fault))
     return memory
 
 
-OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
+HOST_QUESTIONS: Mapping[str, Callable[[HostFacts], Any]] = {
     "on_server": lambda facts: facts.os.family in SERVERS,
     "wsl": wsl_version,
     "driver": windows_driver,
-    "driven": lambda facts: len(driven(facts)),
-    "fixed_mode": _fixed_mode,
+    "driven": lambda facts: len(gpus_with_driver(facts)),
+    "fixed_mode": _policy_networking_mode,
     "missing_updates": _missing_updates,
     "x64": is_x64,
     "virtual": lambda facts: is_virtual(facts.firmware),
 }
-OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
+GPU_QUESTIONS: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "gpu": lambda facts, gpu: gpu.pci.state,
     "listed": lambda facts, gpu: catalogue_entry(gpu),
     "device": lambda facts, gpu: gpu.pci.key["device"],
@@ -229,87 +233,95 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "parts": sriov_gpu,
     "paravirtual": paravirtual_gpu,
 }
-OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
+VM_QUESTIONS: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
     "vm": lambda facts, vm: vm.state,
     "memory": memory_of_vm,
     "windows": lambda facts, vm: facts.find(VmMmio, vm.key),
     "configuration": lambda facts, vm: configuration(vm.state),
 }
-OF_ONE: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
+INSTANCE_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
     "Disk": {
         "starts": lambda facts, disk: disk.state.system or disk.state.boot,  # Windows, from it
-        "reached": lambda facts, disk: reached(disk.state.bus),
+        "reached": lambda facts, disk: disk_access(disk.state.bus),
     },
     "Processor": {"listed": lambda facts, processor: find_generation(processor.state.name)},
-    "BitLocker": {"proof": lambda facts, volume: proof_of_key(facts, volume)},
+    "BitLocker": {"proof": lambda facts, volume: recovery_key_proof(facts, volume)},
 }
-_ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
+_SUBJECT_QUESTIONS: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {
+    "gpu": GPU_QUESTIONS,
+    "vm": VM_QUESTIONS,
+    "host": {},
+}
 
 
-def _reading(each: str, question: str) -> Reader:
-    """The reader of a question about facts, and about one GPU or VM."""
+def _make_reader(subject_kind: str, question: str) -> Reader:
+    """Return the reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
         return property_reader(question)
     if name == "gpus":
-        of_each = READING["gpu"](attribute)
-        return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in of_each(facts, gpu))
-    about = _ABOUT[each].get(name)
-    ask = about or (lambda facts, _: OF_HOST[name](facts))
+        read_gpu = READERS["gpu"](attribute)
+        return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in read_gpu(facts, gpu))
+    ask = _SUBJECT_QUESTIONS[subject_kind].get(name) or (lambda facts, _: HOST_QUESTIONS[name](facts))
 
-    def answered(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
+    def read(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
         answer = ask(facts, subject)
         return (getattr(answer, attribute) if attribute and answer is not None else answer,)
 
-    return answered
+    return read
 
 
-READING: Mapping[str, Callable[[str], Reader]] = {each: partial(_reading, each) for each in _ABOUT}
-"""The readers of the questions of a condition, by what its row is about."""
+READERS: Mapping[str, Callable[[str], Reader]] = {kind: partial(_make_reader, kind) for kind in _SUBJECT_QUESTIONS}
+"""Return the reader of a question, by the subject of its row."""
 
 
-def reading_one(question: str) -> Reader:
-    return lambda one: (one[question],)
+def instance_reader(question: str) -> Reader:
+    """Return the reader of a question about one of several instances."""
+    return lambda answers: (answers[question],)
 
 
-class OneOf:
-    """Answers of one of several: by its key, what follows from it (`more`), else by its properties."""
+class InstanceAnswers:
+    """Answers of one instance: from its key, from functions (`derived`, called with `arguments`), else its
+    properties.
+    """
 
-    def __init__(self, state: Any, key: Mapping[str, Any], more: Mapping[str, Callable[..., Any]], *about: Any) -> None:
-        self._state, self._key, self._more, self._about = state, key, more, about
+    def __init__(
+        self, state: Any, key: Mapping[str, Any], derived: Mapping[str, Callable[..., Any]], *arguments: Any
+    ) -> None:
+        self._state, self._key, self._derived, self._arguments = state, key, derived, arguments
 
     def __getitem__(self, question: str) -> Any:
         name, _, attribute = question.partition(".")
         if name in self._key:
             return self._key[name]
-        answer = self._more[name](*self._about) if name in self._more else getattr(self._state, name)
+        answer = self._derived[name](*self._arguments) if name in self._derived else getattr(self._state, name)
         return getattr(answer, attribute, None) if attribute else answer
 
 
-def instances(facts: HostFacts, state: type[State]) -> list[OneOf]:
-    """The instances of a resource, of which rows choose. Raises MissingFact."""
-    more = OF_ONE.get(state.resource_type.name, {})
-    return [OneOf(each.state, each.key, more, facts, each) for each in facts.all(state)]
+def instances(facts: HostFacts, state: type[State]) -> list[InstanceAnswers]:
+    """Return the instances of a resource, from which rows choose. Raises MissingFact."""
+    derived = INSTANCE_QUESTIONS.get(state.resource_type.name, {})
+    return [InstanceAnswers(each.state, each.key, derived, facts, each) for each in facts.all(state)]
 
 
-class Asked:
-    """Answers to the sentence of a row about facts, with the GPU or VM that is its subject."""
+class SubjectAnswers:
+    """Answers for the sentence of a row, from the facts and the GPU or VM that is its subject."""
 
-    def __init__(self, facts: HostFacts, each: str, subject: Any = None) -> None:
-        self.facts, self._each, self.subject = facts, each, subject
+    def __init__(self, facts: HostFacts, subject_kind: str, subject: Any = None) -> None:
+        self.facts, self._subject_kind, self.subject = facts, subject_kind, subject
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
-        if name in _ABOUT[self._each]:
-            return _ABOUT[self._each][name](self.facts, self.subject)
-        return OF_HOST[name](self.facts) if name in OF_HOST else self.facts[name]
+        if name in _SUBJECT_QUESTIONS[self._subject_kind]:
+            return _SUBJECT_QUESTIONS[self._subject_kind][name](self.facts, self.subject)
+        return HOST_QUESTIONS[name](self.facts) if name in HOST_QUESTIONS else self.facts[name]
 
 
-def asked_gpus(facts: HostFacts) -> list[Asked]:
-    """The GPUs of a host, of which rows choose. Raises MissingFact."""
-    return [Asked(facts, "gpu", gpu) for gpu in gpus(facts)]
+def gpu_answers(facts: HostFacts) -> list[SubjectAnswers]:
+    """Return the GPUs of a host, from which rows choose. Raises MissingFact."""
+    return [SubjectAnswers(facts, "gpu", gpu) for gpu in gpus(facts)]
 
 
-def reading_asked_gpu(question: str) -> Reader:
-    read = READING["gpu"](question)
-    return lambda asked: read(asked.facts, asked.subject)
+def gpu_answers_reader(question: str) -> Reader:
+    read = READERS["gpu"](question)
+    return lambda answers: read(answers.facts, answers.subject)

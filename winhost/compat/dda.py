@@ -1,10 +1,10 @@
-"""Judges of Discrete Device Assignment (DDA): the host, each GPU, each VM, and the chosen ones together."""
+"""Judges of Discrete Device Assignment (DDA): the host, each GPU, each VM, and a selection of GPUs with a VM."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 
 from winhost.compat.common import configuration, memory_of_vm
-from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
+from winhost.compat.rule import ASSIGNMENT, SUBJECT_FACTS, cache_key, finding
 from winhost.core.answers import MissingFact, if_known
 from winhost.hardware.bars import BarSource, MmioRefused, gpu_bars
 from winhost.hardware.host_gpus import may_drive_display, paravirtual_gpu, sriov_gpu
@@ -23,16 +23,16 @@ from winhost.resources.windows.vms import AssignableDevice, assigned_vm
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 
 
-def narrow_addresses(facts: HostFacts) -> str | None:
+def small_address_space(facts: HostFacts) -> str | None:
     """The physical address space ends at or below 64 GiB, where windows begin that are larger than the default one."""
-    width = address_width(facts) or facts.firmware.address_width  # which says what is missing
+    width = address_width(facts) or facts.firmware.address_width  # raises MissingFact
     if 1 << width <= FIRST_HIGH_ADDRESS:
         return f"{width} address bits, {size(1 << width)}"
     return None
 
 
-def width_of_the_model(facts: HostFacts) -> str | None:
-    """Windows does not report the width of physical addresses; that of the processors' model is taken."""
+def address_width_of_model(facts: HostFacts) -> str | None:
+    """Windows does not report the width of physical addresses, so that of the processor model is used."""
     with suppress(MissingFact):
         _ = facts.firmware.address_width
         return None
@@ -50,7 +50,7 @@ def _generations(facts: HostFacts) -> list[str]:
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
 DISPLAY = 3
-NO_PROBLEM = 0
+PROBLEM_NONE = 0
 
 
 REFUSALS = {
@@ -78,19 +78,19 @@ def conventional_pci(facts: HostFacts, gpu: Gpu) -> str | None:
     return None
 
 
-def shows_the_host(facts: HostFacts, gpu: Gpu) -> str | None:
+def drives_host_display(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
     if may_drive_display(gpu):
-        return _shown(gpu)
+        return _describe_displays(gpu)
     return None
 
 
-def only_display(facts: HostFacts, selection: Selection) -> str | None:
-    """The selection takes every display that the host has in use."""
+def takes_all_displays(facts: HostFacts, selection: Selection) -> str | None:
+    """The selection takes every display that the host uses."""
     shown = [gpu for gpu in selection.gpus if may_drive_display(gpu)]
     chosen = {gpu.location for gpu in selection.gpus}
-    if shown and not any(_stays(gpu) for gpu in facts.gpus if gpu.location not in chosen):
-        return "; ".join(map(_shown, shown))
+    if shown and not any(_stays_with_host(gpu) for gpu in facts.gpus if gpu.location not in chosen):
+        return "; ".join(map(_describe_displays, shown))
     return None
 
 
@@ -103,22 +103,24 @@ def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
 
 
 def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
-    """The guest that has the GPU sees another BAR1 than the host knows of it."""
+    """The guest that has the GPU sees a BAR1 of another size than the host."""
     if assigned_vm(facts.assignment(gpu.pci)) is None:
         return None
     try:
         listed = gpu_bars(gpu)
     except MmioRefused:
-        return None  # nothing to hold it against
+        return None  # nothing to compare with
     expected = {each.aperture for each in (listed, listed.surveyed) if each}
-    for seen in _seen_in_guest(facts, gpu):
+    for seen in _bars_in_guest(facts, gpu):
         if seen not in expected:
             return f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
     return None
 
 
-def _seen_in_guest(facts: HostFacts, gpu: Gpu) -> Iterator[Bytes]:
-    """The largest BAR of each GPU of this model: which is which cannot be told. Nothing of a guest that is not read."""
+def _bars_in_guest(facts: HostFacts, gpu: Gpu) -> Iterator[Bytes]:
+    """Yield the largest BAR of each GPU of this model in the guest, because equal GPUs cannot be told apart there;
+    nothing if the guest was not read.
+    """
     with suppress(MissingFact):
         for inside in facts.all(LinuxGpu):
             if inside.state.bars and inside.state.device == pci_id(gpu.pci.key["device"]):
@@ -137,7 +139,9 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
 
 
 def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
-    """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
+    """The MMIO windows that the selection needs are impossible, as winhost.hardware.mmio calculates before any
+    change.
+    """
     sized = _windows(facts, selection)
     return finding(REFUSALS[sized.code], sized.sentence) if isinstance(sized, MmioRefused) else None
 
@@ -148,9 +152,9 @@ def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     return None if isinstance(sized, MmioRefused) else sized.high.cap_warning or None
 
 
-def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
+def estimated_windows(facts: HostFacts, selection: Selection) -> Finding | None:
     """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs. That is unverified where the
-    host could not be asked for them, or nobody has listed those of such a GPU.
+    host's BARs could not be read, or the table does not have the GPU.
     """
     sized = _windows(facts, selection)
     if isinstance(sized, MmioRefused) or not sized.high.doubts:
@@ -164,31 +168,31 @@ def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
 
 
 def _windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
-    return facts.cached(("windows", key_of(selection)), _sized, facts, selection)
+    return facts.cached(("windows", cache_key(selection)), _size_windows, facts, selection)
 
 
-def _sized(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
-    facts.add_inputs(*GIVEN[ASSIGNMENT])
+def _size_windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
+    facts.add_inputs(*SUBJECT_FACTS[ASSIGNMENT])
     try:
         return mmio_windows(facts, selection)
     except MmioRefused as refused:
         return refused.with_traceback(None)
 
 
-def _shown(gpu: Gpu) -> str:
+def _describe_displays(gpu: Gpu) -> str:
     state = gpu.pci.state
     booted = "firmware boots on it, " if state.post_path else ""
     return f"{gpu.location}: {booted}{state.displays} display(s) connected"
 
 
-def _stays(gpu: Gpu) -> bool:
-    return not gpu.pci.state.dismounted and gpu.pci.state.problem == NO_PROBLEM
+def _stays_with_host(gpu: Gpu) -> bool:
+    return not gpu.pci.state.dismounted and gpu.pci.state.problem == PROBLEM_NONE
 
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
 
 
-def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+def unsupported_vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM's configuration version is not one that this Hyper-V starts."""
     known = windows_build(facts.os.build)
     if known is None or known.vm is None:
@@ -208,26 +212,28 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
 
 
 def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has a device assigned whose slot is empty; such a VM does not start."""
-    gone = [location for location in _not_gpus(facts, vm) if not _device(facts, location)]
+    """The VM has a device assigned whose slot is empty, so that it does not start."""
+    gone = [location for location in _assigned_other_devices(facts, vm) if not _device(facts, location)]
     if gone:
         return f"assigned, but the slot is empty: {', '.join(gone)}"
     return None
 
 
-def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has a device assigned that is no GPU, as an NVMe disk; its BARs are not known."""
-    found = [f"{device} at {place}" for place in _not_gpus(facts, vm) if (device := _device(facts, place))]
+def assigned_non_gpu(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a device assigned that is no GPU, such as an NVMe disk; its BARs are not known."""
+    found = [
+        f"{device} at {place}" for place in _assigned_other_devices(facts, vm) if (device := _device(facts, place))
+    ]
     return ", ".join(found) if found else None
 
 
-def _not_gpus(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
-    """Locations that the VM claims and where no function of a GPU is."""
+def _assigned_other_devices(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
+    """Return the locations of devices that are assigned to the VM and are no function of a GPU."""
     slots = {function.key["location"] for function in facts.all(PciDevice)}
     return [location for location in vm.state.devices if location not in slots]
 
 
 def _device(facts: HostFacts, location: str) -> str | None:
-    """The ids of another device there; None where there is none."""
+    """Return the ids of the device at a location; None where there is none."""
     known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
     return next((each.key["device"] or "a device" for each in known if each.state.present), None)

@@ -1,4 +1,4 @@
-"""The evaluation of a host against what is asked of it, marked where it depends on what a user stated."""
+"""Evaluates a host against requirements, and marks what depends on facts that the user stated."""
 
 import shlex
 from collections import Counter
@@ -10,16 +10,16 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.needs import Fit, Nearest, Needs, fits, nearest
-from winhost.compat.remedy import Mended, assess_as_if, cheapest
-from winhost.compat.stated import Statement, stated
+from winhost.compat.needs import Fit, NearestFit, Needs, find_nearest, fit_paths
+from winhost.compat.remedy import Repair, assess_as_if, find_cheapest_repair
+from winhost.compat.stated import Statement, apply_statements
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
-from winhost.model.path import PATHS_OF_LINUX, is_meant
+from winhost.model.path import PATHS_OF_LINUX, is_requested
 from winhost.model.reason import (
     Assessment,
     CapabilityVerdict,
@@ -33,14 +33,14 @@ from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts, other_system_error
 from winhost.resources.registry import is_linux
 
-# --- What depends on stated facts: everything that would be different without them --------------------------------
+# --- What depends on stated facts: everything that would be different without them ---------------------------------
 
 
 @dataclass(frozen=True)
-class _Other:
+class _WithoutStatement:
     """The verdict of one variant without one statement."""
 
-    word: str
+    statement: str
     variant: PathVerdict
 
     @property
@@ -48,73 +48,95 @@ class _Other:
         return {(r.code, r.subject, r.observed) for r in self.variant.every_reason}
 
 
-def marked(judged: Assessment, without: Mapping[str, Assessment]) -> Assessment:
-    """without: the assessment without each statement, by the statement's text."""
+def mark_stated(assessment: Assessment, without: Mapping[str, Assessment]) -> Assessment:
+    """Mark everything in an assessment that depends on a statement. without: the assessments without each statement, by
+    its text.
+    """
     paths = tuple(
-        _marked_path(path, {word: other.path(path.path) for word, other in without.items()}) for path in judged.paths
+        _mark_path(path, {statement: other.path(path.path) for statement, other in without.items()})
+        for path in assessment.paths
     )
-    return replace(judged, paths=paths, stated=tuple(without))
+    return replace(assessment, paths=paths, stated=tuple(without))
 
 
-def _marked_path(path: PathVerdict, without: Mapping[str, PathVerdict]) -> PathVerdict:
-    others = {word: {variant.path: variant for variant in other.every_variant} for word, other in without.items()}
+def _mark_path(path: PathVerdict, without: Mapping[str, PathVerdict]) -> PathVerdict:
+    others = {
+        statement: {variant.path: variant for variant in other.every_variant} for statement, other in without.items()
+    }
     variants = tuple(
-        _marked(variant, [_Other(word, found[variant.path]) for word, found in others.items()])
+        _mark_variant(
+            variant, [_WithoutStatement(statement, found[variant.path]) for statement, found in others.items()]
+        )
         for variant in path.variants
     )
-    return replace(_marked(path, [_Other(word, other) for word, other in without.items()]), variants=variants)
-
-
-def _marked(variant: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
     return replace(
-        variant,
-        stated=tuple(other.word for other in others if other.variant.verdict is not variant.verdict),
-        reasons=_reasons(variant.reasons, others),
-        gpus=_subjects(variant.gpus, others),
-        vms=_subjects(variant.vms, others),
-        capabilities=LazySequence(lambda: [_capability(offered, others) for offered in variant.capabilities]),
+        _mark_variant(path, [_WithoutStatement(statement, other) for statement, other in without.items()]),
+        variants=variants,
     )
 
 
-def _subjects(subjects: Iterable[SubjectVerdict], others: Sequence[_Other]) -> tuple[SubjectVerdict, ...]:
-    return tuple(replace(subject, reasons=_reasons(subject.reasons, others)) for subject in subjects)
+def _mark_variant(variant: PathVerdict, others: Sequence[_WithoutStatement]) -> PathVerdict:
+    return replace(
+        variant,
+        stated=tuple(other.statement for other in others if other.variant.verdict is not variant.verdict),
+        reasons=_mark_reasons(variant.reasons, others),
+        gpus=_mark_subjects(variant.gpus, others),
+        vms=_mark_subjects(variant.vms, others),
+        capabilities=LazySequence(lambda: [_mark_capability(offered, others) for offered in variant.capabilities]),
+    )
 
 
-def _reasons(reasons: Iterable[Finding], others: Sequence[_Other]) -> tuple[Finding, ...]:
-    reported = {other.word: other.reported for other in others}
-    return tuple(_marked_reason(reason, reported) for reason in reasons)
+def _mark_subjects(
+    subjects: Iterable[SubjectVerdict], others: Sequence[_WithoutStatement]
+) -> tuple[SubjectVerdict, ...]:
+    return tuple(replace(subject, reasons=_mark_reasons(subject.reasons, others)) for subject in subjects)
 
 
-def _marked_reason(reason: Finding, without: Mapping[str, set[tuple[str, str, str]]]) -> Finding:
-    """The mark is part of the observation, so it appears wherever the reason does."""
+def _mark_reasons(reasons: Iterable[Finding], others: Sequence[_WithoutStatement]) -> tuple[Finding, ...]:
+    reported = {other.statement: other.reported for other in others}
+    return tuple(_mark_reason(reason, reported) for reason in reasons)
+
+
+def _mark_reason(reason: Finding, without: Mapping[str, set[tuple[str, str, str]]]) -> Finding:
+    """Mark a reason that does not exist without a statement. The mark is part of the observation, so that it is shown
+    wherever the reason is.
+    """
     identity = (reason.code, reason.subject, reason.observed)
-    words = tuple(word for word, reported in without.items() if identity not in reported and reason.lacks is None)
-    return replace(reason, stated=words, observed=f"{reason.observed} {mark(words)}") if words else reason
+    statements = tuple(
+        statement for statement, reported in without.items() if identity not in reported and reason.lacks is None
+    )
+    return (
+        replace(reason, stated=statements, observed=f"{reason.observed} {format_stated(statements)}")
+        if statements
+        else reason
+    )
 
 
-def mark(words: Iterable[str]) -> str:
-    """The mark, for people."""
-    return f"(stated: {', '.join(words)})"
+def format_stated(statements: Iterable[str]) -> str:
+    """Format the mark of a reason that depends on statements."""
+    return f"(stated: {', '.join(statements)})"
 
 
-def _capability(offered: CapabilityVerdict, others: Sequence[_Other]) -> CapabilityVerdict:
-    found = {other.word: other.variant.offers(offered.capability) for other in others}
-    reported = {word: {(r.code, r.subject, r.observed) for r in other.reasons} for word, other in found.items()}
-    reasons = tuple(_marked_reason(reason, reported) for reason in offered.reasons)
-    words = tuple(word for word, other in found.items() if other.verdict is not offered.verdict)
-    return replace(offered, reasons=reasons, stated=words)
+def _mark_capability(offered: CapabilityVerdict, others: Sequence[_WithoutStatement]) -> CapabilityVerdict:
+    found = {other.statement: other.variant.offers(offered.capability) for other in others}
+    reported = {
+        statement: {(r.code, r.subject, r.observed) for r in other.reasons} for statement, other in found.items()
+    }
+    reasons = tuple(_mark_reason(reason, reported) for reason in offered.reasons)
+    statements = tuple(statement for statement, other in found.items() if other.verdict is not offered.verdict)
+    return replace(offered, reasons=reasons, stated=statements)
 
 
-# --- Commands that read missing facts: the fewest that settle most reasons -----------------------------------------
+# --- Commands that provide missing facts: as few as possible for as many reasons as possible -------------------------
 
-MOST = 3
-GAP = ".unknown"
+MAX_COMMANDS = 3
+GAP_SUFFIX = ".unknown"
 
 
 @dataclass(frozen=True)
 class SettlingCommand:
-    """run: what to type on the host; then: what to do with its output, with {host} and {file}; provides: facts, `*` for
-    all of a resource.
+    """A row of settle.yaml. run: the command for the host; then: what to do with its output, with {host} and {file};
+    provides: the facts that it prints, `*` for all of a resource.
     """
 
     run: str
@@ -124,7 +146,7 @@ class SettlingCommand:
 
 @dataclass(frozen=True)
 class Settling:
-    """A command to run. settles: missing facts that it provides; reasons: how many wait for them."""
+    """A command to run. settles: the missing facts that it provides; reasons: how many reasons wait for them."""
 
     run: str
     then: str
@@ -133,44 +155,47 @@ class Settling:
 
 
 @once
-def commands() -> tuple[SettlingCommand, ...]:
-    """The commands in the order of preference among equally good ones; the last one provides everything."""
-    read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("settle.yaml"))
-    return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in read)
+def settling_commands() -> tuple[SettlingCommand, ...]:
+    """Return the commands of settle.yaml, the preferred ones first. The last one provides everything."""
+    rows: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("settle.yaml"))
+    return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in rows)
 
 
-def shopping_list(assessment: Assessment, file: str | None = None) -> tuple[Settling, ...]:
-    """Choose at most three commands: each time the one for which most reasons wait; if the third would leave facts
-    missing, take the command that provides everything instead. All of them are commands of Windows: none for a Linux.
-    file: of these facts, as a command names it.
+def choose_commands(assessment: Assessment, file: str | None = None) -> tuple[Settling, ...]:
+    """Choose at most MAX_COMMANDS commands, each time the one for which most reasons wait. If the last one would leave
+    facts missing, the command that provides everything replaces it. There are only commands for Windows.
+
+    file: the facts file as the user named it.
     """
-    # An import adds to imported facts, and never to what the host itself answered.
+    # An import can only add to imported facts, not to facts that were read from the host.
     names = {
         "host": visible(shlex.quote(assessment.host)),
         "file": file if file and assessment.origin == "imported" else "facts.json",
     }
-    open_ = Counter(_awaited(variant for variant in assessment.every_variant if variant.path not in PATHS_OF_LINUX))
-    *single, everything = commands()
-    found: list[Settling] = []
-    while open_ and len(found) < MOST:
-        best = max(single, key=lambda command: _waiting(command, open_))
-        left = {fact for fact in open_ if not _provides(best, fact)}
-        if not _waiting(best, open_) or (len(found) == MOST - 1 and left):
-            best, left = everything, set()
-        settled = tuple(sorted(open_.keys() - left))
-        found.append(Settling(best.run, best.then.format_map(names), settled, sum(open_[fact] for fact in settled)))
-        open_ = Counter({fact: open_[fact] for fact in left})
-    return tuple(found)
+    open_ = Counter(
+        _awaited_facts(variant for variant in assessment.every_variant if variant.path not in PATHS_OF_LINUX)
+    )
+    *single, everything = settling_commands()
+    chosen: list[Settling] = []
+    while open_ and len(chosen) < MAX_COMMANDS:
+        best = max(single, key=lambda command: _count_waiting(command, open_))
+        remaining = {fact for fact in open_ if not _provides(best, fact)}
+        if not _count_waiting(best, open_) or (len(chosen) == MAX_COMMANDS - 1 and remaining):
+            best, remaining = everything, set()
+        provided = tuple(sorted(open_.keys() - remaining))
+        chosen.append(Settling(best.run, best.then.format_map(names), provided, sum(open_[fact] for fact in provided)))
+        open_ = Counter({fact: open_[fact] for fact in remaining})
+    return tuple(chosen)
 
 
-def _awaited(variants: Iterable[PathVerdict]) -> Iterable[str]:
-    """The missing fact of each reason that waits for one."""
+def _awaited_facts(variants: Iterable[PathVerdict]) -> Iterable[str]:
+    """Yield the missing fact of each reason that is unverified for lack of it."""
     every = (reason for variant in variants for reason in dict.fromkeys(variant.every_reason))
-    waiting = (each for each in every if each.severity is Severity.UNVERIFIED and each.code.endswith(GAP))
+    waiting = (each for each in every if each.severity is Severity.UNVERIFIED and each.code.endswith(GAP_SUFFIX))
     return (reason.lacks for reason in waiting if reason.lacks)
 
 
-def _waiting(command: SettlingCommand, open_: Counter[str]) -> int:
+def _count_waiting(command: SettlingCommand, open_: Counter[str]) -> int:
     return sum(count for fact, count in open_.items() if _provides(command, fact))
 
 
@@ -183,8 +208,8 @@ def _provides(command: SettlingCommand, fact: str) -> bool:
 
 @dataclass(frozen=True)
 class Supposed:
-    """The hypothetical part of an answer. what_if: remedies evaluated as if they were done; needs: capabilities that a
-    target must offer; assumed: facts that were stated, not read.
+    """The hypothetical part of an answer. what_if: remedies that are evaluated as if they were applied; needs:
+    capabilities that a target must offer; assumed: facts that were stated, not read.
     """
 
     what_if: tuple[str, ...]
@@ -194,9 +219,9 @@ class Supposed:
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements that a host is evaluated against. path: only this path or variant counts; remedies: evaluated as
-    if they were done; assumed: facts stated by the user where none were read; asked: capabilities named on the command
-    line, in addition to those that a workload needs.
+    """The requirements that a host is evaluated against. path: the only path or variant that counts; remedies:
+    evaluated as if they were applied; assumed: facts stated by the user where none were read; named_needs: the
+    capabilities on the command line, which `needs` contains together with those of the workload.
     """
 
     needs: Needs = field(default_factory=Needs)
@@ -204,14 +229,14 @@ class Requirements:
     workload: Workload | None = None
     remedies: Sequence[KnownRemedy] = ()
     assumed: Sequence[Statement] = ()
-    asked: tuple[str, ...] = ()
+    named_needs: tuple[str, ...] = ()
 
     @property
     def supposed(self) -> Supposed | None:
         """The hypothetical part: remedies, named capabilities and stated facts; None where there is none."""
         what_if = tuple(remedy.id for remedy in self.remedies)
-        words = tuple(each.word for each in self.assumed)
-        return Supposed(what_if, self.asked, words) if what_if or self.asked or words else None
+        assumed = tuple(each.text for each in self.assumed)
+        return Supposed(what_if, self.named_needs, assumed) if what_if or self.named_needs or assumed else None
 
     @property
     def stated(self) -> Mapping[str, Version]:
@@ -229,37 +254,44 @@ class Evaluation:
     host: str
     assessment: Assessment
     fits: tuple[Fit, ...]
-    changes: Mended | None
-    nearest: Nearest | None = None
+    changes: Repair | None
+    nearest: NearestFit | None = None
     settle: tuple[Settling, ...] = ()
 
 
-def evaluate(facts: Facts, asked: Requirements, file: str | None = None) -> Evaluation:
-    """Evaluate a host. Pure. file: of its facts, as a command names it.
+def evaluate(facts: Facts, requirements: Requirements, file: str | None = None) -> Evaluation:
+    """Evaluate a host. Pure. file: the facts file as the user named it.
 
     Raises UsageError: Contradicted, NobodyThere, OtherSystem.
     """
-    if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
-        raise other_system_error(HostFacts(facts), f"the path {asked.path}")
-    known = HostFacts(stated(facts, asked.assumed))
-    assessment = assess_as_if(known, asked.remedies, asked.stated)
-    if asked.assumed:
-        assessment = marked(assessment, {each.word: _without(facts, each, asked) for each in asked.assumed})
-    changes = cheapest(known, asked.needs, asked.path, asked.workload)
-    found = fits(assessment, asked.needs, asked.workload, asked.path)
+    if is_linux(facts) != (requirements.path in PATHS_OF_LINUX) and requirements.path:
+        raise other_system_error(HostFacts(facts), f"the path {requirements.path}")
+    known = HostFacts(apply_statements(facts, requirements.assumed))
+    assessment = assess_as_if(known, requirements.remedies, requirements.stated)
+    if requirements.assumed:
+        assessment = mark_stated(
+            assessment, {each.text: _assess_without(facts, each, requirements) for each in requirements.assumed}
+        )
+    changes = find_cheapest_repair(known, requirements.needs, requirements.path, requirements.workload)
+    fits = fit_paths(assessment, requirements.needs, requirements.workload, requirements.path)
     return Evaluation(
-        facts.host, assessment, found, changes, _nearest(assessment, found, asked), shopping_list(assessment, file)
+        facts.host,
+        assessment,
+        fits,
+        changes,
+        _nearest_fit(assessment, fits, requirements),
+        choose_commands(assessment, file),
     )
 
 
-def _without(facts: Facts, left_out: Statement, asked: Requirements) -> Assessment:
-    others = [each for each in asked.assumed if each is not left_out]
-    return assess_as_if(HostFacts(stated(facts, others)), asked.remedies, asked.stated)
+def _assess_without(facts: Facts, omitted: Statement, requirements: Requirements) -> Assessment:
+    others = [each for each in requirements.assumed if each is not omitted]
+    return assess_as_if(HostFacts(apply_statements(facts, others)), requirements.remedies, requirements.stated)
 
 
-def _nearest(assessment: Assessment, found: Sequence[Fit], asked: Requirements) -> Nearest | None:
-    if asked.workload is None:
+def _nearest_fit(assessment: Assessment, fits: Sequence[Fit], requirements: Requirements) -> NearestFit | None:
+    if requirements.workload is None:
         return None
-    best = next(fit for fit in found if is_meant(asked.path, fit.variant))
-    variants = [variant for variant in assessment.every_variant if is_meant(asked.path, variant.path)]
-    return nearest(variants, asked.needs, asked.workload, best)
+    best = next(fit for fit in fits if is_requested(requirements.path, fit.variant))
+    variants = [variant for variant in assessment.every_variant if is_requested(requirements.path, variant.path)]
+    return find_nearest(variants, requirements.needs, requirements.workload, best)

@@ -1,7 +1,7 @@
 """Judges of GPU partitioning (GPU-P): the host, and each GPU."""
 
 from winhost.compat.common import SERVERS, gpus
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.hardware.host_gpus import catalogue_entry, gpu_label, sriov_gpu
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import OsFamily, PartitionableGpu
@@ -17,11 +17,11 @@ def unlike_gpus(facts: HostFacts) -> str | None:
     return None
 
 
-def not_listed(facts: HostFacts, gpu: Gpu) -> str | None:
-    """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and per Windows release."""
+def not_on_partition_list(facts: HostFacts, gpu: Gpu) -> str | None:
+    """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and differs by Windows release."""
     found = catalogue_entry(gpu)
     if found is None and not gpu.pci.key["device"]:
-        raise MissingFact(f"the ids of {gpu_label(gpu)}", NOT_THERE)
+        raise MissingFact(f"the ids of {gpu_label(gpu)}", NOT_READ)
     theirs = "azure-local" if facts.os.family is OsFamily.AZURE_LOCAL else "server-2025"
     if found is None or theirs not in (found.partition_lists or ()):
         return gpu.pci.state.name
@@ -29,7 +29,7 @@ def not_listed(facts: HostFacts, gpu: Gpu) -> str | None:
 
 
 def stale_partitions(facts: HostFacts) -> str | None:
-    """VMs have more partitions than the GPUs that are there give: those of a GPU that was removed or moved."""
+    """VMs have more partitions than the present GPUs provide: those of a GPU that was removed or moved."""
     claimed = {vm.state.name: vm.state.partitions for vm in facts.vms if vm.state.partitions}
     given = sum(gpu.state.used for gpu in facts.all(PartitionableGpu))
     if sum(claimed.values()) > given:
@@ -38,7 +38,7 @@ def stale_partitions(facts: HostFacts) -> str | None:
     return None
 
 
-def policies(facts: HostFacts) -> str | None:
+def assignment_policies(facts: HostFacts) -> str | None:
     """Hyper-V on servers refuses GPUs that their vendor does not call secure and supported, unless policies allow."""
     policy = facts.policy
     if facts.os.family in SERVERS and (policy.require_secure, policy.require_supported) != (0, 0):

@@ -1,4 +1,4 @@
-"""Facts and versions that a user states: as a command line has them, and as rules ask for them."""
+"""Facts and versions that a user states: parsed from the command line, and added to the facts of a host."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Missing, Record
+from winhost.core.answers import NOT_READ, Json, Missing, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, did_you_mean, visible
@@ -27,7 +27,7 @@ _CLIENTS = {
     "enterprise": ("Enterprise", 4, "Enterprise"),
     "education": ("Education", 121, "Education"),
 }
-_SERVERS = {"2016": 14393, "2019": 17763, "2022": 20348, "2025": 26100}  # builds, which tell servers apart
+_SERVERS = {"2016": 14393, "2019": 17763, "2022": 20348, "2025": 26100}  # the build of each server
 
 
 def _systems() -> Mapping[str, Mapping[str, Json]]:
@@ -59,11 +59,11 @@ def _systems() -> Mapping[str, Mapping[str, Json]]:
 
 
 SYSTEMS = _systems()
-_LONGEST = 18  # digits; Windows counts in 64 bits
+_MAX_DIGITS = 18  # digits; Windows counts in 64 bits
 _SWITCH = {"on": True, "off": False}
 
 
-def _one_of(choices: Mapping[str, Any]) -> Callable[[str], Any]:
+def _choice_parser(choices: Mapping[str, Any]) -> Callable[[str], Any]:
     def chosen(value: str) -> Any:
         if value not in choices:
             raise ValueError(f"'{visible(value)}' is none of: {', '.join(choices)}{did_you_mean(value, choices)}")
@@ -72,113 +72,115 @@ def _one_of(choices: Mapping[str, Any]) -> Callable[[str], Any]:
     return chosen
 
 
-def _whole(value: str) -> int:
-    if not (value.isascii() and value.isdecimal() and len(value) <= _LONGEST):
+def _parse_int(value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
         raise ValueError(f"'{visible(value)}' is not a whole number")
     return int(value)
 
 
-def _size(value: str) -> int:
-    return _whole(value) if value.isascii() and value.isdecimal() else parse_size(value)
+def _parse_bytes(value: str) -> int:
+    return _parse_int(value) if value.isascii() and value.isdecimal() else parse_size(value)
 
 
-def _as_property(
+def _property_parser(
     resource: str, name: str, read: Callable[[str], Json]
 ) -> tuple[str, Callable[[str], Mapping[str, Json]]]:
     return resource, lambda value: {name: read(value)}
 
 
-WORDS: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
-    "os": ("OperatingSystem", _one_of(SYSTEMS)),
-    "build": _as_property("OperatingSystem", "build", _whole),
-    "arch": _as_property("OperatingSystem", "architecture", _one_of({"x64": "AMD64", "arm64": "ARM64"})),
-    "ram": _as_property("Memory", "total", _size),
-    "virtualization": _as_property("Firmware", "virtualization_enabled", _one_of(_SWITCH)),
-    "driver-model": _as_property(
-        "PciDevice", "driver_model", _one_of({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
+SHORT_NAMES: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
+    "os": ("OperatingSystem", _choice_parser(SYSTEMS)),
+    "build": _property_parser("OperatingSystem", "build", _parse_int),
+    "arch": _property_parser("OperatingSystem", "architecture", _choice_parser({"x64": "AMD64", "arm64": "ARM64"})),
+    "ram": _property_parser("Memory", "total", _parse_bytes),
+    "virtualization": _property_parser("Firmware", "virtualization_enabled", _choice_parser(_SWITCH)),
+    "driver-model": _property_parser(
+        "PciDevice", "driver_model", _choice_parser({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
     ),
 }
-"""The facts that have a word of their own; any other is stated as NOUN.PROPERTY=VALUE."""
+"""The facts that have a short name; any other is stated as NOUN.PROPERTY=VALUE."""
 
-_EACH = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
+_STATEMENT_SEPARATOR = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """word: as the user wrote it; values: by property of the resource."""
+    """A stated fact. text: as the user wrote it; values: by property of the resource."""
 
-    word: str
+    text: str
     resource: str
     values: Mapping[str, Json]
 
 
-def parse(text: str) -> tuple[Statement, ...]:
-    """`os=win11-pro,ram=128GiB`. Raises ValueError."""
-    return tuple(_statement(part.strip()) for part in _EACH.split(text))
+def parse_statements(text: str) -> tuple[Statement, ...]:
+    """Parse statements such as `os=win11-pro,ram=128GiB`. Raises ValueError."""
+    return tuple(_parse_statement(part.strip()) for part in _STATEMENT_SEPARATOR.split(text))
 
 
-def _statement(text: str) -> Statement:
+def _parse_statement(text: str) -> Statement:
     name, equals, value = text.partition("=")
     if not equals or not value:
         raise ValueError(f"'{visible(text)}' is not NAME=VALUE")
-    if name in WORDS:
-        resource, read = WORDS[name]
-        return _checked(Statement(text, resource, read(value)))
+    if name in SHORT_NAMES:
+        resource, read = SHORT_NAMES[name]
+        return _check_type(Statement(text, resource, read(value)))
     resource, _, prop = name.partition(".")
     if resource not in WINDOWS or prop not in _properties(WINDOWS[resource]):
-        known = [*WORDS, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
-        raise ValueError(f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(WORDS)}")
-    from winhost.model.yamlfile import value_of  # with the parser, which words do without
+        known = [*SHORT_NAMES, *(f"{each}.{name}" for each in WINDOWS for name in _properties(WINDOWS[each]))]
+        raise ValueError(
+            f"'{visible(name)}' cannot be stated{did_you_mean(name, known)}; words: {', '.join(SHORT_NAMES)}"
+        )
+    from winhost.model.yamlfile import parse_value  # with the parser, which words do without
 
-    return _checked(Statement(text, resource, {prop: value_of(value)}))
+    return _check_type(Statement(text, resource, {prop: parse_value(value)}))
 
 
 def _properties(resource: ResourceType) -> tuple[str, ...]:
     return tuple(each.name for each in fields(cast(Any, resource.state)))
 
 
-def _checked(statement: Statement) -> Statement:
+def _check_type(statement: Statement) -> Statement:
     resource = WINDOWS[statement.resource]
     try:
-        typed_instance(resource.state, Record({**_missing(resource, NOT_THERE), **statement.values}))
+        typed_instance(resource.state, Record({**_missing_state(resource, NOT_READ), **statement.values}))
     except WrongState as wrong:
-        raise ValueError(f"'{visible(statement.word)}': {wrong.faults}") from None
+        raise ValueError(f"'{visible(statement.text)}': {wrong.faults}") from None
     return statement
 
 
-def stated(facts: Facts, statements: Iterable[Statement]) -> Facts:
-    """The facts with what is stated where nothing was read.
+def apply_statements(facts: Facts, statements: Iterable[Statement]) -> Facts:
+    """Return the facts with the stated values where nothing was read.
 
-    Raises UsageError: Contradicted, NobodyThere, OtherSystem (only of Windows anything can be stated).
+    Raises UsageError: Contradicted, NobodyThere, OtherSystem (only facts of Windows can be stated).
     """
     for each in statements:
         if is_linux(facts):
-            raise other_system_error(HostFacts(facts), f"stating {each.word}")
+            raise other_system_error(HostFacts(facts), f"stating {each.text}")
         answer = _stated_answer(facts, each)
-        facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.word))
+        facts = replace(facts, resources={**facts.resources, each.resource: answer}, stated=(*facts.stated, each.text))
     return facts
 
 
 def _stated_answer(facts: Facts, each: Statement) -> Answer:
     resource, answer = WINDOWS[each.resource], facts.answer(each.resource)
     if isinstance(answer, tuple) and answer:
-        return tuple(_filled(facts.host, each, record) for record in answer)
+        return tuple(_fill_record(facts.host, each, record) for record in answer)
     if resource.key or isinstance(answer, tuple):
         raise UsageError(
             "NobodyThere",
-            what=f"{visible(each.word)} is stated of each {each.resource}, "
+            what=f"{visible(each.text)} is stated of each {each.resource}, "
             f"and the facts of {visible(facts.host)} list none",
             host=facts.host,
         )
-    return (Record({**_missing(resource, answer), **each.values}),)
+    return (Record({**_missing_state(resource, answer), **each.values}),)
 
 
-def _missing(resource: ResourceType, why: Missing) -> dict[str, Json]:
-    """A state of which nothing was read."""
+def _missing_state(resource: ResourceType, why: Missing) -> dict[str, Json]:
+    """Return a state whose properties are all missing for this reason."""
     return dict.fromkeys(_properties(resource), asdict(why))
 
 
-def _filled(host: str, each: Statement, record: Record) -> Record:
+def _fill_record(host: str, each: Statement, record: Record) -> Record:
     state = dict(record.state)
     for name, value in each.values.items():
         read = state.get(name)
@@ -186,7 +188,7 @@ def _filled(host: str, each: Statement, record: Record) -> Record:
             fact = f"{each.resource}.{name}"
             raise UsageError(
                 "Contradicted",
-                what=f"{visible(each.word)} is stated, but {visible(host)} itself says {fact}: {visible(str(read))}",
+                what=f"{visible(each.text)} is stated, but {visible(host)} itself says {fact}: {visible(str(read))}",
                 hint="What was read takes precedence. Leave this out of --assume, or use other facts.",
                 host=host,
             )
@@ -202,14 +204,14 @@ _GPUS = re.compile(r"([1-9][0-9]?)x(.+)")
 
 
 def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
-    """gpus: as 2x48GiB, all alike. Raises ValueError."""
+    """Return the facts of a Linux with equal GPUs. gpus: such as `2x48GiB`. Raises ValueError."""
     found = _GPUS.fullmatch(gpus)
     if found is None:
         raise ValueError("should be a number of GPUs and the memory of each, such as 2x48GiB")
     vram = parse_size(found[2])
-    unknown = plain(NOT_THERE)
+    unknown = plain(NOT_READ)
     system = {**dict.fromkeys(LinuxSystem.__annotations__, unknown), "wsl": False, "memory": memory}
-    system["virtualization"] = "nobody said"  # so that GPUs are not taken to reach each other
+    system["virtualization"] = "nobody said"  # so that peer-to-peer access is not assumed
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
     gpu |= {"name": "GPU", "vram": vram}
     records = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))
@@ -223,16 +225,16 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
 Stated = Mapping[str, Version]
 
 
-def as_stated(facts: HostFacts, stated: Stated | None) -> HostFacts:
-    """The facts with the versions that are stated, if any are."""
+def with_stated_versions(facts: HostFacts, stated: Stated | None) -> HostFacts:
+    """Return the facts with the stated versions."""
     if not stated:
         return facts
     key = ("stated", *sorted(stated.items()))
-    return facts.cached(key, lambda: facts.updated(with_wsl(facts.document, stated), stated))
+    return facts.cached(key, lambda: facts.updated(with_stated_wsl(facts.document, stated), stated))
 
 
-def with_wsl(document: Facts, stated: Stated) -> Facts:
-    """The facts with WSL of the version that is stated: whoever states it knows what is or will be there."""
+def with_stated_wsl(document: Facts, stated: Stated) -> Facts:
+    """Return the facts with WSL of the stated version. A stated WSL counts as installed, because it is or will be."""
     wsl, resource = stated.get("wsl"), Wsl.resource_type.name
     if wsl is None or is_linux(document):
         return document
@@ -241,12 +243,12 @@ def with_wsl(document: Facts, stated: Stated) -> Facts:
     return replace(document, resources={**document.resources, resource: (Record({**read, "version": str(wsl)}),)})
 
 
-def after(stated: Stated | None, remedies: Iterable[KnownRemedy]) -> Stated:
-    """Return the stated versions after these remedies. A version that facts tell is changed in the facts, and here only
-    where the user stated it over them.
+def versions_after(stated: Stated | None, remedies: Iterable[KnownRemedy]) -> Stated:
+    """Return the stated versions after these remedies. A version that facts contain is changed in the facts; here it is
+    only changed where the user stated it.
     """
     changed = dict(stated or {})
     for remedy in remedies:
-        told = {name: Version(version) for name, version in remedy.stated.items()}
-        changed |= {name: version for name, version in told.items() if name in changed or not remedy.effect}
+        new = {name: Version(version) for name, version in remedy.stated.items()}
+        changed |= {name: version for name, version in new.items() if name in changed or not remedy.effect}
     return changed

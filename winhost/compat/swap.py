@@ -1,13 +1,21 @@
 """Calculates from measured copy rates how long a sleeping model takes to answer. Pure.
 
-The bounds are far apart: copies alone at the fastest rates measured, and everything an engine does at the slowest rates
-reported.
+The bounds are far apart: the lower one is the copies alone at the fastest rates measured, the upper one everything that
+an engine does, at the slowest rates reported.
 """
 
 from collections.abc import Iterator
 from fractions import Fraction
 
-from winhost.compat.capabilities.amounts import FROM_CACHE, FROM_DISK, GB, PAGEABLE, PAGEABLE_DOWN, PINNED, PINNED_DOWN
+from winhost.compat.capabilities.amounts import (
+    CACHE_RATE,
+    DISK_RATE,
+    GB,
+    PAGEABLE_RATE,
+    PAGEABLE_RATE_DOWN,
+    PINNED_RATE,
+    PINNED_RATE_DOWN,
+)
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, Workload
@@ -16,16 +24,19 @@ from winhost.sizing.engines import MemoryPart, engine, weights
 from winhost.sizing.memories import SHARED_WITH_WINDOWS
 
 # 8.19e9 parameters in 16 bits on an A100, from pinned memory and from disk: the evidence `vllm-sleep-measured`.
-REPORTED = 2 * 8.19e9 / GB
-REPORTED_UP, REPORTED_DOWN = REPORTED / 2.2, REPORTED / 10.6
+REPORTED_GB = 2 * 8.19e9 / GB
+REPORTED_UP, REPORTED_DOWN = REPORTED_GB / 2.2, REPORTED_GB / 10.6
 # 14.29 GiB on an H200: the evidence `sleep-backup-stays`, whose first sleep pins, and `sleep-backup-returned`.
-MEASURED = 14.29 * GiB / GB
-FIRST_DOWN = MEASURED / 13.8
-UNPINNED_UP, UNPINNED_DOWN = MEASURED / 2.59, MEASURED / 9.6
-STARTS = (29.0, 91.5)  # seconds until the first answer of a start: the quickest reported, the slowest measured
-STOPS = (0.6, 6.0)
-FROM_IMAGE, IMAGED_GIB = (5.9, 10.9), 3.26  # seconds until its first answer from an image on disk, and its weights
-DROPPED = 0.3  # seconds until level 2 has dropped weights
+MEASURED_GB = 14.29 * GiB / GB
+FIRST_DOWN = MEASURED_GB / 13.8
+UNPINNED_UP, UNPINNED_DOWN = MEASURED_GB / 2.59, MEASURED_GB / 9.6
+START_SECONDS = (29.0, 91.5)  # seconds until the first answer of a start: the quickest reported, the slowest measured
+STOP_SECONDS = (0.6, 6.0)
+IMAGE_START_SECONDS, IMAGE_WEIGHTS_GIB = (
+    (5.9, 10.9),
+    3.26,
+)  # seconds until its first answer from an image on disk, and its weights
+DROP_SECONDS = 0.3  # seconds until level 2 has dropped weights
 
 
 @dataclass(frozen=True)
@@ -38,10 +49,13 @@ class Rates:
     down_reported: float
 
 
-PINNED_RATES = Rates(PINNED, PINNED_DOWN, REPORTED_UP, FIRST_DOWN)
-# At best as on the fast machine where it was measured; at worst as much slower as was reported of pinned memory.
+PINNED_RATES = Rates(PINNED_RATE, PINNED_RATE_DOWN, REPORTED_UP, FIRST_DOWN)
+# At best as measured on a fast machine; at worst slower by the same factor that was reported of pinned memory.
 PAGEABLE_RATES = Rates(
-    UNPINNED_UP, UNPINNED_DOWN, REPORTED_UP * PAGEABLE / PINNED, REPORTED_DOWN * PAGEABLE_DOWN / PINNED_DOWN
+    UNPINNED_UP,
+    UNPINNED_DOWN,
+    REPORTED_UP * PAGEABLE_RATE / PINNED_RATE,
+    REPORTED_DOWN * PAGEABLE_RATE_DOWN / PINNED_RATE_DOWN,
 )
 
 
@@ -64,18 +78,18 @@ def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
     GPU.
     """
     rates = PAGEABLE_RATES if budget.variant.startswith(SHARED_WITH_WINDOWS) else PINNED_RATES
-    sleepers = [model for model in workload.models if model.sleeps and _held(model) is not None]
+    sleepers = [model for model in workload.models if model.sleeps and _weights_to_copy(model) is not None]
     for model in sleepers:
-        best, worst = _waking(model, rates)
+        best, worst = _wake_seconds(model, rates)
         yield Swap(model.name, None, best, worst)
         for other in sleepers:
             if other is not model and _share_a_gpu(budget, model, other):
-                first, last = _falling_asleep(other, rates)
+                first, last = _sleep_seconds(other, rates)
                 yield Swap(model.name, other.name, best + first, worst + last)
 
 
 def slowest(workload: Workload, budget: Budget) -> Swap | None:
-    """The swap that takes longest at best; None where no model sleeps, or none of known size."""
+    """Return the swap whose lower bound is highest; None where no model of known size sleeps."""
     return max(swaps(workload, budget), key=lambda swap: (swap.best, swap.worst), default=None)
 
 
@@ -84,8 +98,10 @@ def _share_a_gpu(budget: Budget, one: Model, other: Model) -> bool:
     return not set(gpus.get(one.name, ())).isdisjoint(gpus.get(other.name, ()))
 
 
-def _held(model: Model) -> Bytes | None:
-    """Weights on the GPU that has most of them; for level 1 their backup in host memory, if only that is known."""
+def _weights_to_copy(model: Model) -> Bytes | None:
+    """Return the bytes of weights on the GPU that has most of them; for level 1 those of their backup in host memory,
+    if only that is known.
+    """
     share = weights(model)
     if isinstance(share, MemoryPart):
         return share.bytes
@@ -93,18 +109,18 @@ def _held(model: Model) -> Bytes | None:
     return backup.bytes // model.gpus if backup else None
 
 
-def _waking(model: Model, rates: Rates) -> tuple[float, float]:
+def _wake_seconds(model: Model, rates: Rates) -> tuple[float, float]:
     if model.level == 0:
-        return STARTS
-    size = float(Fraction(_held(model) or 0, GB))
+        return START_SECONDS
+    size = float(Fraction(_weights_to_copy(model) or 0, GB))
     if model.level == 1:
         return size / rates.up, size / rates.up_reported
     whole = size * model.engine_gpus
-    return whole / FROM_CACHE, whole / FROM_DISK
+    return whole / CACHE_RATE, whole / DISK_RATE
 
 
-def _falling_asleep(model: Model, rates: Rates) -> tuple[float, float]:
+def _sleep_seconds(model: Model, rates: Rates) -> tuple[float, float]:
     if model.level == 0:
-        return STOPS
-    size = float(Fraction(_held(model) or 0, GB))
-    return (size / rates.down, size / rates.down_reported) if model.level == 1 else (0.0, DROPPED)
+        return STOP_SECONDS
+    size = float(Fraction(_weights_to_copy(model) or 0, GB))
+    return (size / rates.down, size / rates.down_reported) if model.level == 1 else (0.0, DROP_SECONDS)

@@ -8,28 +8,28 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.common import OneOf
+from winhost.compat.common import InstanceAnswers
 from winhost.compat.rule import (
     WORKLOAD,
-    about_subject,
     finding,
+    limit_to_evidence,
     rules,
-    within_reach,
+    with_subject,
 )
-from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB, STARTS, Swap, swaps
+from winhost.compat.swap import IMAGE_START_SECONDS, IMAGE_WEIGHTS_GIB, START_SECONDS, Swap, swaps
 from winhost.core.dataclass import dataclass
-from winhost.knowledge.versions import bounded, newer_line
-from winhost.model.path import SHARED, path_of
+from winhost.knowledge.versions import describe_newer_line, subjects_with_lines
+from winhost.model.path import SHARED_GPU_PATHS, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
 from winhost.sizing.memories import is_first_v1
 
-VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
+FIRST_VLLM_WAKING_WITH_OFFLOAD = Version("0.24.0")  # with native KV offloading, measured
 
-# Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer;
-# and winhost's own.
-RELOADING = frozenset(
+# The loaders of vLLM 0.33.0 that have get_all_weights (the default one, by all its names, and Run:ai's streamer), and
+# the loader of winhost.
+RELOADING_FORMATS = frozenset(
     {
         *(LoadFormat.AUTO, LoadFormat.HF, LoadFormat.SAFETENSORS, LoadFormat.PT, LoadFormat.NPCACHE),
         *(LoadFormat.MISTRAL, LoadFormat.FASTSAFETENSORS, LoadFormat.INSTANTTENSOR, LoadFormat.RUNAI_STREAMER),
@@ -39,25 +39,25 @@ RELOADING = frozenset(
 
 
 def needs_conversion(model: Model) -> bool:
-    """Tell whether somebody converts the weights first: no repository of a hub has this format by itself."""
+    """Tell whether the weights must be converted first: no repository of a hub has this format."""
     formats = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFormat.TENSORIZER)
     return model.load_format in formats and not is_folder(model.id)
 
 
-OF_MODEL: Mapping[str, Callable[[Model], Any]] = {
-    "reloads": lambda model: model.load_format in RELOADING,
+MODEL_QUESTIONS: Mapping[str, Callable[[Model], Any]] = {
+    "reloads": lambda model: model.load_format in RELOADING_FORMATS,
     "unconverted": needs_conversion,
 }
 
 
 def is_safe_to_reload(model: Model) -> bool:
-    """Tell whether level 2 was shown to give the same answers for such a model."""
+    """Tell whether a model like this was shown to give the same answers after level 2."""
     plain = model.dense and model.dtype is DType.BFLOAT16 and model.quantization is None and model.lora is None
-    return plain and model.load_format in RELOADING and not model.suspend
+    return plain and model.load_format in RELOADING_FORMATS and not model.suspend
 
 
-def with_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
-    """A copy of a workload with these levels of sleep, by name of model."""
+def with_sleep_levels(workload: Workload, levels: Mapping[str, int]) -> Workload:
+    """Return a copy of a workload with these sleep levels, by name of model."""
     models = (replace(each, chosen_level=levels.get(each.name, each.level)) for each in workload.models)
     return replace(workload, models=tuple(models))
 
@@ -89,7 +89,7 @@ class WorkloadOnVariant:
 
     @property
     def starting_anew(self) -> list[Model]:
-        """Models that are their own standby."""
+        """Models that are their own standby, and start when it is needed."""
         anew = self.budget.anew if self.budget else ()
         return [model for model in self.with_standby if model.sleeps or model.name in anew]
 
@@ -133,22 +133,23 @@ class WorkloadOnVariant:
     def __getitem__(self, question: str) -> Any:
         return getattr(self, question)
 
-    def among(self, group: str) -> list[OneOf]:
-        """The models of which rows choose: all, or one of the groups above."""
+    def among(self, group: str) -> list[InstanceAnswers]:
+        """Return the models that rows choose from: all (`models`), or a property of this class."""
         models = self.workload.models if group == "models" else getattr(self, group)
-        return [OneOf(each, {}, OF_MODEL, each) for each in models]
+        return [InstanceAnswers(each, {}, MODEL_QUESTIONS, each) for each in models]
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Finding, ...]:
-    """All findings against the workload, in the order of the catalogue."""
+    """Return all findings against the workload, in the order of the catalogue."""
     case = WorkloadOnVariant(workload, variant, budget)
-    outcomes = ((each, each.judge(case)) for each in rules() if each.each is WORKLOAD and each.is_about(variant))
-    found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
-    host = tuple((name, str(version)) for name, version in workload.versions.items() if name in bounded())
-    return tuple(about_subject(within_reach(each, host), variant) for each in found if each)
+    applying = [rule for rule in rules() if rule.subject_kind is WORKLOAD and rule.applies_to(variant)]
+    outcomes = ((rule, rule.judge(case)) for rule in applying)
+    found = (rule.to_finding(outcome, path_of(variant)) for rule, outcome in outcomes if outcome is not None)
+    host = tuple((name, str(version)) for name, version in workload.versions.items() if name in subjects_with_lines())
+    return tuple(with_subject(limit_to_evidence(each, host), variant) for each in found if each)
 
 
-def _named(models: list[Model]) -> str:
+def _model_names(models: list[Model]) -> str:
     return ", ".join(model.name for model in models)
 
 
@@ -156,49 +157,52 @@ def _named(models: list[Model]) -> str:
 
 
 def vllm_newer_than_known(case: WorkloadOnVariant) -> str | None:
-    return newer_line("vLLM", str(case.vllm)) if case.vllm else None
+    return describe_newer_line("vLLM", str(case.vllm)) if case.vllm else None
 
 
-def vllm_of_the_first_v1(case: WorkloadOnVariant) -> str | None:
+def first_v1_vllm(case: WorkloadOnVariant) -> str | None:
     return f"vLLM {case.vllm}" if is_first_v1(case.vllm) else None
 
 
 # --- Combinations --------------------------------------------------------------------------------------------------
 
 
-def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
+def kv_tiers_with_sleep(case: WorkloadOnVariant) -> Finding | None:
     if case.sleepers:
-        severity = Severity.UNVERIFIED if case.vllm and case.vllm >= VLLM_CAME_BACK else Severity.UNSUPPORTED
-        return finding("kv-write-through.with-sleep", f"tiers, and asleep: {_named(case.sleepers)}", severity)
+        severity = (
+            Severity.UNVERIFIED if case.vllm and case.vllm >= FIRST_VLLM_WAKING_WITH_OFFLOAD else Severity.UNSUPPORTED
+        )
+        return finding("kv-write-through.with-sleep", f"tiers, and asleep: {_model_names(case.sleepers)}", severity)
     return None
 
 
-def standby_starts_anew(case: WorkloadOnVariant) -> str | None:
-    """One that does not fit beside its model, and its wait."""
-    return "; ".join(map(wait, case.starting_anew)) or None
+def cold_standby(case: WorkloadOnVariant) -> str | None:
+    """A standby does not fit next to its model, so that it has to start when it is needed."""
+    return "; ".join(map(describe_standby_start, case.starting_anew)) or None
 
 
-def wait(model: Model) -> str:
-    """Say how long a model takes that is its own standby."""
+def describe_standby_start(model: Model) -> str:
+    """Describe how long a model takes that is its own standby."""
     if not (model.image and model.level == 1):
-        return f"{model.name} cold, {STARTS[0]:.0f} to {STARTS[1]:g} s"
-    return f"{model.name} from its image, {FROM_IMAGE[0]:g} to {FROM_IMAGE[1]:g} s with {IMAGED_GIB} GiB of weights"
+        return f"{model.name} cold, {START_SECONDS[0]:.0f} to {START_SECONDS[1]:g} s"
+    first, last = IMAGE_START_SECONDS
+    return f"{model.name} from its image, {first:g} to {last:g} s with {IMAGE_WEIGHTS_GIB} GiB of weights"
 
 
-def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
+def lmcache_with_sleep(case: WorkloadOnVariant) -> str | None:
     if case.sleepers and len(case.workload.models) > 1:
         others = [model for model in case.workload.models if not model.sleeps]
-        beside = f", beside {_named(others)}" if others else ""
-        return f"asleep: {_named(case.sleepers)}{beside}"
+        beside = f", beside {_model_names(others)}" if others else ""
+        return f"asleep: {_model_names(case.sleepers)}{beside}"
     return None
 
 
-def packs_what_does_not_shrink(case: WorkloadOnVariant) -> str | None:
+def packed_without_gain(case: WorkloadOnVariant) -> str | None:
     stuck = [each for each in case.packed if each.quantization or each.dtype is DType.FLOAT32]
     return ", ".join(f"{each.name} in {each.quantization or each.dtype}" for each in stuck) or None
 
 
-def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
+def too_few_gpus_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.budget is None:
         return None
     asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
@@ -211,18 +215,18 @@ def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
 # --- Swap time -----------------------------------------------------------------------------------------------------
 
 
-def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
-    """Copies alone take longer than allowed at the fastest rates measured; WSL was not measured."""
+def swap_too_slow(case: WorkloadOnVariant) -> Finding | None:
+    """At the fastest rates measured, the copies alone take longer than allowed; WSL was not measured."""
     late = [swap for swap in case.swaps if swap.best > case.within]
     if late:
-        severity = Severity.UNVERIFIED if path_of(case.variant) in SHARED else Severity.UNSUPPORTED
+        severity = Severity.UNVERIFIED if path_of(case.variant) in SHARED_GPU_PATHS else Severity.UNSUPPORTED
         slowest = max(late, key=lambda swap: swap.best)
         return finding("sleep-l1.swap-too-slow", f"{slowest}, requested within {case.within:.0f} s", severity)
     return None
 
 
-def swap_is_untried(case: WorkloadOnVariant) -> str | None:
-    """The swap is in time at the fastest rates measured, and not at the slowest reported."""
+def unmeasured_swap(case: WorkloadOnVariant) -> str | None:
+    """The swap is in time at the fastest rates measured, but not at the slowest reported."""
     doubtful = [swap for swap in case.swaps if swap.best <= case.within < swap.worst]
     if doubtful:
         slowest = max(doubtful, key=lambda swap: swap.worst)

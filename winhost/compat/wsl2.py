@@ -8,8 +8,8 @@ from winhost.compat.common import (
     SERVER_2022,
     SERVERS,
     WINDOWS_10_21H2,
-    driven,
     gpus,
+    gpus_with_driver,
     windows_driver,
 )
 from winhost.compat.rule import finding
@@ -17,7 +17,7 @@ from winhost.compat.target import FIRST_WITH_CONTAINERS, wsl_version
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.gpus import NvLink
 from winhost.hardware.host_gpus import catalogue_entry, gpu_label, runs_cuda
-from winhost.knowledge.versions import checked, known_range
+from winhost.knowledge.versions import known_range, newer_than_checked
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
@@ -38,21 +38,21 @@ NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
 
 
 def newer_than_known(facts: HostFacts) -> str | None:
-    """A newer build of a line of WSL that was looked into."""
+    """WSL is newer than the newest checked build of its release line."""
     found = wsl_version(facts)
     if found and found.release[:3] > NEWEST_KNOWN.release and found.major == NEWEST_KNOWN.major:
-        return f"WSL {found}, {checked(NEWEST_KNOWN)}"
+        return f"WSL {found}, {newer_than_checked(NEWEST_KNOWN)}"
     return None
 
 
 def line_newer_than_known(facts: HostFacts) -> str | None:
-    """A line of WSL that nobody has checked."""
+    """The release line of WSL is newer than those that were checked."""
     found = wsl_version(facts)
-    return f"WSL {found}, {checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
+    return f"WSL {found}, {newer_than_checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
 
-def vms_may_not_log_on(facts: HostFacts) -> str | None:
-    """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
+def vm_logon_right_missing(facts: HostFacts) -> str | None:
+    """The account of virtual machines does not have "Log on as a service", so that no VM of WSL starts."""
     rights = [each for each in facts.all(AccountRight) if each.key["right"] == "SeServiceLogonRight"]
     held = [each.key["account"] for each in rights if each.state.granted]
     if VIRTUAL_MACHINES in held:
@@ -60,18 +60,20 @@ def vms_may_not_log_on(facts: HostFacts) -> str | None:
     return f"SeServiceLogonRight: {', '.join(held) or 'nobody'}"
 
 
-def fell_back(facts: HostFacts) -> str | None:
-    """WSL runs in another networking mode than its .wslconfig names; WSL itself says so only once, at its start."""
+def networking_fallback(facts: HostFacts) -> str | None:
+    """WSL runs in another networking mode than its .wslconfig sets; WSL only reports that when it starts."""
     found = [
         f"{vm.key['account']}: {vm.state.mode}, where .wslconfig says {asked}"
         for vm in facts.all(WslVm)
-        if vm.state.running and vm.state.mode and (asked := _asked(facts, vm)) not in (None, vm.state.mode.lower())
+        if vm.state.running
+        and vm.state.mode
+        and (asked := _configured_mode(facts, vm)) not in (None, vm.state.mode.lower())
     ]
     return "; ".join(found) if found else None
 
 
-def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
-    """The networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
+def _configured_mode(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
+    """Return the networkingMode in the .wslconfig of the VM's account, in lower case; None where there is none."""
     from winhost.wslconfig.keys import effective  # only where WSL runs
 
     config = facts.find(WslConfig, vm.key)
@@ -87,25 +89,25 @@ def device_problem(facts: HostFacts) -> Finding | None:
     ill = [gpu for gpu in gpus(facts) if not gpu.pci.state.dismounted and gpu.pci.state.problem]
     if not ill:
         return None
-    severity = Severity.NOTE if any(gpu not in ill for gpu in driven(facts)) else Severity.UNVERIFIED
+    severity = Severity.NOTE if any(gpu not in ill for gpu in gpus_with_driver(facts)) else Severity.UNVERIFIED
     codes = ", ".join(f"{gpu_label(gpu)}: problem code {gpu.pci.state.problem}" for gpu in ill)
     return finding("wsl2.device-problem", codes, severity)
 
 
 def dismounted(facts: HostFacts) -> Finding | None:
-    """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
+    """A GPU was dismounted and belongs to no VM: Windows and WSL cannot use it until it is mounted again."""
     away = [gpu for gpu in gpus(facts) if facts.assignment(gpu.pci) == DISMOUNTED]
     if not away:
         return None
-    severity = Severity.NOTE if driven(facts) else Severity.UNVERIFIED
+    severity = Severity.NOTE if gpus_with_driver(facts) else Severity.UNVERIFIED
     return finding("wsl2.dismounted", f"dismounted, in no VM: {', '.join(map(gpu_label, away))}", severity)
 
 
-def may_be_joined_by_sli(facts: HostFacts) -> str | None:
-    """WSL sees only one of two GPUs with SLI on, and no interface of Windows tells whether it is."""
-    pairs = Counter(map(_model_key, filter(_takes_sli, driven(facts))))
+def possible_sli(facts: HostFacts) -> str | None:
+    """WSL sees only one of two GPUs with SLI enabled, and Windows has no interface that reports whether it is."""
+    pairs = Counter(map(_model_key, filter(_supports_sli, gpus_with_driver(facts))))
     if any(count > 1 for count in pairs.values()):
-        names = sorted({gpu.pci.state.name for gpu in driven(facts) if pairs[_model_key(gpu)] > 1})
+        names = sorted({gpu.pci.state.name for gpu in gpus_with_driver(facts) if pairs[_model_key(gpu)] > 1})
         return ", ".join(names)
     return None
 
@@ -114,7 +116,7 @@ def _model_key(gpu: Gpu) -> str:
     return gpu.pci.key["device"] or gpu.pci.state.name
 
 
-def _takes_sli(gpu: Gpu) -> bool:
+def _supports_sli(gpu: Gpu) -> bool:
     found = catalogue_entry(gpu)
     return bool(found and found.nvlink is NvLink.BRIDGE) and gpu.pci.state.driver_model == "WDDM"
 
@@ -128,9 +130,13 @@ def vram_above_memory(facts: HostFacts) -> str | None:
 
 
 def driver_newer_than_known(facts: HostFacts) -> str | None:
-    """A branch of NVIDIA's driver that nobody has checked."""
+    """The branch of NVIDIA's driver is newer than those that were checked."""
     driver = windows_driver(facts)
-    return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
+    return (
+        f"driver {driver}, {newer_than_checked(f'R{NEWEST_DRIVER}')}"
+        if driver and driver.major > NEWEST_DRIVER.major
+        else None
+    )
 
 
 def model_pending(facts: HostFacts) -> str | None:
@@ -145,8 +151,8 @@ def model_pending(facts: HostFacts) -> str | None:
     return None
 
 
-def switch_without_the_host(facts: HostFacts) -> str | None:
-    """An external switch is not shared with Windows, which then has no adapter on it."""
+def switch_excludes_host(facts: HostFacts) -> str | None:
+    """An external switch is not shared with Windows, so that Windows has no adapter on it."""
     switches = [each.state for each in facts.all(VmSwitch) if each.state.kind == "external"]
     apart = [switch.name for switch in switches if not switch.management_os]
     made = [each.key["name"] for each in facts.all(ExternalSwitch) if each.state.management_os is False]
@@ -154,7 +160,7 @@ def switch_without_the_host(facts: HostFacts) -> str | None:
     return ", ".join(names) if names else None
 
 
-# Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
+# Makers of firewalls, as the names of their filter drivers in the bindings of an adapter contain them.
 FIREWALLS = (
     *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
     *("sophos", "symantec", "trellix", "trend micro", "zonealarm"),
@@ -167,32 +173,32 @@ WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that 
 
 def only_wireless_switches(facts: HostFacts) -> str | None:
     """The only adapters to bridge are wireless, by their names, which vendors write in English."""
-    adapters = [str(switch.adapter) for switch in _external(facts)] or _only(facts, WIFI)
+    adapters = [str(switch.adapter) for switch in _external_switches(facts)] or _sole_adapters(facts, WIFI)
     if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
         return ", ".join(adapters)
     return None
 
 
-def only_a_team(facts: HostFacts) -> str | None:
+def only_teamed_adapter(facts: HostFacts) -> str | None:
     """The only adapter with a link is an LBFO team, on which newer servers refuse a Hyper-V switch."""
-    teams = _only(facts, TEAM)
+    teams = _sole_adapters(facts, TEAM)
     return ", ".join(teams) if teams else None
 
 
 def nothing_to_bridge(facts: HostFacts) -> str | None:
     """No network adapter has a link, so a new switch would reach nothing."""
-    if _switchless(facts) and not _linked(facts, ETHERNET, WIFI, TEAM):
+    if _needs_switch(facts) and not _adapters_with_link(facts, ETHERNET, WIFI, TEAM):
         return ", ".join(a.name for a in _adapters(facts)) or "no adapter"
     return None
 
 
-def moves_the_management(facts: HostFacts) -> str | None:
+def switch_moves_management(facts: HostFacts) -> str | None:
     """Every suitable adapter carries the host's management, so creating the switch interrupts it. Wireless adapters and
     teams count only where no wired adapter has a link.
     """
-    suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
-    if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
-        return "; ".join(map(_what_moves, suiting))
+    suiting = _adapters_with_link(facts, ETHERNET) or _adapters_with_link(facts, WIFI, TEAM)
+    if _needs_switch(facts) and suiting and all(adapter.management for adapter in suiting):
+        return "; ".join(map(_describe_adapter, suiting))
     return None
 
 
@@ -219,7 +225,7 @@ def policy_overrides(facts: HostFacts) -> str | None:
 
 def firewalls(facts: HostFacts) -> str | None:
     """A third-party firewall filter, recognized by its name, is bound to an adapter that is up."""
-    names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
+    names = sorted({name for adapter in _adapters_with_link(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
     return ", ".join(name for name in names if any(maker in name.casefold() for maker in FIREWALLS)) or None
 
 
@@ -227,30 +233,30 @@ def _adapters(facts: HostFacts) -> list[NetworkAdapter]:
     return [adapter.state for adapter in facts.all(NetworkAdapter)]
 
 
-def _linked(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
+def _adapters_with_link(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
     return [adapter for adapter in _adapters(facts) if adapter.kind in kinds and adapter.status == "up"]
 
 
-def _switchless(facts: HostFacts) -> bool:
-    return facts.role.role != INSTALLED or not _external(facts)
+def _needs_switch(facts: HostFacts) -> bool:
+    return facts.role.role != INSTALLED or not _external_switches(facts)
 
 
-def _only(facts: HostFacts, kind: str) -> list[str]:
-    """The adapters with a link that a new switch could use, where they are all of this kind."""
-    found = _linked(facts, ETHERNET, WIFI, TEAM) if _switchless(facts) else []
+def _sole_adapters(facts: HostFacts, kind: str) -> list[str]:
+    """Return the adapters that a new switch could use, if all of them are of this kind."""
+    found = _adapters_with_link(facts, ETHERNET, WIFI, TEAM) if _needs_switch(facts) else []
     return [adapter.description for adapter in found] if {adapter.kind for adapter in found} == {kind} else []
 
 
-def _what_moves(adapter: NetworkAdapter) -> str:
+def _describe_adapter(adapter: NetworkAdapter) -> str:
     addresses = [f"{each.address}/{each.prefix} ({each.origin})" for each in adapter.addresses]
     speed = f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
     dns = ", ".join(adapter.dns)
     others = (("gateway", adapter.gateway), ("DNS", dns), ("VLAN", adapter.vlan), ("speed", speed))
-    told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
-    return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
+    properties = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
+    return f"{adapter.name}: {', '.join([*addresses, *properties]) or 'no address'}"
 
 
-def _external(facts: HostFacts) -> list[VmSwitch]:
+def _external_switches(facts: HostFacts) -> list[VmSwitch]:
     return [switch.state for switch in facts.all(VmSwitch) if switch.state.kind == "external"]
 
 
@@ -265,7 +271,7 @@ def wslc_on_old_windows(facts: HostFacts) -> str | None:
     return None
 
 
-def wslc_not_there(facts: HostFacts) -> str | None:
+def wslc_missing(facts: HostFacts) -> str | None:
     """wslc needs WSL 2.9 or newer."""
     found = wsl_version(facts)
     if found is None and facts.the(Wsl).present:

@@ -1,5 +1,5 @@
-"""A host's answers, resource by resource, including those that it could not give: an unread value never passes for a
-value.
+"""A host's answers by resource. A resource or property that could not be read is `Unknown` or `Unavailable`, and never
+passes for a value.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ class RemoteFault:
 
 @dataclass(frozen=True)
 class Unknown:
-    """The host could not read it: it may exist or not."""
+    """The host could not read the resource or property, which may exist or not."""
 
     unknown: RemoteFault
 
@@ -43,7 +43,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """It cannot be read before the named resource is there."""
+    """The resource or property cannot be read before the named resource exists."""
 
     unavailable: str
 
@@ -52,7 +52,7 @@ class Unavailable:
 
 
 Missing = Unknown | Unavailable
-NOT_THERE = Unknown(RemoteFault("NotRead", message="these facts do not hold it"))
+NOT_READ = Unknown(RemoteFault("NotRead", message="these facts do not hold it"))
 
 
 class MissingFact(Exception):
@@ -64,11 +64,11 @@ class MissingFact(Exception):
         self.missing = missing
 
     @cached_property
-    def said(self) -> str:
+    def sentence(self) -> str:
         return f"{self.fact} {self.missing}"
 
     def __str__(self) -> str:
-        return self.said
+        return self.sentence
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MissingFact) and self.args == other.args
@@ -104,7 +104,7 @@ class Record:
 
 
 def identity(resource: str, key: Key) -> Id:
-    """The identity of an instance of a resource: hashable, independent of the key's order."""
+    """Return the identity of an instance of a resource: hashable, independent of the key's order."""
     return resource, tuple(sorted(key.items()))
 
 
@@ -120,7 +120,9 @@ def fault(error: Mapping[str, Any]) -> RemoteFault:
 
 
 def refuse_missing(fact: str, value: Json, *, unavailable: bool = True) -> None:
-    """Raises MissingFact where the host could not tell a property; if not asked otherwise, also before it can be."""
+    """Raise MissingFact if the host could not read a property and, unless `unavailable` is false, if it cannot be read
+    yet.
+    """
     if isinstance(value, Mapping) and len(value) == 1:
         if "unknown" in value:
             raise MissingFact(fact, Unknown(fault(value["unknown"])))
@@ -130,18 +132,18 @@ def refuse_missing(fact: str, value: Json, *, unavailable: bool = True) -> None:
 
 @dataclass(frozen=True)
 class HostAnswers:
-    """A host's answers at one time by resource, with what is declared of these: all that a decision is made from."""
+    """A host's answers at one time and the rules of these resources: the input of each decision."""
 
     answers: Mapping[str, tuple[Record, ...] | Missing]
     rules: Mapping[str, ResourceRules]
 
     def answer(self, resource: str) -> tuple[Record, ...] | Missing:
-        """Answers need not hold every resource: what they lack was not read."""
-        return self.answers.get(resource, NOT_THERE)
+        """Return the answer of a resource; `NOT_READ` if it was not read."""
+        return self.answers.get(resource, NOT_READ)
 
     def state_of(self, resource: str, key: Key) -> Mapping[str, Json] | None:
-        """The state as the host answered it, or that of something not yet created; None where there is no such thing.
-        Raises MissingFact.
+        """Return the state of an instance as the host answered it. For an instance that does not exist, return the
+        state `absent` of its rules, or None where these have none. Raises MissingFact.
         """
         found = self.answer(resource)
         if isinstance(found, (Unknown, Unavailable)):
@@ -149,8 +151,8 @@ class HostAnswers:
         return next((record.state for record in found if dict(record.key) == dict(key)), self.rules[resource].absent)
 
     def unlisted(self, ids: Iterable[Id]) -> tuple[Id, ...]:
-        """The resources to read by name. A Linux has more files, packages and settings than it lists; where a type
-        lists all its instances, `absent` says what a missing one is.
+        """Return those of `ids` that have to be read by name. A Linux has more files, packages and settings than it
+        lists; of a type that lists all its instances, `absent` is the state of one that is not listed.
         """
         unlisted = set()
         for resource, key in ids:

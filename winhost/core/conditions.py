@@ -1,4 +1,4 @@
-"""Evaluate what resources declare of their states and changes. bundle/powershell/rules.ps1 does the same."""
+"""Evaluate the conditions in the rules of resources. bundle/powershell/rules.ps1 does the same in PowerShell."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,38 +6,38 @@ from .answers import Json
 from .rules import Condition, ConsentRule, KeepIf, NeedRule
 from .steps import Change, Need
 
-States = Mapping[str, Mapping[str, Json]]  # by the names that `Condition.of` has
+States = Mapping[str, Mapping[str, Json]]  # by the values of `Condition.of`
 
 
-def hold(conditions: Iterable[Condition], states: States) -> bool:
-    """Tell whether all conditions hold. Raises what reading a property of a state raises."""
+def all_hold(conditions: Iterable[Condition], states: States) -> bool:
+    """Tell whether all conditions hold. Raises MissingFact if a state does so when a property is read."""
     for each in conditions:
         state = states[each.of]
         if not each.property:
-            if not any(_fits(each, value, states) for value in state.values()):
+            if not any(_matches(each, value, states) for value in state.values()):
                 return False
-        elif each.property not in state or not _fits(each, state[each.property], states):
+        elif each.property not in state or not _matches(each, state[each.property], states):
             return False
     return True
 
 
-def worded(sentence: str, conditions: Iterable[Condition], states: States) -> str:
-    """Fill the properties in braces with what the conditions found."""
-    shown = {}
+def fill_sentence(sentence: str, conditions: Iterable[Condition], states: States) -> str:
+    """Replace the properties in braces: by the gained value, by the text after `starts_with`, or by the whole value."""
+    values = {}
     for each in conditions:
         if each.property:
-            value = _read(states[each.of], each.property)
+            value = _value_of(states[each.of], each.property)
             if each.gained:
                 gain = _gain(each, value, states)
                 value = ", ".join(gain) if isinstance(gain, list) else gain
             elif each.starts_with:
                 value = value[len(each.starts_with) :]
-            shown[each.property] = value
-    return sentence.format_map(shown)
+            values[each.property] = value
+    return sentence.format_map(values)
 
 
 def needs_of(rules: Iterable[NeedRule], change: Change) -> tuple[Need, ...]:
-    """The states that other resources must have while the change is made."""
+    """Return the states that other resources must have while the change is made."""
     needs: list[Need] = []
     for rule in rules:
         values = [change.key[rule.key]] if rule.key else []
@@ -50,30 +50,35 @@ def needs_of(rules: Iterable[NeedRule], change: Change) -> tuple[Need, ...]:
 
 
 def consents_of(rules: Iterable[ConsentRule], change: Change) -> tuple[str, ...]:
-    """The consents that the change asks for, each once, in the order of the rules."""
+    """Return the consents that the change needs, each once, in the order of the rules."""
     states = _states(change)
-    asked = (rule for rule in rules if hold(rule.when, states) and not (rule.unless and hold(rule.unless, states)))
-    return tuple(dict.fromkeys(rule.consent for rule in asked))
+    matching = (
+        rule for rule in rules if all_hold(rule.when, states) and not (rule.unless and all_hold(rule.unless, states))
+    )
+    return tuple(dict.fromkeys(rule.consent for rule in matching))
 
 
-def lasting(rules: Iterable[KeepIf], change: Change) -> str | None:
-    """Say why the change cannot be taken back, or None."""
+def irreversible_reason(rules: Iterable[KeepIf], change: Change) -> str | None:
+    """Return the reason why the change cannot be undone, or None if it can."""
     states = _states(change)
-    return ", and ".join(worded(each.reason, each.when, states) for each in rules if hold(each.when, states)) or None
+    return (
+        ", and ".join(fill_sentence(each.reason, each.when, states) for each in rules if all_hold(each.when, states))
+        or None
+    )
 
 
 def _states(change: Change) -> States:
     return {"before": change.before, "desired": change.desired, "key": change.key}
 
 
-def _fits(condition: Condition, value: Json, states: States) -> bool:
+def _matches(condition: Condition, value: Json, states: States) -> bool:
     start = condition.starts_with
     return (
         (not condition.one_of or _is_among(value, condition.one_of))
         and not _is_among(value, condition.none_of)
         and (not start or (isinstance(value, str) and value.startswith(start)))
         and (not condition.unavailable or (isinstance(value, Mapping) and "unavailable" in value))
-        and all(value != _read(states[other], condition.property) for other in condition.differs_from)
+        and all(value != _value_of(states[other], condition.property) for other in condition.differs_from)
         and (not condition.gained or bool(_gain(condition, value, states)))
     )
 
@@ -84,12 +89,12 @@ def _is_among(value: Json, values: Iterable[Json]) -> bool:
 
 
 def _gain(condition: Condition, value: Json, states: States) -> Json:
-    """The increase of a number since the run set it, or the elements that a list has gained since."""
-    left = _read(states["after"], condition.property)
+    """Return the increase of a number since the run set it, or the elements that a list has gained since."""
+    before = _value_of(states["after"], condition.property)
     if isinstance(value, (list, tuple)):
-        return sorted(set(value) - set(left or ()))
-    return max(value - (left or 0), 0) if isinstance(value, int) else 0
+        return sorted(set(value) - set(before or ()))
+    return max(value - (before or 0), 0) if isinstance(value, int) else 0
 
 
-def _read(state: Mapping[str, Json], name: str) -> Json:
+def _value_of(state: Mapping[str, Json], name: str) -> Json:
     return state[name] if name in state else None  # noqa: SIM401 - `get` does not raise for what could not be read

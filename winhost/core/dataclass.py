@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 _GENERATING = RLock()
 _ALWAYS = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
-_BY_OPTION = {
+_METHODS_BY_OPTION = {
     "init": ("__init__",),
     "repr": ("__repr__",),
     "eq": ("__eq__", "__hash__"),
     "order": ("__lt__", "__le__", "__gt__", "__ge__"),
 }
 _DEFAULTS = {"init": True, "repr": True, "eq": True, "order": False, "frozen": False}
-# The options that generate a name and as little else as possible. The parameters tell all options.
-_NONE = dict.fromkeys(_BY_OPTION, False)
-_SWITCHES = {name: {**_NONE, option: True} for option, names in _BY_OPTION.items() for name in names}
-_SWITCHES |= {name: {**_NONE, "eq": True, "order": True} for name in _BY_OPTION["order"]}
-_SWITCHES |= {"__dataclass_fields__": _NONE, "__match_args__": _NONE, "__dataclass_params__": {}}
-# What depends on the class being frozen. The standard decorator compiles two more functions for one that is.
-_BY_FROZEN = ("__hash__", "__dataclass_params__")
+# By name, the options with which the standard decorator generates it and as little else as possible.
+# `__dataclass_params__` lists all options, so it takes those of the declaration.
+_NO_METHODS = dict.fromkeys(_METHODS_BY_OPTION, False)
+_SWITCHES = {name: {**_NO_METHODS, option: True} for option, names in _METHODS_BY_OPTION.items() for name in names}
+_SWITCHES |= {name: {**_NO_METHODS, "eq": True, "order": True} for name in _METHODS_BY_OPTION["order"]}
+_SWITCHES |= {"__dataclass_fields__": _NO_METHODS, "__match_args__": _NO_METHODS, "__dataclass_params__": {}}
+# The names whose value depends on `frozen`. The standard decorator compiles two more functions for a frozen class.
+_DEPENDENT_ON_FROZEN = ("__hash__", "__dataclass_params__")
 
 
 class _Declared:
@@ -40,52 +41,56 @@ class _Declared:
         self.body = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
 
     def generate(self, name: str) -> None:
-        """Replace what is pending under this name, and fields by their defaults."""
-        setattr(self.cls, name, self._initializer() if name == "__init__" else self._by_standard(name))
+        """Generate the pending attribute of this name, and replace fields by their defaults."""
+        setattr(self.cls, name, self._initializer() if name == "__init__" else self._generate_with_standard(name))
 
-    def _by_standard(self, name: str) -> Any:
-        """The standard decorator is applied to a twin, whose methods serve both: they refer to no class."""
-        twin: Any = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.body))
-        twin.__qualname__ = self.cls.__qualname__
+    def _generate_with_standard(self, name: str) -> Any:
+        """Apply the standard decorator to a copy of the class, and return what it generated. Generated methods refer to
+        no class, so they work on the original.
+        """
+        copy: Any = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.body))
+        copy.__qualname__ = self.cls.__qualname__
         options = {**self.options, **_SWITCHES[name]}
-        if name not in _BY_FROZEN and not any(hasattr(base, "__dataclass_fields__") for base in self.cls.__mro__[1:]):
+        if name not in _DEPENDENT_ON_FROZEN and not any(
+            hasattr(base, "__dataclass_fields__") for base in self.cls.__mro__[1:]
+        ):
             options["frozen"] = False
-        dataclasses.dataclass(**options)(twin)
+        dataclasses.dataclass(**options)(copy)
         for field in self.cls.__annotations__:  # its own alone, from 3.10 on; 3.14 keeps none among its vars
             if isinstance(vars(self.cls).get(field), dataclasses.Field):
-                if field in vars(twin):
-                    setattr(self.cls, field, vars(twin)[field])
+                if field in vars(copy):
+                    setattr(self.cls, field, vars(copy)[field])
                 else:
                     delattr(self.cls, field)
-        return vars(twin)[name]
+        return vars(copy)[name]
 
     def _initializer(self) -> Any:
-        """`__init__`, compiled alone. The one of a frozen class fills `__dict__`, since its `__setattr__` refuses."""
-        known: dict[str, Any] = {"__not_given__": dataclasses.MISSING}
-        by_position, body = ["self"], ["__fields__ = self.__dict__"]
-        by_name: list[str] = []
+        """Compile `__init__` alone. In a frozen class it fills `__dict__`, since `__setattr__` raises."""
+        namespace: dict[str, Any] = {"__not_given__": dataclasses.MISSING}
+        positional, body = ["self"], ["__fields__ = self.__dict__"]
+        keyword_only: list[str] = []
         for field in dataclasses.fields(self.cls):
             name, parameter, value = field.name, field.name, field.name
             if field.default_factory is not dataclasses.MISSING:
-                known[f"__make_{name}__"] = field.default_factory
+                namespace[f"__make_{name}__"] = field.default_factory
                 parameter = f"{name}=__not_given__"
                 value = f"__make_{name}__()"
                 if field.init:
                     value += f" if {name} is __not_given__ else {name}"
             elif field.default is not dataclasses.MISSING:
-                known[f"__default_{name}__"] = field.default
+                namespace[f"__default_{name}__"] = field.default
                 parameter = f"{name}=__default_{name}__"
             if field.init:
-                (by_name if field.kw_only else by_position).append(parameter)
+                (keyword_only if field.kw_only else positional).append(parameter)
             if field.init or field.default_factory is not dataclasses.MISSING:
                 body.append(f"__fields__[{name!r}] = {value}" if self.frozen else f"self.{name} = {value}")
         if hasattr(self.cls, "__post_init__"):
             body.append("self.__post_init__()")
-        parameters = ", ".join([*by_position, *(["*"] if by_name else []), *by_name])
-        exec(f"def __init__({parameters}):\n " + "\n ".join(body), known)  # noqa: S102  names of fields, as in the standard one
-        made = known["__init__"]
-        made.__qualname__, made.__module__ = f"{self.cls.__qualname__}.__init__", self.cls.__module__
-        return made
+        parameters = ", ".join([*positional, *(["*"] if keyword_only else []), *keyword_only])
+        exec(f"def __init__({parameters}):\n " + "\n ".join(body), namespace)  # noqa: S102  names of fields, as in the standard one
+        initializer = namespace["__init__"]
+        initializer.__qualname__, initializer.__module__ = f"{self.cls.__qualname__}.__init__", self.cls.__module__
+        return initializer
 
 
 class _Pending:
@@ -116,12 +121,14 @@ _FROZEN = {"__setattr__": _refuse_set, "__delattr__": _refuse_delete}
 
 
 def _dataclass(cls: Any = None, /, **options: bool) -> Any:
-    """Like `dataclasses.dataclass`, but later. Its options: init, repr, eq, order, frozen, kw_only."""
+    """Like `dataclasses.dataclass`, but methods are generated when they are used. Options: init, repr, eq, order,
+    frozen, kw_only.
+    """
 
     def declare(cls: type) -> type:
         chosen = {**_DEFAULTS, **options}
         declared = _Declared(cls, options)
-        names = [*_ALWAYS, *(name for option, names in _BY_OPTION.items() if chosen[option] for name in names)]
+        names = [*_ALWAYS, *(name for option, names in _METHODS_BY_OPTION.items() if chosen[option] for name in names)]
         for name in names:
             if name not in vars(cls):
                 setattr(cls, name, _Pending(name, declared))

@@ -1,5 +1,5 @@
-"""The dependents of a resource: what needs it to work, or to be undone itself. Found by what the host shows, not by
-runs.
+"""Find the dependents of a resource: instances that need it to work, or to be undone themselves. They are found in the
+host's answers, whichever run made them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,23 +11,21 @@ from .rules import DependentRule
 
 
 def dependents_of(
-    resource: str, key: Key, host: HostAnswers, *, held: bool = True
+    resource: str, key: Key, host: HostAnswers, *, has_baseline: bool = True
 ) -> dict[Id, tuple[DependentRule, Dependent]]:
-    """Find dependents by identity, each with the first rule that names it. Raises MissingFact. held: whether earlier
-    observations exist; without them, a rule that only counts newer dependents need not be read.
+    """Return dependents by identity, each with the first rule that applies to it. Raises MissingFact. has_baseline: the
+    run recorded dependents before; without that, rules that count only newer dependents may be unreadable.
     """
     found: dict[Id, tuple[DependentRule, Dependent]] = {}
     for rule in host.rules[resource].dependents:
-        with nullcontext() if held or rule.since is None else suppress(MissingFact):
-            for user in dependents_by(rule, key, host):
+        with nullcontext() if has_baseline or rule.since is None else suppress(MissingFact):
+            for user in dependents_by_rule(rule, key, host):
                 found.setdefault(identity(user.resource, user.key), (rule, user))
     return found
 
 
-def seen(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
-    """List the present dependents, for comparison with later ones. Raises MissingFact, also where some cannot be read
-    yet.
-    """
+def present_dependents(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
+    """List the dependents for comparison with later ones. Raises MissingFact, also if some cannot be read yet."""
     for rule in host.rules[resource].dependents:
         found = host.answer(rule.resource)
         if rule.since is not None and isinstance(found, Unavailable):
@@ -35,13 +33,13 @@ def seen(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
     return [user for _, user in dependents_of(resource, key, host).values()]
 
 
-def dependents_by(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:
+def dependents_by_rule(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:
     """List the dependents of the instance with this key by one rule. Raises MissingFact."""
     found = host.answer(rule.resource)
     if isinstance(found, Unknown):
         raise MissingFact(rule.resource, found)
     if isinstance(found, Unavailable):
-        return _by_disks(rule, key, host)
+        return _distros_by_disks(rule, key, host)
     dependents = []
     for record in found:
         if depends(rule, key, record.key, record.state):
@@ -62,22 +60,22 @@ def depends(rule: DependentRule, key: Key, user: Key, state: Mapping[str, Json])
     return at and (rule.unless is None or state[rule.unless[0]] not in rule.unless[1])
 
 
-def _by_disks(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:
-    """List distros by their disks. Without the feature that runs them, distros cannot be listed; their disks may be
-    there all the same.
+def _distros_by_disks(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:
+    """List distros by their disks. Without the Windows feature for WSL, distros cannot be listed, but their disks may
+    exist.
     """
     if not rule.disks:
         return []
     accounts = host.answer("LocalAccount")
     if isinstance(accounts, Unknown):
         raise MissingFact("LocalAccount", accounts)
-    # Nobody can tell which distro a disk belongs to: one without a name stands for all of an account.
-    same = DependentRule(
+    # The distro of a disk is not known: one Dependent without a name stands for all distros of an account.
+    account_rule = DependentRule(
         "LocalAccount", tuple(part for part in rule.on if part == "account"), unless=("distros", (None, 0))
     )
-    found: Iterable[Record] = () if isinstance(accounts, Unavailable) else accounts
+    accounts_with_disks: Iterable[Record] = () if isinstance(accounts, Unavailable) else accounts
     return [
         Dependent(rule.resource, {**record.key, "distro": ""})
-        for record in found
-        if depends(same, key, record.key, record.state)
+        for record in accounts_with_disks
+        if depends(account_rule, key, record.key, record.state)
     ]

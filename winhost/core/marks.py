@@ -1,7 +1,7 @@
-"""Marks: for each change of a run, a line on the host that says what the run found and what it set.
+"""Marks: for each change of a run, a line on the host with the values before the change and those that the run set.
 
-Journals are on the controllers. By marks, rollback tells what the run of another controller changed from what a person
-did. A host keeps them from before the change until the run is rolled back.
+Journals are on the controllers. Marks let a rollback distinguish changes by runs of other controllers from changes by
+people. The host stores a mark before the change, and keeps it until the run is rolled back.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from .steps import Step
 BUNDLE = "bundle"
 """The controller named in the marks of a package that was applied by hand."""
 
-_LONG = 200  # bytes of a text
+_LONGEST_TEXT = 200  # bytes; longer texts are stored as their hash
 _RUN = re.compile(r"[A-Za-z0-9_%-]{1,200}\.[A-Za-z0-9-]{1,40}")  # it becomes part of a command that is printed
 
 
 @dataclass(frozen=True)
 class MarkedRun:
-    """The run that left a mark. id: tells runs of the same name apart; by: who runs it, and where."""
+    """The run that a mark belongs to. id: unique among runs of the same name; by: the account and the computer."""
 
     run: str
     id: str
@@ -35,7 +35,7 @@ class MarkedRun:
 
     @property
     def rollback(self) -> str:
-        """Tell whoever has its journal how it is rolled back."""
+        """The instruction that rolls the run back."""
         if self.by == BUNDLE:
             return f"on the host, with the bundle of {self.run}: Rollback.ps1, or in Linux run.py rollback"
         return f"as {self.by[:100]}: winhost rollback {self.run}"
@@ -43,7 +43,7 @@ class MarkedRun:
 
 @dataclass(frozen=True)
 class Mark:
-    """The state that a run found of a resource, and what it set; long texts as their hash."""
+    """One change of a run. found: values before it; set: values that the run set. Long texts are stored as hashes."""
 
     run: MarkedRun
     resource: Id
@@ -52,38 +52,38 @@ class Mark:
 
 
 def mark_of(run: MarkedRun, step: Step) -> str:
-    """The line that the host keeps."""
+    """Format the line that the host stores for a step."""
     line = {
         "run": run.run,
         "id": run.id,
         "by": run.by,
         "resource": step.resource,
         "key": dict(step.key),
-        "found": _short(step.before),
-        "set": _short(step.desired),
+        "found": _shorten(step.before),
+        "set": _shorten(step.desired),
     }
     return json.dumps(line, separators=(",", ":"))
 
 
-def _short(state: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: _hashed(value) for name, value in state.items()}
+def _shorten(state: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: _hash_long_text(value) for name, value in state.items()}
 
 
-def _hashed(value: Json) -> Json:
-    """Replace a long text by its hash: a file is not kept a second time only to be compared."""
+def _hash_long_text(value: Json) -> Json:
+    """Replace a long text by its hash, which is enough for comparisons."""
     text = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
-    return {"sha256": hashlib.sha256(text).hexdigest()} if len(text) > _LONG else value
+    return {"sha256": hashlib.sha256(text).hexdigest()} if len(text) > _LONGEST_TEXT else value
 
 
 def read_mark(line: str) -> Mark | None:
-    """Parse a mark; None for a line that no run wrote, which is ignored and never removed."""
+    """Parse a mark; None for a line that no run wrote. Such lines are ignored and never removed."""
     with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        said = json.loads(line)
-        texts = [said["run"], said["id"], said["by"], said["resource"], *said["key"].values()]
-        known = all(isinstance(text, str) for text in texts) and _RUN.fullmatch(said["run"])
-        if known and said["found"].keys() == said["set"].keys():
-            run = MarkedRun(said["run"], said["id"], said["by"])
-            return Mark(run, identity(said["resource"], said["key"]), said["found"], said["set"])
+        entry = json.loads(line)
+        texts = [entry["run"], entry["id"], entry["by"], entry["resource"], *entry["key"].values()]
+        is_valid = all(isinstance(text, str) for text in texts) and _RUN.fullmatch(entry["run"])
+        if is_valid and entry["found"].keys() == entry["set"].keys():
+            run = MarkedRun(entry["run"], entry["id"], entry["by"])
+            return Mark(run, identity(entry["resource"], entry["key"]), entry["found"], entry["set"])
     return None
 
 
@@ -92,46 +92,50 @@ def read_marks(lines: Iterable[str]) -> tuple[Mark, ...]:
     return tuple(mark for line in lines if (mark := read_mark(line)))
 
 
-def without(lines: Sequence[str], id_: str, but: Iterable[Id] = ()) -> list[str]:
-    """The lines that stay when a run is rolled back, except for these resources."""
-    kept = frozenset(but)
-    found = [(line, read_mark(line)) for line in lines]
-    return [line for line, mark in found if mark is None or mark.run.id != id_ or mark.resource in kept]
+def remove_run_marks(lines: Sequence[str], id_: str, keep: Iterable[Id] = ()) -> list[str]:
+    """Return the lines without the marks of a run. id_: of the run; keep: resources whose marks stay."""
+    kept_ids = frozenset(keep)
+    parsed = [(line, read_mark(line)) for line in lines]
+    return [line for line, mark in parsed if mark is None or mark.run.id != id_ or mark.resource in kept_ids]
 
 
-def moved_since(
-    touched: ChangedResource, names: Iterable[str], marks: Sequence[Mark], own: str, now: Mapping[str, Json]
+def find_later_runs(
+    touched: ChangedResource, names: Iterable[str], marks: Sequence[Mark], run_id: str, now: Mapping[str, Json]
 ) -> tuple[MarkedRun, ...]:
-    """Find later runs whose rollback would restore one of these properties to something else than this run found,
-    latest first. own: the id of this run.
+    """Return the later runs whose rollback would restore one of these properties to another value than before this run,
+    latest first. run_id: of this run; now: the present state.
 
-    Where the value is not what the last of them set, somebody else changed it after all of them.
+    If the present value is not the one that the last of them set, somebody else has changed it after all of them.
     """
     id_ = identity(touched.resource, touched.key)
     about = [mark for mark in marks if mark.resource == id_]
-    found = (
-        run for name in names for run in _movers(name, _hashed(touched.original[name]), about, own, _hashed(now[name]))
+    runs = (
+        run
+        for name in names
+        for run in _find_changers(
+            name, _hash_long_text(touched.original[name]), about, run_id, _hash_long_text(now[name])
+        )
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(runs))
 
 
-def _movers(name: str, original: Json, marks: Sequence[Mark], own: str, value: Json) -> Iterator[MarkedRun]:
-    for run, (found, left) in reversed(_later(name, marks, own).items()):
-        if left == value and found != left:
+def _find_changers(name: str, original: Json, marks: Sequence[Mark], run_id: str, value: Json) -> Iterator[MarkedRun]:
+    for run, (found, last_set) in reversed(_values_of_later_runs(name, marks, run_id).items()):
+        if last_set == value and found != last_set:
             if found != original:
                 yield run
             value = found
-        elif found != value:  # what it found is so where its change did not take place, or is undone already
+        elif found != value:  # equal to `found`: its change did not take place, or is undone already
             return
 
 
-def _later(name: str, marks: Sequence[Mark], own: str) -> dict[MarkedRun, tuple[Json, Json]]:
-    """The values that each later run found first and set last, after this run's own change."""
+def _values_of_later_runs(name: str, marks: Sequence[Mark], run_id: str) -> dict[MarkedRun, tuple[Json, Json]]:
+    """Return by later run the first value that it found and the last one that it set, after this run's own change."""
     later: dict[MarkedRun, tuple[Json, Json]] = {}
     for mark in marks:
         if name not in mark.set:
             continue
-        if mark.run.id == own:
+        if mark.run.id == run_id:
             later = {}
         else:
             found, _ = later.get(mark.run, (mark.found[name], None))

@@ -1,16 +1,18 @@
-"""Turn desired and present states into ordered steps: differences, needs that are met once and restored, order."""
+"""Compute ordered steps from desired and present states. A need of several steps is met once before and restored after
+them.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from .answers import HostAnswers, Id, identity, refuse_missing
-from .conditions import consents_of, lasting, needs_of
+from .conditions import consents_of, irreversible_reason, needs_of
 from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource, Need, Role, Step
 
 
 class NoInstance(Exception):
-    """The host does not have what something is wanted of."""
+    """The host does not have the instance that is to be changed."""
 
     def __init__(self, desired: DesiredResource) -> None:
         which = ", ".join(f"{name} {value}" for name, value in desired.key.items()) or "that name"
@@ -18,8 +20,8 @@ class NoInstance(Exception):
 
 
 def differences(desired: DesiredResource, host: HostAnswers) -> Change | None:
-    """The properties of a goal that differ. Raises NoInstance, MissingFact (a property that could not be read cannot be
-    restored).
+    """Return the properties of a goal that differ from the host; None if none do. Raises NoInstance, and MissingFact
+    for a property that could not be read, because it could not be restored.
     """
     state = host.state_of(desired.resource, desired.key)
     if state is None:
@@ -31,7 +33,7 @@ def differences(desired: DesiredResource, host: HostAnswers) -> Change | None:
         return None
     credential = host.rules[desired.resource].credential
     if credential in desired.desired and credential not in differing:
-        differing.append(credential)  # whatever is changed with it may need the secret again
+        differing.append(credential)  # the change of another property may need the secret again
     return Change(desired.key, {n: state[n] for n in differing}, {n: desired.desired[n] for n in differing})
 
 
@@ -45,33 +47,33 @@ def steps_for(
     extra_risks: Mapping[Id, tuple[str, ...]] | None = None,
     titles: Mapping[Id, str] | None = None,
 ) -> tuple[Step, ...]:
-    """Ordered steps from the facts to what is wanted, with the needs of all of them met once and put back.
+    """Return the ordered steps from the host's answers to the desired states, with steps that meet and restore needs.
 
-    `backwards` reverses the order of resources, for rollback. `extra_risks`: consents that the verdict asks for;
-    `titles`: of resources that are needed without being wanted. Raises as `differences` does.
+    backwards: reverse the order of resources, for rollback; extra_risks: consents that the verdict asks for; titles: of
+    resources that are only needs. Raises as `differences` does.
     """
-    found = {identity(w.resource, w.key): (w, differences(w, host)) for w in desired}
-    needs = _needs((host.rules[w.resource], change) for w, change in found.values() if change)
-    moved = {}
+    goals = {identity(w.resource, w.key): (w, differences(w, host)) for w in desired}
+    needs = _needs((host.rules[w.resource], change) for w, change in goals.values() if change)
+    unmet = {}
     for id_, need in needs.items():
         state = host.state_of(need.resource, need.key)
         if state is not None and any(state[name] != value for name, value in need.desired.items()):
-            moved[id_] = need
+            unmet[id_] = need
     steps = [
         _step(host.rules[w.resource], w, change, role, (extra_risks or {}).get(id_, ()))
-        for id_, (w, change) in found.items()
+        for id_, (w, change) in goals.items()
         if change and id_ not in needs
     ]
-    turn = -1 if backwards else 1
-    steps.sort(key=lambda step: (turn * host.rules[step.resource].order, tuple(step.key.values())))
-    for id_, need in moved.items():
-        goal = found[id_][0] if id_ in found else None
+    direction = -1 if backwards else 1
+    steps.sort(key=lambda step: (direction * host.rules[step.resource].order, tuple(step.key.values())))
+    for id_, need in unmet.items():
+        goal = goals[id_][0] if id_ in goals else None
         title = goal.title if goal else (titles or {}).get(id_, f"{need.resource} of {', '.join(need.key.values())}")
-        steps = _surround(steps, id_, need, title, goal, host)
-    # A need that already holds leaves its resource's own goal to be met last, as if nothing needed it.
-    for id_ in needs.keys() - moved.keys():
-        if id_ in found and (change := found[id_][1]):
-            steps.append(_step(host.rules[id_[0]], found[id_][0], change, role, ()))
+        steps = _insert_need(steps, id_, need, title, goal, host)
+    # If a need holds already, the goal of the same resource is reached last.
+    for id_ in needs.keys() - unmet.keys():
+        if id_ in goals and (change := goals[id_][1]):
+            steps.append(_step(host.rules[id_[0]], goals[id_][0], change, role, ()))
     return tuple(replace(step, id=f"{prefix}{number}") for number, step in enumerate(steps, start=1))
 
 
@@ -83,29 +85,29 @@ def _needs(changes: Iterable[tuple[ResourceRules, Change]]) -> dict[Id, Need]:
     }
 
 
-def _surround(
+def _insert_need(
     steps: list[Step], id_: Id, need: Need, title: str, goal: DesiredResource | None, host: HostAnswers
 ) -> list[Step]:
-    """Put the need before the first step that has it, and its give-back after the last one."""
-    having = [
+    """Insert a step that meets the need before the first step with it, and one that restores it after the last one."""
+    dependents = [
         number for number, step in enumerate(steps) if id_ in _needs([(host.rules[step.resource], change_of(step))])
     ]
-    first, last = having[0], having[-1]
+    first, last = dependents[0], dependents[-1]
     rules = host.rules[need.resource]
     state = host.state_of(need.resource, need.key) or {}
     before = {name: state[name] for name in need.desired}
-    titles = ", ".join(dict.fromkeys(steps[number].title for number in having))
-    meet = DesiredResource(need.resource, need.key, need.desired, title, f"{titles} can change only then.")
-    done = [
+    titles = ", ".join(dict.fromkeys(steps[number].title for number in dependents))
+    meeting = DesiredResource(need.resource, need.key, need.desired, title, f"{titles} can change only then.")
+    ordered = [
         *steps[:first],
-        _step(rules, meet, Change(need.key, before, need.desired), "need", ()),
+        _step(rules, meeting, Change(need.key, before, need.desired), "need", ()),
         *steps[first : last + 1],
     ]
-    back = dict(goal.desired) if goal else before
-    if back != dict(need.desired):
-        again = DesiredResource(need.resource, need.key, back, title, goal.why if goal else "As it was found.")
-        done.append(_step(rules, again, Change(need.key, need.desired, back), "restore", ()))
-    return done + steps[last + 1 :]
+    final = dict(goal.desired) if goal else before
+    if final != dict(need.desired):
+        restoring = DesiredResource(need.resource, need.key, final, title, goal.why if goal else "As it was found.")
+        ordered.append(_step(rules, restoring, Change(need.key, need.desired, final), "restore", ()))
+    return ordered + steps[last + 1 :]
 
 
 def _step(
@@ -124,7 +126,7 @@ def _step(
         risks=risks,
         may_need=tuple(risk for risk in consents_of(resource.may_need, change) if risk not in risks),
         restarts=resource.restarts and RESTART in risks,
-        irreversible=lasting(resource.irreversible, change),
+        irreversible=irreversible_reason(resource.irreversible, change),
     )
 
 

@@ -1,6 +1,6 @@
-"""The rules of resources as data: how one is undone, what a change of it needs and asks for, and its dependents.
+"""The rules of resources as data: undo, the needs and consents of a change, and dependents.
 
-The same data go as JSON into offline packages, so that PowerShell and the Python of a Linux read one declaration.
+Offline packages contain the same data as JSON, so that PowerShell and the Python of a Linux read one declaration.
 """
 
 from collections.abc import Mapping
@@ -9,19 +9,19 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .dataclass import dataclass
 
-Json = Any  # JSON as `json` gives it
-RESTART = "restart"  # the consent without which nothing restarts a host
+Json = Any  # a value as `json` parses it
+RESTART = "restart"  # the consent to restart a host
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a property, or on any property where none is named. All that it names must hold.
+    """A condition on a property, or on any property if none is named. All tests of a condition must hold.
 
-    of: which state has it: now, before or after the run; of a change, before or desired, or its key. `before` and
-    `desired` have only what is changed; what a state does not have fits no condition. one_of, none_of: values;
-    starts_with: of text; unavailable: it cannot be there yet, or any more; differs_from: states in which the property
-    is another; gained: more than the run left, a larger number or new things in a list.
+    of: the state that has the property: now, before or after (the run); of a change: before, desired, or its key.
+    `before` and `desired` have only changed properties; a property that the state does not have meets no condition.
+    one_of, none_of: values; starts_with: of text; unavailable: it cannot be read yet, or any more; differs_from: states
+    in which the property has another value; gained: more than after the run, a larger number or new elements of a list.
     """
 
     property: str = ""
@@ -36,9 +36,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class KeepIf:
-    """Rollback leaves the resource as it is if all of `when` holds; of `irreversible`, the change cannot be taken back.
-    reason: a property of `when` in braces stands for what was found: the text after starts_with, what was gained, or
-    the value.
+    """Rollback leaves the resource as it is if all of `when` holds; in `irreversible`, the change cannot be undone.
+    reason: a property of `when` in braces stands for the gained value, for the text after starts_with, or for the
+    value.
     """
 
     when: tuple[Condition, ...]
@@ -47,7 +47,7 @@ class KeepIf:
 
 @dataclass(frozen=True)
 class UnknownIf:
-    """If all of `when` holds, `fact` cannot be known before `until` is there, and rollback cannot decide."""
+    """If all of `when` holds, `fact` cannot be read before the resource `until` exists, so rollback cannot decide."""
 
     when: tuple[Condition, ...]
     fact: str
@@ -56,7 +56,7 @@ class UnknownIf:
 
 @dataclass(frozen=True)
 class NotRestored:
-    """A property that was found at `value` does not go back to it; `reason` says what it is instead."""
+    """A property that had `value` before the run is not restored to it; `reason` says what it is instead."""
 
     property: str
     value: Json
@@ -65,16 +65,16 @@ class NotRestored:
 
 @dataclass(frozen=True)
 class UndoRule:
-    """The way in which rollback undoes a resource: the first of these that applies. Without any, each property is
+    """The way in which rollback undoes a resource: the first of these that applies. If none does, each property is
     decided alone: a value that is as the run left it is restored, and one that others changed is kept.
 
     gone_if: there is nothing to undo if one of these lists holds. unknown_if, keep_if: the first that holds.
-    remove_if_created: the state of an absent instance; one that had the first of these values, and no longer has it, is
-    removed. never: why nothing is restored. whole: all properties or none. unless_changed: do not remove what others
-    changed. unconditional: restore it, whatever it was changed to since. transitional_states: values of a property
-    during a change, which are restored whatever stands. instead: values that were found, and what is restored in their
-    place. not_restored: values that do not come back. ends_with_required: the state ends with what it requires, and
-    then nothing is left to undo.
+    remove_if_created: the state of an absent instance; an instance that had the first of these values before the run,
+    and no longer has it, is removed. never: why nothing is restored. whole: restore all properties or none.
+    unless_changed: do not remove an instance that others changed. unconditional: restore it, whatever it was changed to
+    since. transitional_states: values that a property has during a change, which are always restored. instead: values
+    before the run, and what is restored in their place. not_restored: values that are not restored. ends_with_required:
+    the resource is removed together with the one that it requires, and then nothing remains to undo.
     """
 
     gone_if: tuple[tuple[Condition, ...], ...] = ()
@@ -91,13 +91,14 @@ class UndoRule:
     ends_with_required: bool = False
 
 
-BY_PROPERTY = UndoRule()
+UNDO_EACH_PROPERTY = UndoRule()
 
 
 @dataclass(frozen=True)
 class NeedRule:
-    """Instances of a resource that must be at `desired` while a step runs. part: of their key; its value is `key` of
-    the changed one's key, or what follows `starts_with` in `property`, before and after the change.
+    """Instances of a resource that must have the state `desired` while a step runs. part: the part of their key. Its
+    value is the part `key` of the changed instance's key, or the text after `starts_with` in its `property`, before and
+    after the change.
     """
 
     resource: str
@@ -110,7 +111,7 @@ class NeedRule:
 
 @dataclass(frozen=True)
 class ConsentRule:
-    """A consent that a change asks for where all of `when` holds, unless all of `unless` does."""
+    """A consent that a change needs if all of `when` holds, unless all of `unless` does."""
 
     consent: str
     when: tuple[Condition, ...] = ()
@@ -119,14 +120,14 @@ class ConsentRule:
 
 @dataclass(frozen=True)
 class DependentRule:
-    """A kind of resource that depends on an instance as it is: it needs that to work, or to be undone itself.
+    """Instances of a resource type that depend on an instance: they need it to work, or to be undone themselves.
 
-    resource: the kind; on: parts of the key that both have; at: a property, and its value in those that depend, with
-    the key's parts in braces; unless: a property, and its values in those that do not depend. since: properties that
-    must be as they were when the run ended (perhaps none: the instance was there); such instances exist without
-    anybody's doing, so they count only if the run saw them. lent: also what the run created and others have removed,
-    because it depends again once they give it back. disks: if distros cannot be listed, accounts with disks of distros
-    stand for them.
+    resource: the type; on: parts of the key that both have in common; at: a property, and its value in dependents, with
+    parts of the key in braces; unless: a property, and its values in instances that do not depend. since: properties
+    that must be as they were when the run ended (an empty tuple: the instance existed then); such instances can appear
+    by themselves, so they count only if the run recorded dependents. lent: count also instances that the run created
+    and others have removed, because they depend again when these are rolled back. disks: if distros cannot be listed,
+    accounts with disks of distros stand for them.
     """
 
     resource: str
@@ -140,14 +141,14 @@ class DependentRule:
 
 @dataclass(frozen=True)
 class ResourceRules:
-    """The declaration of a resource, for doing and undoing its changes.
+    """The rules of a resource type, for making and undoing changes.
 
-    title: what sentences call it; key: the parts of its key; order: of changes; sets: the properties that
-    can be changed; requires: without what it cannot be read; restarts: a change that asks for the consent
-    `restart` takes effect with one; absent: the state of what the host does not list, where it can be made; within:
-    what it lies in, one of these, and goes with; credential: the property that holds a secret reference; known_as: the
-    part of others' keys that names it, and its property with that name, where others are parts of it; irreversible: why
-    a change cannot be taken back.
+    title: its name in sentences; key: the parts of its key; order: in which resources are changed; sets: the properties
+    that can be changed; requires: the resource without which it cannot be read; restarts: a change that needs the
+    consent `restart` takes effect with a restart; absent: the state of an instance that does not exist, for types whose
+    instances can be created; within: its possible parents, with which it is removed; credential: the property that
+    holds a secret reference; known_as: of a parent, the part of its children's keys that names it, and its property
+    with that name; irreversible: why a change cannot be undone.
     """
 
     name: str
@@ -166,16 +167,16 @@ class ResourceRules:
     credential: str = ""
     known_as: tuple[str, str] | None = None
     irreversible: tuple[KeepIf, ...] = ()
-    undo: UndoRule = BY_PROPERTY
+    undo: UndoRule = UNDO_EACH_PROPERTY
 
     @property
-    def only_waited_for(self) -> bool:
-        """Setting it changes nothing, and nothing has to be taken back."""
+    def is_wait_only(self) -> bool:
+        """True if setting the resource only waits: it changes nothing, and nothing has to be undone."""
         return self.undo.gone_if == ((Condition(),),)
 
 
 def restarted_by_its_vm(rules: ResourceRules) -> ResourceRules:
-    """The rules of our own guest: changes take effect when its VM starts with its GPUs, which restarts it."""
+    """Return the rules for a guest whose VM is started again with its GPUs, so that changes need no other restart."""
     return replace(rules, restarts=False, risks=tuple(each for each in rules.risks if each.consent != RESTART))
 
 
@@ -183,23 +184,23 @@ def restarted_by_its_vm(rules: ResourceRules) -> ResourceRules:
 
 
 def as_json(declared: Json) -> Json:
-    """A declaration without what it does not say."""
+    """Convert a declaration to JSON. Fields with their default value are left out."""
     if is_dataclass(declared):
-        said = {}
-        for each in fields(declared):
-            default = each.default if each.default_factory is MISSING else each.default_factory()
-            if (value := getattr(declared, each.name)) != default:
-                said[each.name] = as_json(value)
-        return said
+        data = {}
+        for spec in fields(declared):
+            default = spec.default if spec.default_factory is MISSING else spec.default_factory()
+            if (value := getattr(declared, spec.name)) != default:
+                data[spec.name] = as_json(value)
+        return data
     if isinstance(declared, Mapping):
         return {name: as_json(value) for name, value in declared.items()}
-    return [as_json(each) for each in declared] if isinstance(declared, (tuple, list)) else declared
+    return [as_json(spec) for spec in declared] if isinstance(declared, (tuple, list)) else declared
 
 
-def from_json(kind: type[R], said: Mapping[str, Json]) -> R:
-    """The declaration that `as_json` wrote. Raises TypeError for data of another kind."""
+def from_json(kind: type[R], data: Mapping[str, Json]) -> R:
+    """Parse a declaration that `as_json` wrote. Raises TypeError for data of another kind."""
     hints = get_type_hints(kind)
-    return kind(**{name: _typed(hints.get(name, Any), value) for name, value in said.items()})
+    return kind(**{name: _typed(hints.get(name, Any), value) for name, value in data.items()})
 
 
 def _typed(hint: Any, value: Json) -> Json:

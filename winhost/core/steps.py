@@ -11,7 +11,7 @@ Role = Literal["desired", "need", "restore", "undo"]
 
 @dataclass(frozen=True)
 class DesiredResource:
-    """One resource as the playbook wants it; `why` is the playbook's sentence."""
+    """The desired state of one resource. title, why: the playbook's text for it."""
 
     resource: str
     key: Key
@@ -22,10 +22,11 @@ class DesiredResource:
 
 @dataclass(frozen=True)
 class Step:
-    """One `set`. `before` and `desired` hold just the properties that differ.
+    """One `set` of a resource. before, desired: only the properties that differ.
 
-    role: desired (the path wants it), need (met for other steps), restore (put back after them), undo (of a
-    rollback). risks: consents without which it does not run; may_need: consents that it uses when they are given.
+    role: desired (a goal of the playbook), need (a state that other steps need), restore (the state before these), or
+    undo (in a rollback). risks: consents without which it does not run; may_need: consents that it uses if they are
+    given.
     """
 
     id: str
@@ -44,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Need:
-    """Another resource that must stand at `desired` while a step runs; the engine moves it there and back once."""
+    """Another resource that must have the state `desired` while a step runs. It is changed once, and restored once."""
 
     resource: str
     key: Key
@@ -62,8 +63,8 @@ class Change:
 
 @dataclass(frozen=True)
 class SetAnswer:
-    """The host's own view before and after a set; nothing after, where the instance is gone. restart: the change takes
-    effect with a restart.
+    """The state of an instance before and after a set, as the host read it. after: empty if the instance was removed;
+    restart: the change takes effect with a restart.
     """
 
     before: Mapping[str, Json]

@@ -7,7 +7,7 @@ from typing import Any
 from winhost.core.answers import Json, Key, Record, identity
 from winhost.core.dataclass import dataclass
 from winhost.engine.events import AmendedValue
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import NotOnHost, UsageError, WinhostError, visible
@@ -18,8 +18,8 @@ from winhost.paths.playbook import PathRequest
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another request for a run under way. shown: its stage as a person has seen it, None where nobody was asked;
-    options: those of `resume` that chose it.
+    """Another request for a run in progress. shown: the stage that the user has confirmed, None without a question;
+    options: the arguments of `resume` that chose the request.
     """
 
     request: PathRequest
@@ -27,8 +27,8 @@ class Amendment:
     options: str = ""
 
 
-def not_as_shown(host: str) -> UsageError:
-    """The host changed while somebody was reading what would be done."""
+def outdated_preview_error(host: str) -> UsageError:
+    """Make the error for a host that changed while the user was reading the preview."""
     return UsageError(
         "NotAsShown",
         what=f"{host} has changed since these steps were shown",
@@ -37,28 +37,28 @@ def not_as_shown(host: str) -> UsageError:
     )
 
 
-def _nothing_to_choose(run: str, why: str, hint: str) -> UsageError:
-    return UsageError("NothingAnew", what=f"{run}: {visible(why)}", hint=hint)
+def _nothing_to_amend_error(run: str, reason: str, hint: str) -> UsageError:
+    return UsageError("NothingAnew", what=f"{run}: {visible(reason)}", hint=hint)
 
 
-def options(path: str, error: WinhostError) -> str:
-    """The options of `resume` that replace the value which this error found wrong."""
+def retry_options_of(path: str, error: WinhostError) -> str:
+    """Return the options of `resume` that replace the value which this error rejects."""
     if path != "dda":
         return "--set NAME=VALUE"
     return "--gpu NAME" if isinstance(error, NotOnHost) and error.kind == "GPU" else "--vm NAME"
 
 
-def options_for(plan: Plan, resource: str) -> str | None:
-    """The options of `resume` that replace a value which only the host's refusal of this step could prove wrong."""
+def retry_options_for_step(plan: Plan, resource: str) -> str | None:
+    """Return the options of `resume` that replace a value which only this step can check; None if there is no such."""
     names = [each.name for each in plan.unchecked if resource in each.resources]
     if not names:
         return None
     return f"--set {names[0]}=VALUE" if len(names) == 1 else "--set NAME=VALUE"
 
 
-def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
-    """The differences of two requests, by the names that `--set` takes."""
-    before, after = _values(old), _values(new)
+def request_changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
+    """Return the differences of two requests, by the names that `--set` takes."""
+    before, after = _values_by_option(old), _values_by_option(new)
     return tuple(
         AmendedValue(name, before.get(name), after.get(name))
         for name in dict.fromkeys((*before, *after))
@@ -67,47 +67,51 @@ def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
 
 
 def refuse_pointless(record: RunState, request: PathRequest) -> None:
-    """Raises UsageError: NothingAnew."""
+    """Refuse a request that cannot be amended, or that is the present one. Raises UsageError: NothingAnew."""
     if record.unchanged:
         hint = f"Plan again: winhost plan {visible(record.host)}"
-        raise _nothing_to_choose(record.run, "it has changed nothing, so there is nothing to go on with", hint)
+        raise _nothing_to_amend_error(record.run, "it has changed nothing, so there is nothing to go on with", hint)
     if record.restart_due or record.in_flight:
         hint = f"Bring that to its end first: winhost resume {record.run}"
-        raise _nothing_to_choose(record.run, "it was cut off in the middle of a step or a restart", hint)
-    if not changes(record.plan.request, request.document):
-        raise _nothing_to_choose(record.run, "it is asked for so already", f"Continue: winhost resume {record.run}")
+        raise _nothing_to_amend_error(record.run, "it was cut off in the middle of a step or a restart", hint)
+    if not request_changes(record.plan.request, request.document):
+        raise _nothing_to_amend_error(
+            record.run, "it is asked for so already", f"Continue: winhost resume {record.run}"
+        )
 
 
-def as_found(record: RunState, facts: Facts) -> Facts:
-    """The facts with what the run moved for other steps as it was: a VM that is off for these was not found off."""
-    for (resource, key), moved in record.between.items():
-        facts = facts.edited(resource, partial(_moved_back, dict(key), moved))
+def facts_before_needs(record: RunState, facts: Facts) -> Facts:
+    """Return the facts with the needs of other steps undone: a VM that the run has turned off was not off before."""
+    for (resource, key), moved in record.moved_needs.items():
+        facts = facts.edited(resource, partial(_restore_moved, dict(key), moved))
     return facts
 
 
-def _moved_back(key: Key, moved: Mapping[str, tuple[Json, Json]], record: Record) -> Record:
-    found = {name: before for name, (before, _) in moved.items()}
-    return with_state(record, found) if dict(record.key) == key else record
+def _restore_moved(key: Key, moved: Mapping[str, tuple[Json, Json]], record: Record) -> Record:
+    original = {name: before for name, (before, _) in moved.items()}
+    return with_state(record, original) if dict(record.key) == key else record
 
 
-def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
+def refuse_used_values(record: RunState, request: PathRequest, stage: Stage) -> None:
     """Refuse a new request that drops what the run already changed for the old one.
 
-    Raises EndOfRun: AlreadyUsed.
+    Raises RunInterrupted: AlreadyUsed.
     """
-    old = {identity(w.resource, w.key): w.desired for before in record.stages for w in before.desired}
-    new = {identity(w.resource, w.key): w.desired for w in stage.desired}
-    instead = {resource for resource, key in new if (resource, key) not in old}
+    old_goals = {identity(w.resource, w.key): w.desired for before in record.stages for w in before.desired}
+    new_goals = {identity(w.resource, w.key): w.desired for w in stage.desired}
+    replaced = {resource for resource, key in new_goals if (resource, key) not in old_goals}
     used: dict[str, None] = {}
     for id_, touched in record.touched.items():
-        if id_ not in old or touched.is_restored:
+        if id_ not in old_goals or touched.is_restored:
             continue
-        differs = id_ in new and any(new[id_].get(name) != old[id_].get(name) for name in touched.changed)
-        if differs or (id_ not in new and touched.resource in instead):
+        differs = id_ in new_goals and any(
+            new_goals[id_].get(name) != old_goals[id_].get(name) for name in touched.changed
+        )
+        if differs or (id_ not in new_goals and touched.resource in replaced):
             used[touched.title] = None
     if used:
-        names, titles = (each.name for each in changes(record.plan.request, request.document)), "; ".join(used)
-        raise EndOfRun(
+        names, titles = (each.name for each in request_changes(record.plan.request, request.document)), "; ".join(used)
+        raise RunInterrupted(
             "AlreadyUsed",
             what=f"{record.host}: {', '.join(map(visible, names))} cannot be chosen again: {titles}: "
             "changed by this run already",
@@ -117,17 +121,17 @@ def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
         )
 
 
-def _values(request: PlanRequest) -> Mapping[str, Json]:
+def _values_by_option(request: PlanRequest) -> Mapping[str, Json]:
     document = plain(request)
     settings = document.pop("playbook").get("settings", {})
     gpus = document.pop("gpus")
-    options = {name: value for name, value in document.items() if name not in ("path", "allow_unverified")}
-    return {**options, "gpu": list(gpus) or None, **dict(_flat(settings))}
+    values = {name: value for name, value in document.items() if name not in ("path", "allow_unverified")}
+    return {**values, "gpu": list(gpus) or None, **dict(_flatten(settings))}
 
 
-def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Json]]:
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Json]]:
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{within}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
-            yield f"{within}{name}", value
+            yield f"{prefix}{name}", value

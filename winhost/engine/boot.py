@@ -1,4 +1,6 @@
-"""Switching a machine between its systems, once: read, match, set, read back, restart, and see which one came up."""
+"""Switch a machine between Windows and Linux once: read the boot entries, choose one, set it, verify it, restart, and
+wait for the system that boots.
+"""
 
 import json
 import time
@@ -8,7 +10,7 @@ from contextlib import closing, suppress
 from winhost.compat.common import forgetful_firmware
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import WireError
@@ -20,18 +22,18 @@ from winhost.resources.host import HostFacts, typed_instance
 from winhost.resources.windows.boot_entries import BootEntry, FirmwareBoot
 
 WINDOWS, LINUX, INSTALLER = "windows", "linux", "installer"
-_WITHIN = 60.0
-# What starts each system, by the end of its path: numbers change, and descriptions are in a language.
+_TIMEOUT_S = 60.0
+# The boot loader of each system, by the end of its path: numbers change, and descriptions are localized.
 _LOADERS: Mapping[str, Sequence[str]] = {
     WINDOWS: ("\\microsoft\\boot\\bootmgfw.efi",),
     LINUX: ("\\ubuntu\\shimx64.efi", "\\ubuntu\\grubx64.efi", "\\debian\\shimx64.efi"),
 }
-_OF_INSTALLER = "winhost-installer"
+_INSTALLER_DESCRIPTION = "winhost-installer"
 
 
 @dataclass(frozen=True)
 class LinuxFirmware:
-    """The firmware as a Linux beside Windows reads it. timer: minutes after which it starts Windows by itself."""
+    """The firmware as a Linux next to Windows reads it. timer: minutes after which this Linux restarts into Windows."""
 
     boot_id: str
     current: str | None
@@ -43,9 +45,9 @@ class LinuxFirmware:
 
 
 @dataclass(frozen=True)
-class Switched:
-    """The outcome of a switch. entry: the one to be started once; came_up: the system that did, where that was waited
-    for; told: what to know of this firmware.
+class SwitchResult:
+    """The outcome of a switch. entry: the boot entry that is started once; came_up: the system that booted, if the
+    command waited for it; told: known problems of this firmware.
     """
 
     host: str
@@ -57,64 +59,68 @@ class Switched:
     told: tuple[str, ...] = ()
 
 
-def not_switched(host: str, why: str) -> WinhostError:
-    """The machine could not be told to start the system that was asked for."""
+def not_switched_error(host: str, why: str) -> WinhostError:
+    """Make the error for a machine that could not be set to boot the requested system."""
     return WinhostError("NotSwitched", what=f"{host}: {why}", meaning="Nothing was restarted.", host=host)
 
 
-def entry_of(host: str, system: str, entries: Sequence[BootEntry]) -> BootEntry:
-    """The one entry that starts this system. Raises WinhostError (NotSwitched)."""
-    found = [each for each in entries if _starts(each, system)]
-    if len(found) != 1:
-        told = ", ".join(f"{each.entry} {visible(each.description)}" for each in entries) or "none"
-        raise not_switched(host, f"{len(found)} boot entries start {system}, and one is needed; there are: {told}")
-    return found[0]
+def find_entry(host: str, system: str, entries: Sequence[BootEntry]) -> BootEntry:
+    """Find the one boot entry that starts this system. Raises WinhostError (NotSwitched)."""
+    matches = [each for each in entries if _starts(each, system)]
+    if len(matches) != 1:
+        listed = ", ".join(f"{each.entry} {visible(each.description)}" for each in entries) or "none"
+        raise not_switched_error(
+            host, f"{len(matches)} boot entries start {system}, and one is needed; there are: {listed}"
+        )
+    return matches[0]
 
 
 def _starts(entry: BootEntry, system: str) -> bool:
     if system == INSTALLER:
-        return entry.description == _OF_INSTALLER
+        return entry.description == _INSTALLER_DESCRIPTION
     return (entry.path or "").casefold().endswith(tuple(_LOADERS[system]))
 
 
 # ---- from Windows
 
 
-def from_windows(connector: Connector, facts: Facts, system: str, *, restart: bool) -> tuple[Switched, str]:
-    """Switch, and return the boot id of before. Raises WinhostError (NotSwitched), WireError, RemoteError."""
+def switch_from_windows(connector: Connector, facts: Facts, system: str, *, restart: bool) -> tuple[SwitchResult, str]:
+    """Switch to `system`. Also returns the id of the present boot. Raises WinhostError (NotSwitched), WireError,
+    RemoteError.
+    """
     with closing(connector.open()) as agent:
-        found = _firmware(agent)
-        entry = entry_of(facts.host, system, found.entries)
-        if found.next != entry.entry:
+        firmware = _firmware(agent)
+        entry = find_entry(facts.host, system, firmware.entries)
+        if firmware.next != entry.entry:
             agent.set(
-                "FirmwareBoot", {}, {"next": entry.entry}, {"next": found.next}, {"accept": [], "within": _WITHIN}
+                "FirmwareBoot", {}, {"next": entry.entry}, {"next": firmware.next}, {"accept": [], "within": _TIMEOUT_S}
             )
-        now = _firmware(agent)
-        if now.next != entry.entry:
-            raise not_switched(
-                facts.host, f"the firmware was told to start {entry.entry} once, and will start {now.next}"
+        firmware_now = _firmware(agent)
+        if firmware_now.next != entry.entry:
+            raise not_switched_error(
+                facts.host, f"the firmware was told to start {entry.entry} once, and will start {firmware_now.next}"
             )
         boot = str(agent.boot().get("boot_id"))
         if restart:
-            reboot.ask(agent)
-    told: tuple[str, ...] = ()
+            reboot.request_restart(agent)
+    notes: tuple[str, ...] = ()
     with suppress(MissingFact):
-        if made_by := forgetful_firmware(HostFacts(facts)):
-            told = (f"{made_by}: machines of this maker were reported to forget or reorder what is to be started",)
-    windows_first = first_is_windows(now.order, now.entries)
-    return Switched(facts.host, system, entry, windows_first, restart, None, told), boot
+        if vendor := forgetful_firmware(HostFacts(facts)):
+            notes = (f"{vendor}: machines of this maker were reported to forget or reorder what is to be started",)
+    windows_first = first_is_windows(firmware_now.order, firmware_now.entries)
+    return SwitchResult(facts.host, system, entry, windows_first, restart, None, notes), boot
 
 
 def windows_is_first(agent: Agent) -> bool:
     """Tell whether Windows is first in the firmware's boot order, as Windows reads it. Raises RemoteError, WireError,
     MissingFact.
     """
-    found = _firmware(agent)
-    return first_is_windows(found.order, found.entries)
+    firmware = _firmware(agent)
+    return first_is_windows(firmware.order, firmware.entries)
 
 
 def _firmware(agent: Agent) -> FirmwareBoot:
-    """Read FirmwareBoot by its name: Windows reads the variables only then."""
+    """Read FirmwareBoot by name: only then the host reads the firmware's variables."""
     state = agent.get("FirmwareBoot", {})
     assert state is not None
     return typed_instance(FirmwareBoot, Record(state)).state
@@ -128,30 +134,34 @@ def first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool
 # ---- from Linux
 
 
-def on_linux(wire: SshWire, **request: Json) -> LinuxFirmware:
-    """One request to the Linux beside Windows. Raises RemoteError, WireError."""
-    return one_answer(wire.host, wire.invoke(json.dumps(request), _WITHIN), LinuxFirmware, "boot")
+def query_linux_boot(wire: SshWire, **request: Json) -> LinuxFirmware:
+    """Send one request to the Linux next to Windows. Raises RemoteError, WireError."""
+    return parse_one_answer(wire.host, wire.invoke(json.dumps(request), _TIMEOUT_S), LinuxFirmware, "boot")
 
 
-def from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[Switched, str]:
-    """Switch to Windows, and return the boot id of before. Raises WinhostError (NotSwitched), RemoteError,
+def switch_from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[SwitchResult, str]:
+    """Switch to Windows. Also returns the id of the present boot. Raises WinhostError (NotSwitched), RemoteError,
     WireError.
     """
-    found = on_linux(wire, to=WINDOWS, restart=restart)
-    entry = entry_of(name, WINDOWS, found.entries)
-    if found.next != entry.entry:
-        raise not_switched(name, f"the firmware was told to start {entry.entry} once, and will start {found.next}")
-    return Switched(name, WINDOWS, entry, first_is_windows(found.order, found.entries), restart), found.boot_id
+    firmware = query_linux_boot(wire, to=WINDOWS, restart=restart)
+    entry = find_entry(name, WINDOWS, firmware.entries)
+    if firmware.next != entry.entry:
+        raise not_switched_error(
+            name, f"the firmware was told to start {entry.entry} once, and will start {firmware.next}"
+        )
+    return SwitchResult(
+        name, WINDOWS, entry, first_is_windows(firmware.order, firmware.entries), restart
+    ), firmware.boot_id
 
 
 # ---- afterwards
 
 
-def came_up(same: Callable[[], str | None], other: Callable[[], bool], patience: Patience) -> bool | None:
-    """Wait until the other system is up: True; False where the one of before is, in another boot; None where neither
-    was.
+def wait_for_other_system(same: Callable[[], str | None], other: Callable[[], bool], patience: Patience) -> bool | None:
+    """Wait for a system to boot. Returns True if the other system is up, False if the previous one booted again, None
+    if neither answers in time.
 
-    same: the boot id of the one of before, or None where it does not answer; other: whether the other one answers.
+    same: returns the boot id of the previous system if it answers in another boot; other: whether the other answers.
     """
     end, pause = time.monotonic() + patience.deadline, patience.first
     while time.monotonic() < end:
@@ -164,8 +174,8 @@ def came_up(same: Callable[[], str | None], other: Callable[[], bool], patience:
     return None
 
 
-def runs(connector: Connector, *systems: str) -> bool:
-    """Tell whether a session opens, with one of these systems."""
+def is_running(connector: Connector, *systems: str) -> bool:
+    """Tell whether a session can be opened, and one of these systems answers."""
     try:
         with closing(connector.open()) as agent:
             return agent.system in systems
@@ -173,11 +183,13 @@ def runs(connector: Connector, *systems: str) -> bool:
         return False
 
 
-def another_boot(connector: Connector, before: str, *but: str) -> str | None:
-    """The id of a boot that is another than before, and of none of the systems `but`, where a session tells one."""
+def find_other_boot(connector: Connector, old_boot: str, *other_systems: str) -> str | None:
+    """The id of a boot that is another than before, and of none of the systems `other_systems`, where a session tells
+    one.
+    """
     try:
         with closing(connector.open()) as agent:
             boot = str(agent.boot().get("boot_id"))
-            return None if boot == before or agent.system in but else boot
+            return None if boot == old_boot or agent.system in other_systems else boot
     except WinhostError:
         return None

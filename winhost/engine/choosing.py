@@ -1,4 +1,4 @@
-"""The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
+"""Choose the path of a plan for which the user names none: the recommended one, if it may be chosen by default."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from winhost.compat.assess import assess
 from winhost.compat.common import no_cuda, no_gpu
-from winhost.compat.needs import Fit, Needs, fits
+from winhost.compat.needs import Fit, Needs, fit_paths
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.model.errors import RefusedError, visible
@@ -15,21 +15,21 @@ from winhost.model.plan import RISKS, Plan
 from winhost.model.reason import Assessment, Severity, Verdict
 from winhost.resources.host import HostFacts
 
-# They take the machine itself, whatever they are worth on it.
-NEVER_UNASKED = ("dual-boot", "bare-metal")
+# These paths install another system on the machine, so they must be named.
+EXPLICIT_ONLY_PATHS = ("dual-boot", "bare-metal")
 
 
 Command = Callable[..., str]
-"""The command that is typed again, with these words more."""
+"""Formats the command of the user with more arguments."""
 Options = tuple[str, ...]
-"""A path and more options of `winhost plan`, as they follow `--path`."""
+"""The arguments of `winhost plan` after `--path`: a path, and options."""
 
 
-def _not_chosen(
+def _not_chosen_error(
     facts: HostFacts, best: Fit, options: Options, why: str, command: Command | None, others: Sequence[Options] = ()
 ) -> RefusedError:
-    """The best option is not one that is taken unless somebody names it. options: those of `winhost plan` that choose
-    it; others: those of other paths that can be planned.
+    """Make the error for a recommended path that is not chosen by default. options: the arguments that choose it;
+    others: the arguments that choose other paths.
     """
     what = f"the best option on {visible(facts.host)} is {best.variant} ({best.verdict}), which has to be named"
     if options[0] in PLANNERS:
@@ -37,24 +37,24 @@ def _not_chosen(
         if command:
             hint = f"Do it all the same: {command('--path', options[0], *unverified)}"
         else:
-            hint = f"Plan it all the same: winhost plan {facts.named} --path {_typed((*options, *unverified))}"
-        return _refused(facts.host, what, why, hint)
+            hint = f"Plan it all the same: winhost plan {facts.named} --path {_quote_options((*options, *unverified))}"
+        return _refused_error(facts.host, what, why, hint)
     hint = f"winhost cannot plan it yet. What else there is here: winhost assess {facts.named}"
     if command:
-        ways = [command("--path", each[0]) for each in others]
+        commands = [command("--path", other[0]) for other in others]
     else:
-        ways = [f"winhost plan {facts.named} --path {_typed(each)}" for each in others]
-    if ways:
-        hint += f"\nTo {'take' if command else 'plan'} another one: {' or '.join(ways)}"
-    return _refused(facts.host, what, why, hint)
+        commands = [f"winhost plan {facts.named} --path {_quote_options(other)}" for other in others]
+    if commands:
+        hint += f"\nTo {'take' if command else 'plan'} another one: {' or '.join(commands)}"
+    return _refused_error(facts.host, what, why, hint)
 
 
-def _refused(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
+def _refused_error(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
     return RefusedError("NotChosen", what=what, meaning=meaning, hint=hint, host=host)
 
 
-def _why_none(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
-    """Say why no option works: first that there is no GPU for it, whatever else stands in the way."""
+def _why_unsupported(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
+    """Say why no path works. A missing GPU comes before all other reasons."""
     with suppress(MissingFact):
         if not facts.is_linux and no_gpu(facts):
             return "It has no GPU."
@@ -65,23 +65,23 @@ def _why_none(facts: HostFacts, judged: Assessment, closest: Fit) -> str | None:
     return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
 
 
-def _typed(options: Options) -> str:
+def _quote_options(options: Options) -> str:
     return visible(shlex.join(options))
 
 
-def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
-    """The path that assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named.
-    command: the one that asks, where it is not `winhost plan`.
+def recommend_path(facts: HostFacts, command: Command | None = None) -> Fit:
+    """Return the path that assess recommends. command: the present command, if it is not `winhost plan`. Raises
+    RefusedError (NotChosen) if the path is not chosen by default.
     """
     judged = assess(facts)
-    best = fits(judged, Needs())[0]
+    best = fit_paths(judged, Needs())[0]
     path = path_of(best.variant)
     if judged.recommended is None:
         what = f"no option works on {visible(facts.host)} as it is"
         hint = f"What would make one work: winhost assess {facts.named}"
-        raise _refused(facts.host, what, _why_none(facts, judged, best), hint)
+        raise _refused_error(facts.host, what, _why_unsupported(facts, judged, best), hint)
     why = None
-    if path in NEVER_UNASKED:
+    if path in EXPLICIT_ONLY_PATHS:
         why = "It takes the machine itself, and is never chosen by default."
     elif best.verdict is Verdict.UNVERIFIED:
         why = "Nobody has verified it on a host like this one."
@@ -91,12 +91,12 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
         options = {each.path: each.path_and_options for each in judged.paths}
         possible = [each.path for each in judged.paths if each.verdict is not Verdict.UNSUPPORTED]
         others = [options[each] for each in possible if each in PLANNERS]
-        raise _not_chosen(facts, best, options[path], why, command, others)
+        raise _not_chosen_error(facts, best, options[path], why, command, others)
     return best
 
 
-def check_unasked(facts: HostFacts, plan: Plan, best: Fit, command: Command | None = None) -> None:
-    """Raises RefusedError (NotChosen) for a plan of a path that nobody named, and that needs the consent `data`."""
+def check_default_plan(facts: HostFacts, plan: Plan, best: Fit, command: Command | None = None) -> None:
+    """Refuse a plan of a default path that needs the consent `data`. Raises RefusedError (NotChosen)."""
     if "data" in plan.risks:
         why = f"It asks for the consent data: {RISKS['data']}."
-        raise _not_chosen(facts, best, (path_of(best.variant),), why, command)
+        raise _not_chosen_error(facts, best, (path_of(best.variant),), why, command)

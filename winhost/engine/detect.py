@@ -1,4 +1,4 @@
-"""Reading a host: one batch, one document."""
+"""Read all resources of a host into one facts document."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
@@ -15,13 +15,12 @@ Named: TypeAlias = Iterable[Id] | Callable[[Facts], Iterable[Id]]
 
 
 def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Facts:
-    """Every resource of the host, and of those that it does not list the named ones, which may depend on what it is.
-
-    With `settled`, after a call that may still be running there has ended.
+    """Read every resource of the host. named: instances to read by name if the host does not list them, or a function
+    that returns these for the facts; settled: after a call that may still be running on the host has ended.
     """
-    resources, states = _first(agent, named, settled)
-    said = resources.get("Session", resources.get("LinuxSystem"))  # Windows of its session, a Linux of itself
-    simulated = isinstance(said, tuple) and any(record.state.get("simulated") is True for record in said)
+    resources, states = _read_listed(agent, named, settled)
+    system = resources.get("Session", resources.get("LinuxSystem"))  # the resource of a Windows, or of a Linux
+    simulated = isinstance(system, tuple) and any(record.state.get("simulated") is True for record in system)
     facts = Facts(
         host=agent.host,
         origin="synthetic" if simulated else "recorded",
@@ -30,42 +29,42 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
         resources=resources,
     )
     unlisted = host_answers(facts).unlisted(named(facts) if callable(named) else named)
-    unasked = [id_ for id_ in unlisted if id_ not in states]
-    if unasked:
-        states |= zip(unasked, agent.each(unasked), strict=True)
+    unread = [id_ for id_ in unlisted if id_ not in states]
+    if unread:
+        states |= zip(unread, agent.get_each(unread), strict=True)
     resources = dict(resources)
     for resource, key in unlisted:
-        found, listed = states[resource, key], resources[resource]
-        if isinstance(found, RemoteFault):  # nothing of it could be read
-            known: Any = RESOURCE_TYPES[resource].state
-            found = {each.name: {"unknown": asdict(found)} for each in fields(known)}
-        if found is not None and isinstance(listed, tuple):
-            resources[resource] = (*listed, Record(found, dict(key)))
+        state, listed = states[resource, key], resources[resource]
+        if isinstance(state, RemoteFault):  # no property could be read
+            state_type: Any = RESOURCE_TYPES[resource].state
+            state = {each.name: {"unknown": asdict(state)} for each in fields(state_type)}
+        if state is not None and isinstance(listed, tuple):
+            resources[resource] = (*listed, Record(state, dict(key)))
     return replace(facts, resources=resources)
 
 
-def _first(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer], dict[Id, State]]:
-    """A Linux tells what is named in the same round trip: it lists little of that, and what is read twice costs nothing
-    the second time. On Windows most is listed, and each name would cost another call of a cmdlet.
+def _read_listed(agent: Agent, named: Named, settled: bool) -> tuple[dict[str, Answer], dict[Id, State]]:
+    """Read all resources, and of a Linux also the named instances, in one round trip. A Linux lists few of these, and
+    reading one twice costs nothing. Windows lists most instances, and reading one by name would call another cmdlet.
     """
     resources = tuple(SYSTEMS[agent.system])
     if callable(named) or agent.system != "linux":
         return agent.read(resources, settled=settled), {}
-    asked = sorted({id_ for id_ in named if id_[0] in resources and LINUX_RULES[id_[0]].absent is None})
-    return agent.read_with(resources, asked, settled=settled)
+    ids = sorted({id_ for id_ in named if id_[0] in resources and LINUX_RULES[id_[0]].absent is None})
+    return agent.read_with(resources, ids, settled=settled)
 
 
-def not_yet(facts: Facts) -> dict[str, list[str]]:
-    """Resources that cannot exist yet, by what has to be there first."""
-    waiting: dict[str, list[str]] = {}
+def unavailable_resources(facts: Facts) -> dict[str, list[str]]:
+    """Return resources that cannot exist yet, by the resource that has to exist first."""
+    unavailable: dict[str, list[str]] = {}
     for resource, answer in facts.resources.items():
         if isinstance(answer, Unavailable):
-            waiting.setdefault(answer.unavailable, []).append(resource)
-    return waiting
+            unavailable.setdefault(answer.unavailable, []).append(resource)
+    return unavailable
 
 
-def missing(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
-    """The resources and properties that could not be read, and why."""
+def unread_facts(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
+    """Yield the resources and properties that could not be read, each with its error."""
     for resource, answer in facts.resources.items():
         if isinstance(answer, Unknown):
             yield resource, answer.unknown

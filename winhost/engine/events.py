@@ -29,7 +29,7 @@ class JournalEvent:
 
 @dataclass(frozen=True)
 class RunStarted(JournalEvent):
-    """The first line. accepted: consents given for going there; folder: of the plan, for the files beside it."""
+    """The first line. accepted: consents given for applying the plan; folder: of the plan and its files."""
 
     event: Literal["run"]
     schema: Literal["winhost.journal/3"]
@@ -42,7 +42,7 @@ class RunStarted(JournalEvent):
 
 @dataclass(frozen=True)
 class StagePlanned(JournalEvent):
-    """A later stage, planned from what was read after the one before it."""
+    """A later stage, planned from facts that were read after the previous one."""
 
     event: Literal["planned"]
     stage: Stage
@@ -50,7 +50,7 @@ class StagePlanned(JournalEvent):
 
 @dataclass(frozen=True)
 class StepStarted(JournalEvent):
-    """A step is about to be done. found: the whole state that it begins from; users: its dependents by then."""
+    """A step is about to start. found: the whole state before it; users: the dependents at that time."""
 
     event: Literal["begin"]
     step: Step
@@ -60,7 +60,7 @@ class StepStarted(JournalEvent):
 
 @dataclass(frozen=True)
 class StepEnded(JournalEvent):
-    """The host has done a step. before, after: as the host itself saw them; nothing after, where it is gone."""
+    """The host has done a step. before, after: as the host read them; after is null if the instance was removed."""
 
     event: Literal["end"]
     resource: str
@@ -81,7 +81,7 @@ class ResourceRef:
 
 @dataclass(frozen=True)
 class ResourcesRestored(JournalEvent):
-    """The run has restored these for good: all but what is kept and what could not be judged."""
+    """The run has restored these resources for good: all but those that are kept or could not be decided."""
 
     event: Literal["restored"]
     resources: tuple[ResourceRef, ...]
@@ -89,7 +89,7 @@ class ResourcesRestored(JournalEvent):
 
 @dataclass(frozen=True)
 class WithDependents:
-    """Something that the run changed, and its dependents. users: in no order."""
+    """A resource that the run changed. users: its dependents, in no order."""
 
     resource: str
     key: Key
@@ -98,7 +98,7 @@ class WithDependents:
 
 @dataclass(frozen=True)
 class DependentsNoted(JournalEvent):
-    """The dependents of what the run has changed so far: rollback tells newer ones from them."""
+    """The dependents of the resources that the run has changed so far. Rollback compares later ones with them."""
 
     event: Literal["dependents"]
     resources: tuple[WithDependents, ...]
@@ -106,7 +106,7 @@ class DependentsNoted(JournalEvent):
 
 @dataclass(frozen=True)
 class StepRefused(JournalEvent):
-    """The host has refused a step. after: what is so now, where the host could tell."""
+    """The host has refused a step. after: the present state, if it could be read."""
 
     event: Literal["failed"]
     resource: str
@@ -117,7 +117,7 @@ class StepRefused(JournalEvent):
 
 @dataclass(frozen=True)
 class RestartStarted(JournalEvent):
-    """A restart is about to be asked for, of this boot."""
+    """A restart is about to be requested. boot_id: of the boot that it ends."""
 
     event: Literal["restarting"]
     boot_id: str
@@ -125,7 +125,7 @@ class RestartStarted(JournalEvent):
 
 @dataclass(frozen=True)
 class StateAfterRestart:
-    """The state after a restart of something whose change took effect with it."""
+    """The state after a restart of a resource whose change took effect with it."""
 
     resource: str
     key: Key
@@ -151,7 +151,7 @@ class StageEnded(JournalEvent):
 
 @dataclass(frozen=True)
 class ConsentsGiven(JournalEvent):
-    """Consents given later."""
+    """Consents that were given later."""
 
     event: Literal["accept"]
     accepted: tuple[str, ...]
@@ -159,7 +159,7 @@ class ConsentsGiven(JournalEvent):
 
 @dataclass(frozen=True)
 class RollbackStarted(JournalEvent):
-    """The run goes back from here on. accepted: consents given for that; those for the way forward do not count."""
+    """A rollback starts. accepted: consents given for it; those for applying the plan do not count."""
 
     event: Literal["back"]
     accepted: tuple[str, ...]
@@ -176,7 +176,7 @@ class RunStopped(JournalEvent):
 
 @dataclass(frozen=True)
 class AmendedValue:
-    """A value of the request that was chosen again. old: as the request had it, null where it said nothing."""
+    """A value of the request that was replaced. old: the previous value, null if the request had none."""
 
     name: str
     old: Json
@@ -187,8 +187,8 @@ class AmendedValue:
 class RequestAmended(JournalEvent):
     """Request values that no stage had used yet were replaced.
 
-    request: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
-    those for the request before do not count.
+    request: the new one; stage: planned from it, in place of the unfinished stages. accepted: consents given for it;
+    those for the previous request do not count.
     """
 
     event: Literal["amend"]
@@ -200,9 +200,9 @@ class RequestAmended(JournalEvent):
 
 @dataclass(frozen=True)
 class Waiting:
-    """A resource that rollback keeps because something that came later depends on it, or changed it. why: that, in
-    words; runs: the later runs of this controller among it; others: those of other controllers, by their marks on the
-    host.
+    """A resource that rollback keeps because a newer resource depends on it, or because somebody changed it later. why:
+    the reason as a sentence; runs: later runs of this controller that block it; others: those of other controllers, by
+    their marks on the host.
     """
 
     title: str
@@ -213,8 +213,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class RunEnded(JournalEvent):
-    """The run ended. nothing changed: it stopped with the host as it was found, so nothing waits for it. waiting: what
-    a partly rolled back run keeps.
+    """The run ended. nothing changed: it stopped with the host as it was before. waiting: the resources that a partly
+    rolled back run keeps.
     """
 
     event: Literal["outcome"]
@@ -250,5 +250,5 @@ def _adapter() -> "TypeAdapter[JournalEvent]":
 
 
 def parse_event(entry: RawEvent) -> JournalEvent:
-    """Raises pydantic's ValidationError."""
+    """Parse a line of a journal. Raises pydantic's ValidationError."""
     return _adapter().validate_python(entry)

@@ -1,4 +1,4 @@
-"""Describe a run that stopped before its end: its present state, how to resume it, and how to roll it back."""
+"""Errors of runs that stopped before their end, with the commands that resume them or roll them back."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,14 @@ from winhost.model.plan import RISKS
 from winhost.model.reason import Verdict
 from winhost.resources.registry import title_of
 
-NextStep = tuple[str, str]  # what it is, and its command
+NextStep = tuple[str, str]  # a label, and a command
 
 
-class EndOfRun(WinhostError):
+class RunInterrupted(WinhostError):
     """A run stopped before its end.
 
-    run: None where none was begun; next_steps: how to go on or back; by default those of every run.
+    run: None if it has no journal yet; next_steps: commands for the user, by default those that resume the run and
+    roll it back.
     """
 
     host: str
@@ -47,25 +48,25 @@ def next_steps_of(
     going_back: bool = False,
     accept: tuple[str, ...] = (),
     retry_options: str | None = None,
-    going_on: str | None = None,
+    amend_options: str | None = None,
 ) -> tuple[NextStep, ...]:
-    """The commands that resume the run and roll it back, each with a label.
+    """Return the commands that resume the run and roll it back, each with a label.
 
-    accept: consents that the first of them needs; retry_options: the options of `resume` that choose another value;
-    going_on: the same, where it was chosen and only the consents are missing.
+    accept: missing consents; retry_options: options of `resume` that choose another value; amend_options: the same, if
+    the user has chosen it and only consents are missing.
     """
-    given = (f" {going_on}" if going_on else "") + (f" --accept {','.join(accept)}" if accept else "")
+    arguments = (f" {amend_options}" if amend_options else "") + (f" --accept {','.join(accept)}" if accept else "")
     if going_back:
-        return (("Continue the rollback", f"winhost rollback {run}{given}"),)
-    otherwise = (("Choose otherwise", f"winhost resume {run} {retry_options}"),) if retry_options else ()
-    return *otherwise, ("Continue", f"winhost resume {run}{given}"), ("Roll back", f"winhost rollback {run}")
+        return (("Continue the rollback", f"winhost rollback {run}{arguments}"),)
+    choose = (("Choose otherwise", f"winhost resume {run} {retry_options}"),) if retry_options else ()
+    return *choose, ("Continue", f"winhost resume {run}{arguments}"), ("Roll back", f"winhost rollback {run}")
 
 
-class ConsentNeeded(EndOfRun):
-    """Steps that need a consent which was not given. Nothing was changed since the last stage.
+class ConsentNeeded(RunInterrupted):
+    """Steps need a consent that was not given. Nothing was changed since the last stage.
 
-    changed: the same run has changed something before that in this direction, so that it is not an error of usage;
-    retry_options: the options of `resume` that choose another value, for which the consents are needed.
+    changed: the run has changed something before in this direction, so that this is no usage error; retry_options: the
+    options of `resume` with which the user chose another value that needs the consents.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class ConsentNeeded(EndOfRun):
             host=host,
             run=run,
             going_back=going_back,
-            next_steps=next_steps_of(run, going_back, risks, going_on=retry_options) if run else (),
+            next_steps=next_steps_of(run, going_back, risks, amend_options=retry_options) if run else (),
             exit_code=Exit.FAILURE if changed else Exit.USAGE,
         )
         if not run:
@@ -99,24 +100,24 @@ NOT_PLANNABLE = "not plannable"
 class RefusalGrounds:
     """The grounds on which a path is refused.
 
-    named: how a command names the host; because: sentences; codes: of the reasons; helps: what would change it;
-    choices: options of `winhost plan` with which it would work; instead: another option for this host; still: what
-    refuses the plan with --allow-unverified.
+    named: the host's name in commands; reasons: sentences; codes: of the reasons; remedies: sentences; working_options:
+    options of `winhost plan` with which the path would work; alternative: another path for this host;
+    remaining_refusal: why the plan would be refused even with --allow-unverified.
     """
 
     path: str
     named: str
     verdict: str
-    because: tuple[str, ...]
+    reasons: tuple[str, ...]
     codes: tuple[str, ...] = ()
-    helps: tuple[str, ...] = ()
-    choices: str | None = None
-    instead: str | None = None
-    still: str | None = None
+    remedies: tuple[str, ...] = ()
+    working_options: str | None = None
+    alternative: str | None = None
+    remaining_refusal: str | None = None
 
 
-class PlanRefused(EndOfRun):
-    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
+class PlanRefused(RunInterrupted):
+    """A plan, or a later stage of a run, is refused before its first step, because it would fail or is unverified.
 
     retry_options: the options of `resume` that choose another value.
     """
@@ -127,7 +128,7 @@ class PlanRefused(EndOfRun):
         super().__init__(
             "Refused",
             what=f"{grounds.path} is {grounds.verdict} on {host}",
-            meaning="\n".join(grounds.because),
+            meaning="\n".join(grounds.reasons),
             host=host,
             run=run,
             next_steps=next_steps_of(run, retry_options=retry_options) if run else (),
@@ -137,45 +138,45 @@ class PlanRefused(EndOfRun):
         self.hint = "\n".join((*_advice(host, grounds, fresh=not run), *commands))
         self.grounds = grounds
 
-    def in_run(self, run: str, retry_options: str) -> "PlanRefused":
-        """This refusal, as that of a later stage of a run."""
+    def for_run(self, run: str, retry_options: str) -> "PlanRefused":
+        """Return this refusal as that of a later stage of a run."""
         return PlanRefused(self.host, self.grounds, run, retry_options)
 
 
 def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]:
-    """fresh: no run has begun; later, it is too late to plan otherwise."""
-    if grounds.helps:
-        yield f"What would help: {' '.join(grounds.helps)}"
-    if grounds.choices and fresh:
+    """Yield the advice for a refusal. fresh: no run has started, so the user can still plan something else."""
+    if grounds.remedies:
+        yield f"What would help: {' '.join(grounds.remedies)}"
+    if grounds.working_options and fresh:
         path = path_of(grounds.path)
-        yield visible(f"It would work with: winhost plan {grounds.named} --path {path} {grounds.choices}")
+        yield visible(f"It would work with: winhost plan {grounds.named} --path {path} {grounds.working_options}")
     if grounds.codes:
         yield f"Details: winhost explain {grounds.codes[0]}"
     if grounds.verdict == NOT_PLANNABLE:
         yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
     if grounds.verdict == Verdict.UNVERIFIED and fresh:
-        if grounds.still:
-            yield f"With --allow-unverified it is still refused: {grounds.still}"
+        if grounds.remaining_refusal:
+            yield f"With --allow-unverified it is still refused: {grounds.remaining_refusal}"
         else:
             yield "Plan it all the same: --allow-unverified"
-    if grounds.instead and fresh:
-        yield f"This host can do: {grounds.instead}"
+    if grounds.alternative and fresh:
+        yield f"This host can do: {grounds.alternative}"
 
 
-def wrong_host(host: str, planned: str, found: str) -> UsageError:
-    """A plan is for one machine, whatever it is called today. planned, found: machine ids."""
+def wrong_host_error(host: str, planned: str, actual: str) -> UsageError:
+    """Make the error for a host that is not the machine of the plan. planned, actual: machine ids."""
     return UsageError(
         "WrongHost",
-        what=f"{host} is not the machine that this was planned for: its id is {found}, not {planned}",
+        what=f"{host} is not the machine that this was planned for: its id is {actual}, not {planned}",
         meaning="Nothing was changed on it. Perhaps the name in fleet.yaml now leads to another machine.",
         hint=f"Plan for this one: winhost plan {host}",
         host=host,
     )
 
 
-def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
-    """A run of this host has not ended: what it left half done would look like somebody else's changes."""
-    return EndOfRun(
+def unfinished_run_error(host: str, run: str, going_back: bool) -> RunInterrupted:
+    """Make the error for a host with an unfinished run. The changes of that run would look like somebody else's."""
+    return RunInterrupted(
         "Unfinished",
         what=f"{host}: a run has not ended yet: {run}",
         meaning="Nothing was changed. Another run on top of it could not be rolled back to where the host began.",
@@ -185,13 +186,13 @@ def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
     )
 
 
-def gone(host: str, missing: NoInstance, named: str) -> WinhostError:
-    """named: as a command names the host."""
+def missing_instance_error(host: str, missing: NoInstance, named: str) -> WinhostError:
+    """Make the error for an instance that the host does not have. named: the host's name in commands."""
     return WinhostError("Gone", what=f"{host} {missing}", hint=f"Read it again: winhost plan {named}", host=host)
 
 
-def in_words(error: WinhostError) -> str:
-    """Say what happened, with resources called by their titles instead of their type names."""
+def describe_error(error: WinhostError) -> str:
+    """Say what happened, with titles of resources instead of their type names."""
     if not isinstance(error, NotAvailable | RemoteError):
         return error.what
     doing = " ".join(map(title_of, error.doing.split(" ")))
@@ -201,16 +202,16 @@ def in_words(error: WinhostError) -> str:
     return what
 
 
-def halted(
+def halted_error(
     host: str, run: str, error: WinhostError, going_back: bool = False, retry_options: str | None = None
-) -> EndOfRun:
-    """Something unusable or unplanned came to light when the run had changed something already.
+) -> RunInterrupted:
+    """Make the error for a run that stopped because of another error after it had changed something.
 
-    retry_options: the options of `resume` that choose another value, where that may help.
+    retry_options: the options of `resume` that choose another value, if that may help.
     """
-    # How to correct what was given; what else an error advises is for somebody who has changed nothing yet.
+    # Only the hint of a usage error applies: other hints assume that nothing was changed yet.
     correction = error.hint if isinstance(error, UsageError) else None
-    return EndOfRun(
+    return RunInterrupted(
         "Halted",
         what=error.what,
         meaning="\n".join(filter(None, (error.meaning, correction, "What this run has changed stands."))),
@@ -218,5 +219,5 @@ def halted(
         run=run,
         going_back=going_back,
         next_steps=next_steps_of(run, going_back, retry_options=retry_options),
-        exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 says that nothing was done
+        exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 means that nothing was done
     )

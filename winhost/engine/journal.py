@@ -1,4 +1,4 @@
-"""The record of a run: append-only JSON lines, on disk before anything is done, readable by their owner only.
+"""The journal of a run: append-only JSON lines, on disk before each change, readable by their owner only.
 
 Its lines are those of core/journal_lines.py.
 """
@@ -16,13 +16,13 @@ from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
 
 SCHEMA = "winhost.journal/3"
-LARGEST = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
+MAX_SIZE = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
 LINES = LineFormat(lambda entry: visible_json(entry, separators=(",", ":")), ending=b"\n")
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag, and few accounts may create links there
 
 
-def damaged(path: Path, line: int, why: str) -> UsageError:
-    """Make the error for a journal that is not as it was written: rollback from it could restore what never was."""
+def damaged_journal_error(path: Path, line: int, why: str) -> UsageError:
+    """Make the error for a journal that is not as it was written. A rollback by it could restore wrong states."""
     return UsageError(
         "Damaged",
         what=f"{visible(str(path))}:{line}: the journal is damaged: {visible(why)}",
@@ -32,33 +32,33 @@ def damaged(path: Path, line: int, why: str) -> UsageError:
 
 
 class Journal:
-    """Appends to one file. `around` is called before and after each line is on disk: tests crash there."""
+    """The journal in one file. hook: is called before and after each line is on disk; tests crash there."""
 
-    def __init__(self, path: Path, around: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
+    def __init__(self, path: Path, hook: Callable[[str, RawEvent], None] = lambda when, entry: None) -> None:
         self.path = path
-        self._around = around
+        self._hook = hook
         self.entries, self._size = _read(path) if path.exists() else ([], 0)
-        if path.exists():  # what follows the last whole line goes
-            descriptor = os.open(path, os.O_WRONLY | _NO_LINK)
+        if path.exists():  # remove an incomplete last line
+            descriptor = os.open(path, os.O_WRONLY | _NO_FOLLOW)
             with os.fdopen(descriptor, "wb") as file:
                 file.truncate(self._size)
 
     def write(self, event: str, **fields: Any) -> RawEvent:
-        """Append an entry; it is on disk when this returns. Raises OSError, and then nothing of it is there."""
+        """Append an entry. It is on disk when this returns. Raises OSError, and then the file has no part of it."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        entry = LINES.following(self.entries, at, event, fields)
-        self._around("before", entry)
+        entry = LINES.next_entry(self.entries, at, event, fields)
+        self._hook("before", entry)
         line = LINES.line(entry)
         _append(self.path, line, self._size)
         self._size += len(line)
         self.entries.append(read_line(entry["n"], line))
-        self._around("after", entry)
+        self._hook("after", entry)
         return entry
 
 
 def read_journal(path: Path) -> list[RawEvent]:
-    """All whole lines, perhaps none. Raises UsageError: Damaged for anything but a torn last line, OtherVersion,
-    ForeignJournal.
+    """Read all complete lines, perhaps none. Raises UsageError: Damaged (an incomplete last line is no damage),
+    OtherVersion, ForeignJournal.
     """
     return _read(path)[0]
 
@@ -66,22 +66,22 @@ def read_journal(path: Path) -> list[RawEvent]:
 def _read(path: Path) -> tuple[list[RawEvent], int]:
     """Read a journal's events and the size of its complete lines in bytes."""
     if path.is_symlink():
-        raise damaged(path, 1, "it is a symbolic link")
+        raise damaged_journal_error(path, 1, "it is a symbolic link")
     try:
-        data = read_within(path, LARGEST)
+        data = read_within(path, MAX_SIZE)
         _refuse_foreign(path, data)
         return LINES.entries(data), data.rfind(b"\n") + 1
     except TooLarge as large:
-        raise damaged(path, 1, f"the file {large}") from None
+        raise damaged_journal_error(path, 1, f"the file {large}") from None
     except OSError as error:
-        raise damaged(path, 1, f"it cannot be read ({error.strerror})") from error
+        raise damaged_journal_error(path, 1, f"it cannot be read ({error.strerror})") from error
     except DamagedLine as line:
-        raise damaged(path, line.number, line.why) from None
+        raise damaged_journal_error(path, line.number, line.why) from None
 
 
 def _refuse_foreign(path: Path, data: bytes) -> None:
-    """Refuse a journal of another schema by its first whole line, before the lines are held against rules that are not
-    its own.
+    """Refuse a journal of another schema by its first line, before the lines are checked by the rules of this
+    schema.
     """
     first, ended, _ = data.partition(b"\n")
     if not ended:
@@ -98,16 +98,16 @@ def _refuse_foreign(path: Path, data: bytes) -> None:
 
 
 def _append(path: Path, line: bytes, size: int) -> None:
-    """Append a line, and make sure that a new file keeps its name. Raises OSError."""
+    """Append a line, and sync the folder of a new file. Raises OSError."""
     new = not path.exists()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_LINK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | _NO_FOLLOW
     descriptor = os.open(path, flags, 0o600)
     try:
         append(descriptor, line, size)
     finally:
         os.close(descriptor)
     if new and os.name == "posix":
-        # Else a crash of the machine can lose the file's name though its lines are on disk.
+        # Otherwise a crash of the machine could lose the file's name, although its lines are on disk.
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

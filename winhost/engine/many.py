@@ -1,4 +1,6 @@
-"""Work on several hosts at once: bounded threads, results in order; one failure does not stop the others."""
+"""Work on several hosts in a bounded number of threads. Results are in order, and a failure does not stop the
+others.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,91 +13,100 @@ from winhost.model.errors import WinhostError
 W = TypeVar("W")
 T = TypeVar("T")
 
-# Seconds until a signal is heard that arrived as the main thread began to wait, too late to end that wait.
-_HEARD_IN = 0.5
+# A signal that arrives just as the main thread starts to wait does not end that wait. It is handled after these
+# seconds.
+_SIGNAL_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
 class WorkResult(Generic[W, T]):
-    """The outcome of one piece of work: a value, or the error; or the failed work because of which it was not begun."""
+    """The outcome for one item: a value or an error; or, if the work was not started, the item that failed before."""
 
     item: W
     value: T | None = None
     error: WinhostError | None = None
-    because: W | None = None
+    failed_item: W | None = None
 
     @property
-    def given(self) -> T:
-        """The value, where there is one."""
+    def required_value(self) -> T:
+        """The value of a successful result."""
         assert self.value is not None
         return self.value
 
 
-def raised(error: Exception) -> WinhostError:
-    """Return an error meant for users as a result, and raise any other."""
+def raise_unexpected(error: Exception) -> WinhostError:
+    """Return an error that is meant for users; raise any other."""
     if isinstance(error, WinhostError):
         return error
     raise error
 
 
-def each(
+def run_all(
     items: Sequence[W],
     do: Callable[[W], T],
     *,
     at_once: int = 16,
     stop_on_failure: bool = False,
-    ours: Callable[[Exception], WinhostError] = raised,
+    to_user_error: Callable[[Exception], WinhostError] = raise_unexpected,
 ) -> list[WorkResult[W, T]]:
-    """Results in the order of `items`. ours: what an error is for users; what it raises ends all of them."""
-    return list(stream(items, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(items), ours=ours))
+    """Do the work for all items and return the results in their order. to_user_error: converts an exception; what it
+    raises ends the work for all items.
+    """
+    return list(
+        run_streaming(
+            items, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(items), to_user_error=to_user_error
+        )
+    )
 
 
-def stream(
+def run_streaming(
     items: Sequence[W],
     do: Callable[[W], T],
     *,
     at_once: int = 16,
     stop_on_failure: bool = False,
     ahead: int = 64,
-    leave: bool = False,
-    ours: Callable[[Exception], WinhostError] = raised,
+    abandon_running: bool = False,
+    to_user_error: Callable[[Exception], WinhostError] = raise_unexpected,
 ) -> Iterator[WorkResult[W, T]]:
-    """Yield results one by one, so that memory does not grow with the number of hosts. ahead: how many results may wait
-    for one that is slow; work beyond them begins when that is there. leave: whoever asks for no more does not wait for
-    what runs, because it changes nothing.
+    """Yield results one by one, so that memory does not grow with the number of hosts. ahead: the number of results
+    that may wait for a slow one, before no further work is started. abandon_running: when the generator is closed, do
+    not wait for running work, because it changes nothing.
     """
     failed: list[W] = []
 
-    def one(item: W) -> WorkResult[W, T]:
+    def run_one(item: W) -> WorkResult[W, T]:
         if stop_on_failure and failed:
-            return WorkResult(item, because=failed[0])
+            return WorkResult(item, failed_item=failed[0])
         try:
             return WorkResult(item, do(item))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is one host's
+        except Exception as error:  # noqa: BLE001 - any error concerns one host only
             failed.append(item)
-            return WorkResult(item, error=ours(error))
+            return WorkResult(item, error=to_user_error(error))
 
     if len(items) == 1:  # in this thread, where Ctrl-C arrives
-        yield one(items[0])
+        yield run_one(items[0])
     else:
-        yield from _in_threads(items, one, max(1, min(at_once, len(items))), ahead, leave)
+        yield from _run_in_threads(items, run_one, max(1, min(at_once, len(items))), ahead, abandon_running)
 
 
-def _in_threads(items: Sequence[W], one: Callable[[W], T], threads: int, ahead: int, leave: bool) -> Iterator[T]:
+def _run_in_threads(
+    items: Sequence[W], run_one: Callable[[W], T], threads: int, ahead: int, abandon_running: bool
+) -> Iterator[T]:
     waiting: deque[Future[T]] = deque()
     pool = ThreadPoolExecutor(max_workers=threads)
     try:
         for item in items:
-            waiting.append(pool.submit(one, item))
+            waiting.append(pool.submit(run_one, item))
             if len(waiting) > max(ahead, threads):
                 yield _result(waiting.popleft())
         while waiting:
             yield _result(waiting.popleft())
-    finally:  # nobody waits for what has not begun
-        pool.shutdown(wait=not leave, cancel_futures=True)
+    finally:  # work that has not started is cancelled
+        pool.shutdown(wait=not abandon_running, cancel_futures=True)
 
 
 def _result(future: Future[T]) -> T:
     while not future.done():
-        wait([future], timeout=_HEARD_IN)
+        wait([future], timeout=_SIGNAL_POLL_S)
     return future.result()

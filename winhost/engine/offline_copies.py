@@ -1,4 +1,4 @@
-"""Take images, models and packages from copies on the Linux itself instead of from a registry and a hub: see `winhost
+"""Use copies of images, models and packages on the Linux itself instead of a registry and a hub: see `winhost
 fetch`.
 """
 
@@ -10,33 +10,37 @@ from winhost.core.steps import DesiredResource, Step
 from winhost.model.plan import Offline, Plan
 
 
-def from_copies(wanted: DesiredResource, offline: Offline | None) -> DesiredResource:
-    """The desired resource with a copy as its source, where there is one, known by the hash that the plan has."""
+def use_copies(desired: DesiredResource, offline: Offline | None) -> DesiredResource:
+    """Return the desired resource with a copy as its source, if there is one. The plan has the hash of the copy."""
     if offline is None:
-        return wanted
-    return replace(wanted, desired={**wanted.desired, **_sources(wanted.resource, wanted.key, wanted.desired, offline)})
+        return desired
+    return replace(
+        desired, desired={**desired.desired, **_sources(desired.resource, desired.key, desired.desired, offline)}
+    )
 
 
-def plan_from_copies(plan: Plan, offline: Offline) -> Plan:
-    """The plan for a host without a network: also what is planned later comes from copies."""
+def use_copies_in_plan(plan: Plan, offline: Offline) -> Plan:
+    """Return the plan for a host without a network. Its later stages use copies too."""
     stages = []
     for stage in plan.stages:
-        whole = {identity(each.resource, each.key): each.desired for each in stage.desired}
-        desired = tuple(from_copies(each, offline) for each in stage.desired)
-        steps = (_step(step, whole.get(identity(step.resource, step.key), {}), offline) for step in stage.steps)
+        goals = {identity(each.resource, each.key): each.desired for each in stage.desired}
+        desired = tuple(use_copies(each, offline) for each in stage.desired)
+        steps = (
+            _use_copies_in_step(step, goals.get(identity(step.resource, step.key), {}), offline) for step in stage.steps
+        )
         stages.append(replace(stage, desired=desired, steps=tuple(steps)))
     return replace(plan, request=replace(plan.request, offline=offline), stages=tuple(stages))
 
 
-def _step(step: Step, whole: Mapping[str, Json], offline: Offline) -> Step:
-    """whole: the desired state that it is a step to. A step holds what differs: a source that is not among it is on the
-    host already as it was desired, or null where winhost was never asked for one.
+def _use_copies_in_step(step: Step, goal: Mapping[str, Json], offline: Offline) -> Step:
+    """Use copies in a step. goal: the whole desired state of its resource. A step has only properties that differ: a
+    source that is not among them has its desired value already, or is null if none was desired.
     """
-    sources = _sources(step.resource, step.key, {**whole, **step.desired}, offline)
+    sources = _sources(step.resource, step.key, {**goal, **step.desired}, offline)
     if not sources or step.role != "desired":
         return step
-    there = {name: None if name in step.desired else whole.get(name) for name in sources}
-    before, desired = {**there, **step.before}, {**step.desired, **sources}
+    present = {name: None if name in step.desired else goal.get(name) for name in sources}
+    before, desired = {**present, **step.before}, {**step.desired, **sources}
     differing = [name for name in desired if desired[name] != before[name]]
     return replace(
         step, before={name: before[name] for name in differing}, desired={name: desired[name] for name in differing}

@@ -1,4 +1,4 @@
-"""The questions that planning asks of a path, for one host and one request."""
+"""The base class of planners, which plan a path for one host and one request."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -19,8 +19,8 @@ S = TypeVar("S", bound="BaseModel")
 
 
 class PathPlanner(Generic[S]):
-    """Answers for a path on which settings decide, and rules say what is in the way. Each path adds its `decisions`,
-    and what else it weighs.
+    """Plans a path from its settings and the verdict of its rules. Each path adds its `decisions`, and may override the
+    other methods.
     """
 
     settings_type: ClassVar["type[BaseModel]"]
@@ -35,7 +35,7 @@ class PathPlanner(Generic[S]):
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """The verdict on exactly what is asked for. Raises MissingFact, UsageError."""
+        """The verdict on exactly this request. Raises MissingFact, UsageError."""
         return judge(self._facts, self._request.path)
 
     @property
@@ -45,7 +45,7 @@ class PathPlanner(Generic[S]):
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """The cautions about the request itself, where nothing speaks against it."""
+        """Cautions about a request that is not refused."""
         return ()
 
     @property
@@ -54,12 +54,14 @@ class PathPlanner(Generic[S]):
         return None
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Check desired values against the host, whoever wrote them and where. Raises Refusal."""
+        """Check desired values against the host, whatever their source. Raises Refusal."""
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Consents that its verdict asks for, by the resources whose steps they are asked for."""
+        """Return the consents that the verdict asks for, by the resources whose steps need them."""
         return {}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """The values of the request that only a later stage can check, which plans this."""
+        """Return the values of the request that only a later stage can check. deferred: the resources of later
+        stages.
+        """
         return ()

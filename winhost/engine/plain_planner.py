@@ -1,4 +1,4 @@
-"""Planners of paths on which there is nothing to weigh: settings decide, and rules say what is in the way."""
+"""Planners of the paths `linux` and `dual-boot`, which need little beside their settings and rules."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -13,7 +13,7 @@ from winhost.resources.windows.boot_entries import RunningSystem
 
 
 class LinuxPlanner(PathPlanner[LinuxSettings]):
-    """One request for one Linux."""
+    """Plans the path `linux`."""
 
     settings_type = LinuxSettings
 
@@ -22,13 +22,13 @@ class LinuxPlanner(PathPlanner[LinuxSettings]):
         return LinuxDecisions(self._facts, self._settings)
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """The version of the toolkit: only apt can tell whether it is available, once it knows the source."""
+        """Return the version of the toolkit, which apt can check only once its package source is added."""
         waits = next((each for each in deferred if each.resource == "DebianPackage"), None)
         return (Unchecked("toolkit", self._settings.toolkit, waits.until, (waits.resource,)),) if waits else ()
 
 
 class DualBootPlanner(PathPlanner[DualBootSettings]):
-    """One request for one host."""
+    """Plans the path `dual-boot`."""
 
     settings_type = DualBootSettings
 
@@ -37,8 +37,8 @@ class DualBootPlanner(PathPlanner[DualBootSettings]):
         return DualBootDecisions(self._facts, self._settings)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """The risks of the start that installs: a partition is formatted, and this computer opens a port for its
-        settings.
+        """Return the risks of the restart that installs Ubuntu: a partition is formatted, and this computer opens a
+        port to serve the installer's settings.
         """
         installed = if_known(lambda: self._facts.the(RunningSystem).linux)
         if self._settings.system is None or installed is not None:

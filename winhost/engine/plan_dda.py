@@ -1,11 +1,11 @@
-"""Planning a path where GPUs leave the host: which go to which VM, and all that is decided and said of them."""
+"""Plan a path that assigns GPUs to a VM: choose the GPUs and the VM, and compute the decisions of the playbook."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import default_gpus, going_together, judge, spoiling
+from winhost.compat.assess import choose_compatible_gpus, default_gpus, judge, reasons_against_sharing
 from winhost.core.answers import Id, Json, MissingFact, RemoteFault, Unavailable, Unknown, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
@@ -14,9 +14,9 @@ from winhost.hardware import mmio
 from winhost.hardware.host_gpus import gpu_name
 from winhost.hardware.mmio import FailedMmioRequest, MmioWindows, mmio_windows
 from winhost.hardware.processors import with_address_width
-from winhost.model.errors import NotOnHost, UsageError, listed, visible
+from winhost.model.errors import NotOnHost, UsageError, format_choices, visible
 from winhost.model.facts import Instance
-from winhost.model.plan import Deferred, PlanRequest, Unchecked, in_order
+from winhost.model.plan import Deferred, PlanRequest, Unchecked, sort_risks
 from winhost.model.reason import Caution, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.units import Bytes, mib, parse_size, size
 from winhost.paths.dda_settings import DdaSettings
@@ -56,11 +56,11 @@ _DOUBTFUL = Verdict.UNVERIFIED.rank
 
 
 class VmNotNamed(UsageError):
-    """The path needs a VM and the user named none. verdicts: on each VM, where they were judged."""
+    """The path needs a VM and the user named none. verdicts: on each VM, if they were judged."""
 
     def __init__(self, host: str, known: Mapping[str, str], verdicts: Mapping[str, str] | None = None) -> None:
         judged = {vm: f" ({verdict})" for vm, verdict in (verdicts or {}).items()}
-        vms = listed({vm: name + judged.get(vm, "") for vm, name in known.items()})
+        vms = format_choices({vm: name + judged.get(vm, "") for vm, name in known.items()})
         super().__init__(
             "WhichVm",
             what=f"{host} has {len(known)} VMs: choose the one that gets the GPUs",
@@ -72,32 +72,32 @@ class VmNotNamed(UsageError):
         self.known = known
 
 
-def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
+def choose_vm(facts: HostFacts, requested: str | None) -> Instance[Vm]:
     """Choose the VM by GUID or exact name, or the only one if none is named. Raises NotOnHost, VmNotNamed,
     MissingFact.
     """
-    known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
-    if asked is None:
-        if len(known) != 1:
-            raise VmNotNamed(facts.host, known)
+    names = {vm.key["vm"]: vm.state.name for vm in facts.vms}
+    if requested is None:
+        if len(names) != 1:
+            raise VmNotNamed(facts.host, names)
         return facts.vms[0]
-    found = [vm for vm in facts.vms if vm.key["vm"] == asked.strip("{}").lower()]
-    found = found or [vm for vm in facts.vms if vm.state.name == asked]
-    if len(found) != 1:
-        raise NotOnHost(facts.host, "VM", asked, known, several=bool(found))
-    return found[0]
+    matches = [vm for vm in facts.vms if vm.key["vm"] == requested.strip("{}").lower()]
+    matches = matches or [vm for vm in facts.vms if vm.state.name == requested]
+    if len(matches) != 1:
+        raise NotOnHost(facts.host, "VM", requested, names, several=bool(matches))
+    return matches[0]
 
 
-def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
+def choose_gpus(facts: HostFacts, requested: tuple[str, ...]) -> tuple[Gpu, ...]:
     """Choose GPUs by location path or exact name. Raises NotOnHost."""
-    known = {gpu.location: gpu.pci.state.name for gpu in facts.gpus}
+    names = {gpu.location: gpu.pci.state.name for gpu in facts.gpus}
     chosen: dict[str, Gpu] = {}
-    for word in asked:
-        found = [c for c in facts.gpus if word in (c.location, c.pci.key["location"])]
-        found = found or [c for c in facts.gpus if c.pci.state.name.casefold() == word.casefold()]
-        if len(found) != 1:
-            raise NotOnHost(facts.host, "GPU", word, known, several=bool(found))
-        chosen[found[0].location] = found[0]
+    for name in requested:
+        matches = [gpu for gpu in facts.gpus if name in (gpu.location, gpu.pci.key["location"])]
+        matches = matches or [gpu for gpu in facts.gpus if gpu.pci.state.name.casefold() == name.casefold()]
+        if len(matches) != 1:
+            raise NotOnHost(facts.host, "GPU", name, names, several=bool(matches))
+        chosen[matches[0].location] = matches[0]
     return tuple(chosen[location] for location in sorted(chosen))
 
 
@@ -105,8 +105,8 @@ def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The sizes of the windows to set in bytes, with the reasons."""
+class ChosenWindows:
+    """The sizes of the MMIO windows to set, in bytes, with the reasons."""
 
     high: Bytes
     low: Bytes
@@ -123,8 +123,8 @@ class GpuFunction:
 
 
 class DdaDecisions(ContainersInside):
-    """The decisions that the playbook of this path may refer to. Each is computed when it is read: before the Hyper-V
-    role is there, `vm` cannot be, and the entries that ask for it wait for the next stage.
+    """The decisions that the playbook of this path may refer to. Each is computed when it is read. Before the Hyper-V
+    role is installed, for example, `vm` raises MissingFact, and the entries that refer to it wait for the next stage.
     """
 
     def __init__(self, facts: HostFacts, request: PlanRequest, settings: DdaSettings, gpus: tuple[Gpu, ...]) -> None:
@@ -141,13 +141,13 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def new_vms(self) -> tuple[Mapping[str, Json], ...]:
-        """The one that is to be made, if one is."""
+        """The VM to make, if any."""
         new = self._settings.new_vm
         return () if new is None else (desired_vm(self._facts, new),)
 
     @cached_property
     def nat_switches(self) -> tuple[Mapping[str, Json], ...]:
-        """A network behind NAT for the new VM, where winhost makes one."""
+        """The network behind NAT for the new VM, if winhost makes one."""
         new = self._settings.new_vm
         return () if new is None else nats_to_make(vm_network(self._facts, new.name, new), self._facts)
 
@@ -171,7 +171,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def seeds(self) -> tuple[Item, ...]:
-        """Raises UsageError (NoDriver) for GPUs of which that is known before."""
+        """The seed of the guest. Raises UsageError (NoDriver) for GPUs that no driver supports together."""
         if not self._guest:
             return ()
         refuse_mixed_gpus(self._devices)
@@ -182,7 +182,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
-        """The guest's driver, chosen by the PCI ids that the host reads: the guest has no PCI bus yet."""
+        """The guest's driver, chosen by the PCI ids that the host reads: the guest may not have the GPUs yet."""
         if not self._guest:
             return ()
         if not self._guest.is_ready:
@@ -205,69 +205,73 @@ class DdaDecisions(ContainersInside):
         return {"id": vm.key["vm"], "name": visible(vm.state.name)}
 
     @cached_property
-    def mmio(self) -> Chosen:
-        """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the GPUs."""
+    def mmio(self) -> ChosenWindows:
+        """The requested windows, which `check` checks, or else computed ones. Raises MmioRefused if no window can hold
+        the GPUs.
+        """
         needed = self._windows
-        high = max(needed.high.size, self._grown.high) if self._request.high is None else self._request.high
-        low = max(needed.low.size, self._grown.low) if self._request.low is None else self._request.low
+        high = max(needed.high.size, self._windows_in_use.high) if self._request.high is None else self._request.high
+        low = max(needed.low.size, self._windows_in_use.low) if self._request.low is None else self._request.low
         why = f"High window {size(high)}, nothing below {mib(needed.high.floor)} works. {needed.high.why}"
-        return Chosen(high, low, " ".join((why, *needed.high.doubts)))
+        return ChosenWindows(high, low, " ".join((why, *needed.high.doubts)))
 
     @cached_property
     def _windows(self) -> MmioWindows:
-        return mmio_windows(self._facts, self.selection, self._lacking)
+        return mmio_windows(self._facts, self.selection, self._unmet_requests)
 
     @property
-    def _grown(self) -> FailedMmioRequest:
-        """The windows of our own guest once it has its GPUs: it may have asked for more than is known."""
+    def _windows_in_use(self) -> FailedMmioRequest:
+        """The present windows of our own guest once it has its GPUs: they may be larger than computed, because the
+        guest reported that it needs more.
+        """
         with suppress(MissingFact):
             window = self._facts.find(VmMmio, {"vm": self.vm["id"]})
-            if self._guest and window is not None and self._has_all:
+            if self._guest and window is not None and self._has_all_gpus:
                 return FailedMmioRequest(window.high, window.low)
         return FailedMmioRequest(0, 0)
 
     @property
-    def _has_all(self) -> bool:
+    def _has_all_gpus(self) -> bool:
         return all(self._facts.assignment(gpu.pci) == self.assignment["assigned"] for gpu in self._gpus)
 
     @property
-    def _lacking(self) -> Mapping[str, FailedMmioRequest]:
-        """The MMIO space that the guest asked for in vain, by location, for GPUs that it has and does not see."""
+    def _unmet_requests(self) -> Mapping[str, FailedMmioRequest]:
+        """The MMIO space that the guest could not get for GPUs that it has and does not show, by location path."""
         with suppress(MissingFact):
             shown = self._facts.the(ShownGpus)
-            asked = FailedMmioRequest(shown.needed_high or 0, shown.needed_low or 0)
-            if self._guest and asked != FailedMmioRequest(0, 0):
-                seen = [inside.state.device for inside in self._facts.all(LinuxGpu)]
-                return {gpu.location: asked for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in seen}
+            unmet = FailedMmioRequest(shown.needed_high or 0, shown.needed_low or 0)
+            if self._guest and unmet != FailedMmioRequest(0, 0):
+                visible_devices = [inside.state.device for inside in self._facts.all(LinuxGpu)]
+                return {
+                    gpu.location: unmet for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in visible_devices
+                }
         return {}
 
     @property
     def shown_gpus(self) -> tuple[Mapping[str, Json], ...]:
-        """The number of GPUs that the guest's driver shall show once it has them, at the addresses where it
-        runs them.
-        """
+        """The number of GPUs that the guest's driver is expected to show once the VM has them all."""
         if not self._guest:
             return ()
-        self._await_gpus()
+        self._require_gpus()
         if not self.drivers and not self._has_other_driver:
             return ()
         return ({"count": len(self._gpus), "loaded": True, "unplaced": 0},)
 
     @property
     def _has_other_driver(self) -> bool:
-        """One that winhost did not choose; packages alone may be parts of it that drive nothing."""
+        """True if the guest has a driver that winhost did not choose. Some packages of a driver alone do not count."""
         driver = self._facts.the(LinuxGpuDriver)
         return bool(driver.loaded or driver.installed)
 
-    def _await_gpus(self) -> None:
-        """Raises MissingFact until the VM has all of them."""
-        if not self._has_all:
+    def _require_gpus(self) -> None:
+        """Raise MissingFact unless the VM has all GPUs."""
+        if not self._has_all_gpus:
             raise MissingFact("ShownGpus", Unavailable(AssignableDevice.resource_type.name))
 
     @cached_property
     def inside(self) -> LinuxDecisions | None:
-        """The decisions about containers in the guest, if any are wanted. Raises MissingFact before the guest is set
-        up.
+        """The decisions about containers in the guest, if the settings ask for them. Raises MissingFact before the
+        guest is set up.
         """
         if not self._guest or self._settings.containers is None:
             return None
@@ -277,25 +281,25 @@ class DdaDecisions(ContainersInside):
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
-        """The CDI specifications of the GPUs, once the guest has them: without a GPU there is nothing to list."""
+        """The CDI specifications of the GPUs. Raises MissingFact before the guest has them."""
         if self.inside is None:
             return ()
-        self._await_gpus()
+        self._require_gpus()
         return ({"title": "The GPUs, for containers"},)
 
     @property
     def serving_guests(self) -> tuple[Item, ...]:
-        """The guest once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
+        """The guest, in which engines are started once its driver shows all GPUs. Raises MissingFact before."""
         if not self._guest:
             return ()
-        if not self._guest.is_ready or not self._has_all or self._facts.the(ShownGpus).count != len(self._gpus):
+        if not self._guest.is_ready or not self._has_all_gpus or self._facts.the(ShownGpus).count != len(self._gpus):
             raise MissingFact("ShownGpus", Unavailable(ShownGpus.resource_type.name))
         return ({"name": self.vm["name"]},)
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Check that the desired windows hold the GPUs, whatever their source. Raises MmioRefused."""
         with suppress(MissingFact):
-            # Before the VM can be read: the chosen GPUs' need is a minimum, whatever else the VM has.
+            # Also before the VM can be read: the chosen GPUs need a minimum, whatever else the VM has.
             if self._request.high is not None:
                 self._check_high(self._request.high, mmio_windows(self._facts, Selection(self._gpus, None)))
             if self._request.low is not None:
@@ -307,8 +311,8 @@ class DdaDecisions(ContainersInside):
                 if "low" in each.desired:
                     mmio.check_low(each.desired["low"], self._windows.low)
 
-    def _check_high(self, asked: Bytes, needed: MmioWindows) -> None:
-        mmio.check_high(asked, needed.high, allow_unverified=self._request.allow_unverified)
+    def _check_high(self, high: Bytes, needed: MmioWindows) -> None:
+        mmio.check_high(high, needed.high, allow_unverified=self._request.allow_unverified)
 
     @cached_property
     def assignment(self) -> Mapping[str, str]:
@@ -320,22 +324,24 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def gpus(self) -> tuple[GpuFunction, ...]:
-        """A guest of our own is set up, and has its driver, before it gets any."""
+        """The GPUs to assign. Raises MissingFact until our own guest is set up and has its driver."""
         for driver in self.drivers:
             installed = self._facts.find(AptPackages, {"packages": driver.packages})
             if installed is None or installed.installed is not True:
                 raise MissingFact("LinuxGpuDriver", Unavailable(LinuxGpuDriver.resource_type.name))
-        return tuple(_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
+        return tuple(_gpu_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
 
     @cached_property
     def companions(self) -> tuple[GpuFunction, ...]:
         _ = self.gpus
         gpus = ((gpu, other) for gpu in self._gpus for other in gpu.companions)
-        return tuple(_function(other, f"{gpu_name(gpu)}, its {other.state.kind} function") for gpu, other in gpus)
+        return tuple(_gpu_function(other, f"{gpu_name(gpu)}, its {other.state.kind} function") for gpu, other in gpus)
 
     @cached_property
     def power(self) -> str:
-        """The power state after the run: as found, unless the user asks for another; one that was made runs."""
+        """The power state of the VM after the run: the requested one, else the present one. A VM that winhost made
+        runs.
+        """
         if self._guest and not self._guest.is_ready:
             _ = self.vm["id"]
             return RUNNING
@@ -344,14 +350,14 @@ class DdaDecisions(ContainersInside):
         if self._settings.new_vm is not None:
             _ = self.vm["id"]
             return RUNNING
-        found = self._facts.find(VmPower, {"vm": self.vm["id"]})
-        if found is None:
-            gone = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
-            raise MissingFact("VmPower", Unknown(gone))
-        return found.state
+        vm_power = self._facts.find(VmPower, {"vm": self.vm["id"]})
+        if vm_power is None:
+            fault = RemoteFault("ObjectNotFound", message=f"nothing is told of the VM {self.vm['name']}")
+            raise MissingFact("VmPower", Unknown(fault))
+        return vm_power.state
 
 
-def _function(device: Instance[PciDevice], name: str) -> GpuFunction:
+def _gpu_function(device: Instance[PciDevice], name: str) -> GpuFunction:
     return GpuFunction(device.key["location"], device.key["device"], name)
 
 
@@ -359,7 +365,7 @@ def _function(device: Instance[PciDevice], name: str) -> GpuFunction:
 
 
 class DdaPlanner(PathPlanner[DdaSettings]):
-    """A request for Discrete Device Assignment on one host."""
+    """Plans Discrete Device Assignment on one host."""
 
     settings_type = DdaSettings
 
@@ -369,7 +375,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """The verdict on exactly the GPUs and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
+        """The verdict on exactly the chosen GPUs and VM. Raises NotOnHost, VmNotNamed, MissingFact."""
         planned = facts_kept_awake(self._facts, self._settings.never_sleep)
         return judge(planned, self._request.path, Selection(self.gpus, self._vm))
 
@@ -379,45 +385,47 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """The cautions about a host that never sleeps, a large window, a new VM on several sockets, and GPUs that could
-        go and stay, because nobody named one.
+        """Cautions about a host that never sleeps, a large window, a new VM on several sockets, and GPUs that stay on
+        the host although they could be assigned, if the user named none.
         """
         general = tuple(sleep_cautions(self._facts, self._request.path, self._settings.never_sleep))
         if self._request.high is not None and (above := mmio.cap_warning(self._request.high)):
             general += (Caution("mmio.over-cap", Severity.UNVERIFIED, above),)
-        if (asked := self._settings.new_vm) is not None:
-            general += tuple(numa_cautions(self._facts, self.gpus, parse_size(asked.memory), asked.cpus))
+        if (new_vm := self._settings.new_vm) is not None:
+            general += tuple(numa_cautions(self._facts, self.gpus, parse_size(new_vm.memory), new_vm.cpus))
         if self._request.gpus:
             return general
         going = {gpu.location for gpu in self.gpus}
-        because = spoiling(self._facts, self._default)
-        alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
+        spoiling_findings = reasons_against_sharing(self._facts, self._default)
+        default_locations = {gpu.location for gpu in self._default}  # GPUs that could be assigned alone
         judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
         staying = (gpu for gpu in able if gpu.key not in going)
-        return general + tuple(_staying(gpu, because if gpu.key in alone else ()) for gpu in staying)
+        return general + tuple(
+            _staying_caution(gpu, spoiling_findings if gpu.key in default_locations else ()) for gpu in staying
+        )
 
     @property
     def choices(self) -> str | None:
-        """Options of the first VM, and of as many GPUs as go to it together, of which nothing is left to doubt."""
-        for vm in self._vms():
-            gpus = self._together(vm)
+        """The options that choose the first VM, and as many GPUs together with it, whose verdict is not doubtful."""
+        for vm in self._candidate_vms():
+            gpus = self._gpus_going_together(vm)
             if not gpus:
                 continue
-            asked = self._request.vm if vm is self._vm else vm.key["vm"]
-            words = [f"--vm {quote(asked)}"] if asked else []
-            words += [f"--gpu {quote(gpu.location)}" for gpu in gpus if gpus != self.gpus]
-            return " ".join(words)
+            vm_name = self._request.vm if vm is self._vm else vm.key["vm"]
+            options = [f"--vm {quote(vm_name)}"] if vm_name else []
+            options += [f"--gpu {quote(gpu.location)}" for gpu in gpus if gpus != self.gpus]
+            return " ".join(options)
         return None
 
-    def _vms(self) -> Iterator[Instance[Vm]]:
-        """The one that is chosen first, then those of which nothing is wrong."""
+    def _candidate_vms(self) -> Iterator[Instance[Vm]]:
+        """Yield the chosen VM, then the others whose verdict is not doubtful."""
         if self._vm:
             yield self._vm
         good = {each.key for each in judge(self._facts, self._request.path).vms if each.verdict.rank < _DOUBTFUL}
         yield from (vm for vm in self._facts.vms if vm is not self._vm and vm.key["vm"] in good)
 
-    def _together(self, vm: Instance[Vm]) -> tuple[Gpu, ...]:
+    def _gpus_going_together(self, vm: Instance[Vm]) -> tuple[Gpu, ...]:
         judged = judge(self._facts, self._request.path).gpus
         gpus: tuple[Gpu, ...] = ()
         for gpu in default_gpus(self._facts, judged, vm.key["vm"]):
@@ -426,20 +434,20 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         return gpus
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Raises MmioRefused."""
+        """Check the desired windows. Raises MmioRefused."""
         self.decisions.check(desired)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Consents that verdicts on GPUs ask for, on the steps that take their functions from the host; and that of a
-        port through which the host fetches a file.
+        """Return the consents that verdicts on GPUs ask for, by the resources that take their functions from the host;
+        and the consent `network` for a file that the host downloads from this computer.
         """
         gpus = judge(self._facts, self._request.path).gpus
         risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
-        of_gpus = {
-            identity("AssignableDevice", function.key): in_order(risks.get(gpu.location, ()))
+        gpu_risks = {
+            identity("AssignableDevice", function.key): sort_risks(risks.get(gpu.location, ()))
             for gpu in self._facts.gpus
             for function in gpu.functions
-            if self._on_host(function)
+            if self._is_on_host(function)
         }
         new = self._settings.new_vm
         if (
@@ -448,30 +456,30 @@ class DdaPlanner(PathPlanner[DdaSettings]):
             or not new.disk_sha256
             or not staged_disk_image(new)["source"].startswith("./")
         ):
-            return of_gpus
+            return gpu_risks
         file = {part: staged_disk_image(new)[part] for part in ("sha256", "name", "source")}
-        return {**of_gpus, identity("StagedFile", file): ("network",)}
+        return {**gpu_risks, identity("StagedFile", file): ("network",)}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """The VM, and whether windows that were asked for hold the GPUs that it has already."""
+        """Return the VM and the requested windows if VMs cannot be read yet."""
         try:
             _ = self._facts.vms
         except MissingFact as missing:
             if not isinstance(missing.missing, Unavailable):
                 return ()
-            asked = {"high": self._request.high, "low": self._request.low}
-            values = {"vm": self._request.vm, **{name: value for name, value in asked.items() if value is not None}}
+            sizes = {"high": self._request.high, "low": self._request.low}
+            values = {"vm": self._request.vm, **{name: value for name, value in sizes.items() if value is not None}}
             return tuple(Unchecked(name, value, missing.missing.unavailable) for name, value in values.items())
         return ()
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that go to the VM: those asked for; else every GPU that can go without taking a display from the
-        host, as many as go together.
+        """The GPUs that are assigned to the VM: the requested ones, else as many as can be assigned together without
+        taking a display from the host.
         """
         if self._request.gpus:
             return choose_gpus(self._facts, self._request.gpus)
-        return self._default if self._request.allow_unverified else going_together(self._facts, self._default)
+        return self._default if self._request.allow_unverified else choose_compatible_gpus(self._facts, self._default)
 
     @cached_property
     def _default(self) -> tuple[Gpu, ...]:
@@ -480,7 +488,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
-        """The VM of the request; None where VMs cannot be read, which the rules report, or it does not exist yet."""
+        """The VM of the request; None if it does not exist yet, or if VMs cannot be read, which the rules report."""
         try:
             if self._settings.new_vm is not None:
                 return find_own_vm(self._facts, self._settings.new_vm)
@@ -491,14 +499,16 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         except MissingFact:
             return None
 
-    def _on_host(self, function: Instance[PciDevice]) -> bool:
+    def _is_on_host(self, function: Instance[PciDevice]) -> bool:
         return (if_known(lambda: self._facts.assignment(function)) or "").startswith("host-")
 
 
-def _staying(gpu: SubjectVerdict, together: Sequence[Finding]) -> Caution:
-    """together: why it does not go with the others, if it could go alone."""
+def _staying_caution(gpu: SubjectVerdict, findings: Sequence[Finding]) -> Caution:
+    """Make the caution about a GPU that stays on the host. findings: why it cannot be assigned with the others, if it
+    could be assigned alone.
+    """
     heaviest = max(gpu.reasons, key=lambda reason: reason.severity.rank, default=None)
     stays = f"{gpu.name} ({gpu.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu."
-    if together and gpu.verdict.rank < _DOUBTFUL:
-        return Caution(together[0].code, Severity.DEGRADED, f"{stays} Beside the others it is doubtful.")
+    if findings and gpu.verdict.rank < _DOUBTFUL:
+        return Caution(findings[0].code, Severity.DEGRADED, f"{stays} Beside the others it is doubtful.")
     return Caution(heaviest.code if heaviest else "dda.assigned-elsewhere", Severity.NOTE, stays)

@@ -1,4 +1,6 @@
-"""Planning WSL 2: its networking mode, the verdict on the host as the plan will make it, and what is decided for it."""
+"""Plan WSL 2: choose the networking mode, judge the host as the plan will change it, and compute the decisions of the
+playbook.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -15,7 +17,7 @@ from winhost.engine.path_planner import PathPlanner
 from winhost.hardware.host_gpus import gpu_label, runs_cuda
 from winhost.images.seed import GuestAddress
 from winhost.model.facts import Facts, with_state
-from winhost.model.plan import Deferred, Unchecked, in_order
+from winhost.model.plan import Deferred, Unchecked, sort_risks
 from winhost.model.reason import Caution, PathVerdict
 from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
@@ -44,14 +46,14 @@ from winhost.wslconfig.keys import changed
 # ---- .wslconfig, and the files of the distro
 
 
-NEVER_IDLE = "-1"  # of both idle times: no client window has to stay open
+NO_IDLE_TIMEOUT = "-1"  # for both timeouts: the distro also runs without an open client window
 
-WslConfigValues = dict[tuple[str, str], str | None]  # by section and key; None takes a key out
+WslConfigValues = dict[tuple[str, str], str | None]  # by section and key; None removes a key
 
 
 @dataclass(frozen=True)
 class Config:
-    """The whole desired `.wslconfig`. digest: its SHA-256, which shows whether a running VM has read it."""
+    """The whole desired `.wslconfig`. digest: its SHA-256, by which winhost sees whether a running VM has read it."""
 
     text: str
     encoding: str
@@ -60,7 +62,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Conf:
-    """/etc/wsl.conf, and the network files of a distro with a static address; see resource WslConf."""
+    """/etc/wsl.conf, and the network files of a distro with a static address. See the resource WslConf."""
 
     text: str
     network: str | None
@@ -70,13 +72,13 @@ class Conf:
 def wslconfig_values(
     settings: Wsl2Settings, networking_mode: NetworkingMode, memory: Bytes, mac: str | None
 ) -> WslConfigValues:
-    """Values of .wslconfig: the networking mode, `memory` bytes for Linux, no idle timeout; mac: of the bridged VM."""
+    """Return the values of .wslconfig. memory: bytes for Linux; mac: of the bridged VM."""
     values: WslConfigValues = {
         ("wsl2", "networkingMode"): networking_mode,
         ("wsl2", "memory"): f"{memory // MiB}MB",
         ("wsl2", "guiApplications"): "false",
-        ("wsl2", "vmIdleTimeout"): NEVER_IDLE,
-        ("general", "instanceIdleTimeout"): NEVER_IDLE,
+        ("wsl2", "vmIdleTimeout"): NO_IDLE_TIMEOUT,
+        ("general", "instanceIdleTimeout"): NO_IDLE_TIMEOUT,
     }
     if (swap := settings.stated("swap")) is not None:
         values["wsl2", "swap"] = f"{swap // MiB}MB"
@@ -90,16 +92,16 @@ def wslconfig_values(
 
 
 def wsl_conf(settings: Wsl2Settings, networking_mode: NetworkingMode) -> Conf:
-    """systemd runs, root is the default user, and Windows' PATH stays out. A static address has its network file, and
-    where it names DNS servers, a resolv.conf of its own.
+    """Return wsl.conf: systemd runs, root is the default user, and the PATH of Windows is left out. A static address
+    adds a network file, and with DNS servers a resolv.conf.
     """
     values = {
         ("boot", "systemd"): "true",
-        ("user", "default"): "root",  # an image made for people logs on another user, whom winhost's units do not know
+        ("user", "default"): "root",  # other images may log on another user, whom winhost's units do not know
         ("interop", "appendWindowsPath"): "false",
     }
     bridge = settings.bridge if networking_mode == "bridged" else None
-    if bridge is None or bridge.gateway is None:  # DHCP tells both
+    if bridge is None or bridge.gateway is None:  # DHCP provides both
         return Conf(changed("", values, WSLCONF), network=None, resolver=None)
     if bridge.dns:
         values["network", "generateResolvConf"] = "false"
@@ -112,12 +114,12 @@ def wsl_conf(settings: Wsl2Settings, networking_mode: NetworkingMode) -> Conf:
 
 
 SSH_PORT, SSH_PORT_WITH_WINDOWS = 22, 2222
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of the distro; who may come there, a firewall of Windows says
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of the distro; a firewall of Windows limits who may connect
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A file to put on the host; the fields of resource StagedFile."""
+    """A file to put on the host, with the fields of the resource StagedFile."""
 
     sha256: str
     name: str
@@ -139,8 +141,9 @@ class SshAccess:
 
 
 class Wsl2Decisions:
-    """Each is computed when it is read: before the account has logged on there is no `.wslconfig`, and entries that
-    refer to it are deferred to the next stage. Optional resources are lists of none or one.
+    """The decisions that the playbook of this path may refer to. Each is computed when it is read: before the account
+    has logged on there is no `.wslconfig`, and entries that refer to it are deferred to the next stage. Optional
+    resources are lists of none or one.
     """
 
     def __init__(self, facts: HostFacts, settings: Wsl2Settings, networking_mode: NetworkingMode) -> None:
@@ -195,17 +198,24 @@ class Wsl2Decisions:
 
     @cached_property
     def dismounted(self) -> tuple[Mapping[str, str], ...]:
-        """Functions of GPUs that left Windows for a VM and belong to none: WSL sees what Windows has."""
+        """Functions of GPUs that are dismounted from Windows and assigned to no VM. WSL sees only GPUs of Windows."""
         try:
             functions = [(gpu, each) for gpu in self.gpus for each in gpu.functions]
-            left = [(gpu, each) for gpu, each in functions if self._facts.assignment(each) == DISMOUNTED]
+            dismounted_functions = [
+                (gpu, each) for gpu, each in functions if self._facts.assignment(each) == DISMOUNTED
+            ]
         except MissingFact:
             return ()  # without the Hyper-V role nothing can be dismounted
-        return tuple({**each.key, "name": f"{gpu_label(gpu)}, its {each.state.kind} function"} for gpu, each in left)
+        return tuple(
+            {**each.key, "name": f"{gpu_label(gpu)}, its {each.state.kind} function"}
+            for gpu, each in dismounted_functions
+        )
 
     @cached_property
     def switches(self) -> tuple[Mapping[str, str], ...]:
-        """The switch to make, if any. Raises NotOnHost for an adapter that the host does not have, MissingFact."""
+        """The virtual switch to make, if any. Raises NotOnHost for an adapter that the host does not have,
+        MissingFact.
+        """
         bridge = self._settings.bridge
         if self._networking_mode != "bridged" or bridge is None or bridge.adapter is None:
             return ()
@@ -218,26 +228,35 @@ class Wsl2Decisions:
 
     @cached_property
     def ways_in(self) -> tuple[SshAccess, ...]:
-        """SSH access, if the settings name a key. A bridged distro with a static address listens on that only."""
+        """SSH access, if the settings name a key. A bridged distro with a static address listens on that
+        address only.
+        """
         access, bridge = self._settings.access, self._settings.bridge
         if access.key is None:
             return ()
         static = self._networking_mode == "bridged" and bridge is not None and bridge.address != "dhcp"
         listen = bridge.address.split("/")[0] if bridge and static else ANY_ADDRESS
         allowed = None if self._networking_mode == "nat" else self._allowed
-        return (SshAccess(self._port, listen, [access.key], allowed, self._who),)
+        return (SshAccess(self._port, listen, [access.key], allowed, self._allowed_text),)
 
     @property
     def _port(self) -> int:
-        """A bridged distro has ports of its own; otherwise it shares those of Windows, whose sshd may have 22."""
+        """The port of sshd. A bridged distro has ports of its own, others share those of Windows, whose sshd may use
+        22.
+        """
         return self._settings.access.port or (SSH_PORT if self._networking_mode == "bridged" else SSH_PORT_WITH_WINDOWS)
 
     @property
     def forwards(self) -> tuple[Mapping[str, Json], ...]:
-        """Behind NAT the distro is reached only through a forwarded port of Windows."""
+        """The ports of Windows that are forwarded to the distro, which behind NAT is reached only through these."""
         if self._networking_mode != "nat" or not self.ways_in:
             return ()
-        ssh = {"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who}
+        ssh = {
+            "port": str(self._port),
+            "connect": self._port,
+            "allowed": self._allowed,
+            "who": self._allowed_text,
+        }
         endpoint = self._settings.endpoint
         if endpoint is None:
             return (ssh,)
@@ -246,33 +265,32 @@ class Wsl2Decisions:
 
     @property
     def openings(self) -> tuple[Mapping[str, Json], ...]:
-        """The openings of the Hyper-V firewall, which blocks inbound connections by default with mirrored
-        networking.
-        """
+        """The rules of the Hyper-V firewall, which with mirrored networking blocks inbound connections by default."""
         if self._networking_mode != "mirrored" or not self.ways_in:
             return ()
-        ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who}
+        ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._allowed_text}
         endpoint = self._settings.endpoint
         if endpoint is None:
             return (ssh,)
-        # It knows one set of networks for all ports; sshd and the firewall of the distro keep each to its own.
+        # One rule has one set of networks for all ports; sshd and the distro's firewall restrict each port to its own.
         allowed = [*self._allowed, *(each for each in endpoint.networks if each not in self._allowed)]
-        who = f"SSH from {self._who}, and the endpoint from {endpoint.who}; the distro keeps each port to its own"
+        own = f"SSH from {self._allowed_text}, and the endpoint from {endpoint.who}"
+        who = f"{own}; the distro keeps each port to its own"
         return ({**ssh, "ports": [self._port, endpoint.port], "allowed": allowed, "who": who},)
 
     @cached_property
     def _allowed(self) -> list[str]:
-        """Raises Refusal where no network is known, MissingFact."""
+        """The networks from which SSH is allowed. Raises Refusal if no network is known, MissingFact."""
         return list(allowed_networks(self._facts, self._settings))
 
     @property
-    def _who(self) -> str:
+    def _allowed_text(self) -> str:
         named = "as you set it" if self._settings.access.allow else "the host's own; others: --set access.allow=[…]"
         return f"{', '.join(self._allowed)} ({named})"
 
     @property
     def sources(self) -> tuple[Repository, ...]:
-        """Package sources for containers; none without SSH access, by which packages are installed."""
+        """Package sources for containers; none without SSH access, which installing packages needs."""
         return (docker(self._settings.containers.ubuntu), TOOLKIT) if self.ways_in else ()
 
     @property
@@ -320,8 +338,8 @@ def _staged(file: File, title: str) -> Staged:
 # ---- the planner
 
 
-# Which settings only the host's answer on a resource can prove wrong: what is taken, not there or not to be had.
-_CHECKED_BY = {
+# The settings that only a step of a resource can check: whether a name is taken, or a package available.
+_SETTINGS_CHECKED_BY = {
     "ExternalSwitch": ("bridge.switch",),
     "AptSource": ("containers.ubuntu",),
     "DebianPackage": ("containers.docker", "containers.toolkit"),
@@ -329,16 +347,14 @@ _CHECKED_BY = {
 
 
 class Wsl2Planner(PathPlanner[Wsl2Settings]):
-    """A request for WSL 2 on one host."""
+    """Plans WSL 2 on one host."""
 
     settings_type = Wsl2Settings
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """The verdict on the host with what the plan itself mends: the WSL that it installs, the driver models that it
-        sets.
-        """
-        return judge(self._as_planned, f"wsl2/{self._networking_mode}")
+        """The verdict on the host with the changes of the plan itself: the version of WSL, the driver models."""
+        return judge(self._planned_facts, f"wsl2/{self._networking_mode}")
 
     @cached_property
     def decisions(self) -> Wsl2Decisions:
@@ -349,53 +365,53 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         return tuple(cautions(self._facts, self._settings, self._resources))
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Raises the first Refusal; MissingFact."""
+        """Check desired values. Raises the first Refusal, MissingFact."""
         for refusal in refusals(self._facts, self._settings, desired):
             raise refusal
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """The risks that its reasons name are asked for on the switch: no other step of this path takes something from
-        the host.
+        """Return the consents that the reasons ask for, on the virtual switch: no other step of this path takes
+        something from the host.
         """
-        asked = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
+        consents = sort_risks(risk for reason in self.verdict.every_reason for risk in reason.risks)
         bridge = self._settings.bridge
-        return {identity("ExternalSwitch", {"name": bridge.switch}): asked} if bridge else {}
+        return {identity("ExternalSwitch", {"name": bridge.switch}): consents} if bridge else {}
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """Settings that nothing but a resource that waits can tell whether they can be."""
-        until = {each.resource: each.until for each in deferred if each.resource in _CHECKED_BY}
+        """Return the settings that only a resource of a later stage can check."""
+        until = {each.resource: each.until for each in deferred if each.resource in _SETTINGS_CHECKED_BY}
         values = self._settings.model_dump(mode="json")
         return tuple(
-            Unchecked(name, _at(values, name), thing, (resource,))
-            for resource, thing in until.items()
-            for name in _CHECKED_BY[resource]
+            Unchecked(name, _value_at(values, name), prerequisite, (resource,))
+            for resource, prerequisite in until.items()
+            for name in _SETTINGS_CHECKED_BY[resource]
         )
 
     @cached_property
     def _networking_mode(self) -> NetworkingMode:
-        """The networking mode as it is set; else bridged where the settings say how, else the better of those that need
-        no switch.
+        """The networking mode of the settings; else bridged if they have a bridge; else the mode with the best verdict
+        that needs no switch.
         """
         if self._settings.network != "auto":
             return self._settings.network
         if self._settings.bridge:
             return "bridged"
-        return min(UNBRIDGED, key=lambda mode: judge(self._as_planned, f"wsl2/{mode}").verdict.rank)
+        return min(UNBRIDGED, key=lambda mode: judge(self._planned_facts, f"wsl2/{mode}").verdict.rank)
 
     @cached_property
-    def _as_planned(self) -> HostFacts:
+    def _planned_facts(self) -> HostFacts:
 
-        def out_of_tcc(device: Record) -> Record:
+        def leave_tcc(device: Record) -> Record:
             return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
 
-        document = self._facts.document.edited("PciDevice", out_of_tcc)
+        document = self._facts.document.edited("PciDevice", leave_tcc)
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
             document = document.edited("Wsl", lambda each: with_state(each, newer))
-        return facts_kept_awake(HostFacts(self._bridged(document)), self._settings.never_sleep)
+        return facts_kept_awake(HostFacts(self._with_bridge_only(document)), self._settings.never_sleep)
 
-    def _bridged(self, document: Facts) -> Facts:
-        """The facts with only the network that the settings name: nothing else is touched, and nothing else serves."""
+    def _with_bridge_only(self, document: Facts) -> Facts:
+        """Return the facts with only the switch and the adapter of the settings: the plan uses and changes no other."""
         bridge = self._settings.bridge
         if bridge is None:
             return document
@@ -407,9 +423,9 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         return document.edited("NetworkAdapter", lambda each: each if each.key == chosen else None)
 
 
-def _at(values: Mapping[str, Json], name: str) -> Json:
-    """The value at a path such as `bridge.switch`, None where there is no bridge."""
-    found: Json = values
+def _value_at(values: Mapping[str, Json], name: str) -> Json:
+    """Return the value at a dotted name such as `bridge.switch`; None if a part of it is missing."""
+    value: Json = values
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

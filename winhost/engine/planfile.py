@@ -1,4 +1,4 @@
-"""Plan files: every field is checked when one is read, whoever edited it."""
+"""Read plan files, which may have been edited, and check every field."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,14 +22,14 @@ from winhost.resources.shared import READING
 
 
 def read_plan(path: Path) -> CheckedPlan:
-    """A plan from a file. Raises UsageError: WrongDocument, FileFaults, and NotAPlan for what no host can be."""
+    """Read a plan from a file. Raises UsageError: WrongDocument, FileFaults, and NotAPlan for impossible values."""
     plan = read_document(path, Plan)
     refuse_mistakes(path, plan_mistakes(plan))
     return check_plan(plan)
 
 
 def plan_mistakes(plan: Plan) -> Iterator[Mistake]:
-    """Find faults of single fields, each with its position; `check_plan` finds those of all fields together."""
+    """Find faults of single fields, each with its position. `check_plan` finds those of several fields together."""
     yield from origin_mistakes(plan.host, plan.origin, plan.facts_read_at, "facts_read_at")
     if not plan.machine_id:
         yield ("machine_id",), "is empty"
@@ -66,7 +66,7 @@ def _stage_mistakes(plan: Plan) -> Iterator[Mistake]:
 
 
 def step_mistakes(here: Loc, step: Step) -> Iterator[Mistake]:
-    """Find faults of a step alone, wherever it is written down."""
+    """Find faults of a step. here: its position in the document."""
     yield from _unknown_risks((*here, "risks"), step.risks)
     yield from _unknown_risks((*here, "may_need"), step.may_need)
     if set(step.before) != set(step.desired):
@@ -85,7 +85,9 @@ def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Mistake]:
 
 
 def _wrong_value(resource: ResourceType, name: str, value: Json) -> str | None:
-    """Say what is wrong with a state that was found: it may be one that nobody can ask for."""
+    """Say what is wrong with the value of a property, or None. A value before a step need not be one that can
+    be set.
+    """
     try:
         property_validator(resource.name, name).validate_python(value)
     except ValidationError as error:

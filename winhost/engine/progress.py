@@ -1,4 +1,4 @@
-"""The events of a run, as whoever watches it hears of them."""
+"""Progress events of a run, for the user."""
 
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
@@ -6,11 +6,11 @@ from winhost.core.steps import Step
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """Something that happened in a run, for whoever watches it.
+    """An event of a run.
 
-    kind: at (something that changes nothing, such as reading), step, preparing (a file here), sending, done, skipped,
-    kept, restart, waiting, stage, note or failed; count: step `number` of `total`; percent: of a file that is prepared
-    or sent; run: its name, where it has begun.
+    kind: at (an activity that changes nothing, such as reading), step, preparing (a file here), sending, done, skipped,
+    kept, restart, waiting, stage, note or failed; number, total: of the step; percent: of a file that is prepared or
+    sent; run: its name, if it has a journal.
     """
 
     host: str

@@ -22,31 +22,32 @@ from winhost.model.fleet import Host
 
 @dataclass(frozen=True)
 class RunContext:
-    """The context of a run. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
-    and why; around: the journal's hook; folder: of the plan, for the files beside it; a run that is resumed has it
-    in its journal; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
-    elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for files
-    that do not come over the wire; final: what else is tried once all is as planned, and must hold.
+    """The context of a run. within: seconds that a guest has to shut down; is_stop_requested, stop_reason: whether the
+    run stops after the step in flight, and why; journal_hook: see Journal; folder: of a new plan and its files (a
+    resumed run has it in its journal); interruptible: a context around each wait for the host. Only there
+    KeyboardInterrupt may interrupt the run: elsewhere a line could be on disk that this process does not know of.
+    machine: the Windows host, for files that are not sent over the connection; final_checks: more checks after all
+    goals hold.
     """
 
     connector: Connector
     store: Store
     patience: Patience = field(default_factory=Patience)
     within: float = 300
-    tell: Callable[[ProgressEvent], None] = lambda event: None
-    stop: Callable[[], bool] = lambda: False
-    around: Callable[[str, RawEvent], None] = lambda when, entry: None
+    report: Callable[[ProgressEvent], None] = lambda event: None
+    is_stop_requested: Callable[[], bool] = lambda: False
+    journal_hook: Callable[[str, RawEvent], None] = lambda when, entry: None
     folder: Path = Path()
-    why: Callable[[], str] = lambda: "as you asked"
-    cuttable: Callable[[], AbstractContextManager[None]] = nullcontext
+    stop_reason: Callable[[], str] = lambda: "as you asked"
+    interruptible: Callable[[], AbstractContextManager[None]] = nullcontext
     machine: Host | None = None
-    final: Callable[[RunState, HostSession], tuple[Check, ...]] = lambda record, session: ()
+    final_checks: Callable[[RunState, HostSession], tuple[Check, ...]] = lambda record, session: ()
 
 
 @dataclass(frozen=True)
-class NotJudged:
-    """A resource that rollback could neither restore nor keep, because a fact is missing: why, and until: the resource
-    that has to be there first, where that is what lacks.
+class Undecided:
+    """A resource about which rollback could not decide because a fact is missing. until: the resource that has to exist
+    first, if that is the reason.
     """
 
     title: str
@@ -58,9 +59,9 @@ class NotJudged:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run. changed: steps done by this call; kept: what rollback left as it is, and why; missing: what
-    it could not judge, so that the run stays open; waiting: what of `kept` goes back once what came later is taken
-    back; next: the command for that, and what must be so before it.
+    """The outcome of a run. changed: the number of steps done by this call; kept: sentences about resources that
+    rollback kept, and why; missing: resources about which it could not decide, so that the run stays open; waiting:
+    those of `kept` that can be undone once newer changes are; next: the instruction for what remains.
     """
 
     run: str
@@ -69,19 +70,19 @@ class Outcome:
     changed: int
     checks: tuple[Check, ...] = ()
     kept: tuple[str, ...] = ()
-    missing: tuple[NotJudged, ...] = ()
+    missing: tuple[Undecided, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     next: str | None = None
 
     @property
     def holds(self) -> bool:
-        """Everything that was wanted is so."""
+        """True if all goals hold and nothing remains to undo."""
         return not self.missing and not self.waiting and all(check.holds for check in self.checks)
 
     @property
     def exit_code(self) -> Exit:
-        """Drift where the final verify found a difference, failure where going back could not judge all or keeps some
-        for later.
+        """DRIFT if the final check found a difference; FAILURE if a rollback could not decide about a resource, or
+        keeps one for later.
         """
         if self.missing or self.outcome == "partly rolled back":
             return Exit.FAILURE

@@ -1,4 +1,4 @@
-"""Compute the state of a run from its journal: its plan, what was begun, what is done, what is in flight. Pure."""
+"""Compute the state of a run from its journal: its plan, its changes, and the step in flight. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from winhost.core import changes
 from winhost.core.answers import Id, Json, Key, identity
-from winhost.core.changes import Changes, Unfitting
+from winhost.core.changes import Changes, InvalidEntry
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
 from winhost.engine import events
 from winhost.engine.events import parse_event
-from winhost.engine.journal import damaged
+from winhost.engine.journal import damaged_journal_error
 from winhost.engine.planfile import plan_mistakes, step_mistakes
 from winhost.model.errors import UsageError
 from winhost.model.plan import Plan, Stage
@@ -24,7 +24,7 @@ from winhost.resources.registry import check_desired
 
 @dataclass(frozen=True, kw_only=True)
 class RunState(Changes):
-    """A run as its journal tells it. id: as `id_of` has it."""
+    """The state of a run by its journal. id: see `id_of`; began, last: times of the first and the last line."""
 
     run: str
     host: str
@@ -39,10 +39,12 @@ class RunState(Changes):
     stopped: events.RunStopped | None = None
 
     @property
-    def between(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
-        """Properties neither as they were found nor as they shall be, but moved for other steps: as found, and now."""
+    def moved_needs(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
+        """Properties that were changed as needs of other steps, and neither restored nor at their desired value: the
+        value before the run, and the present one.
+        """
         last = {identity(w.resource, w.key): w.desired for stage in self.stages for w in stage.desired}
-        found = {}
+        needs = {}
         for id_, touched in self.touched.items():
             now = {**touched.after, **(touched.transitional[-1] if self.going_back and touched.transitional else {})}
             moved = {
@@ -51,22 +53,22 @@ class RunState(Changes):
                 if now[name] not in (before, last.get(id_, {}).get(name, before))
             }
             if moved:
-                found[id_] = moved
-        return found
+                needs[id_] = moved
+        return needs
 
     @property
     def midway(self) -> tuple[str, ...]:
-        """The unfinished step, and needs that were met for other steps, in words."""
-        begun = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
-        return begun + tuple(
+        """Sentences about the unfinished step, and about needs that are not restored yet."""
+        in_flight = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
+        return in_flight + tuple(
             f"{self.touched[id_].title}: {name} is {now}, was {before}"
-            for id_, moved in self.between.items()
+            for id_, moved in self.moved_needs.items()
             for name, (before, now) in moved.items()
         )
 
 
 class RunNeverBegan(UsageError):
-    """A journal without a whole line."""
+    """A journal has no complete line."""
 
     def __init__(self, run: str) -> None:
         super().__init__(
@@ -78,64 +80,63 @@ class RunNeverBegan(UsageError):
 
 
 def replay(run: str, lines: Iterable[RawEvent]) -> RunState:
-    """Fold the lines into a record.
-
-    Raises RunNeverBegan where there are none, UsageError (Damaged) for one that no run has written.
+    """Fold the lines of a journal into a record. Raises RunNeverBegan if there are none, UsageError (Damaged) for a
+    line that no run can have written.
     """
     record: RunState | None = None
     for line in lines:
         try:
-            record = fold(record, line) if record else _begun(run, parse_event(line))
+            record = fold(record, line) if record else _start_record(run, parse_event(line))
         except ValidationError as error:
-            raise _damaged(run, line, error) from error
-        except Unfitting as unfitting:
-            raise damaged(Path(f"{run}.jsonl"), line["n"], str(unfitting)) from unfitting
+            raise _damaged_line_error(run, line, error) from error
+        except InvalidEntry as invalid:
+            raise damaged_journal_error(Path(f"{run}.jsonl"), line["n"], str(invalid)) from invalid
     if record is None:
         raise RunNeverBegan(run)
     return record
 
 
 def id_of(lines: Sequence[RawEvent]) -> str:
-    """Tells runs apart that two controllers gave the same name."""
+    """Return the id of a run, which is unique even if two controllers gave their runs the same name."""
     return str(lines[0]["hash"])
 
 
 def has_ended(lines: Sequence[RawEvent]) -> bool:
-    """Tell whether the last line is its end. One line is enough, because a host may have hundreds of runs behind it."""
+    """Tell whether the last line is the outcome. A host may have hundreds of runs, so the others are not replayed."""
     return bool(lines) and lines[-1].get("event") == "outcome"
 
 
-def parsed(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
-    """The lines, typed. Raises UsageError (Damaged) for one that no run has written."""
+def parse_events(run: str, lines: Iterable[RawEvent]) -> Iterator[events.JournalEvent]:
+    """Parse the lines of a journal. Raises UsageError (Damaged) for a line that no run can have written."""
     for line in lines:
         try:
             yield parse_event(line)
         except ValidationError as error:
-            raise _damaged(run, line, error) from error
+            raise _damaged_line_error(run, line, error) from error
 
 
-def _damaged(run: str, line: RawEvent, error: ValidationError) -> UsageError:
+def _damaged_line_error(run: str, line: RawEvent, error: ValidationError) -> UsageError:
     first = error.errors()[0]
     why = ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"]) if part)
-    return damaged(Path(f"{run}.jsonl"), line["n"], why)
+    return damaged_journal_error(Path(f"{run}.jsonl"), line["n"], why)
 
 
 def fold(record: RunState, line: RawEvent) -> RunState:
-    """The record after one more line."""
+    """Return the record after one more line."""
     entry = parse_event(line)
     if isinstance(entry, events.RunStarted):
-        raise Unfitting("a second beginning")
-    stopped = entry if isinstance(entry, events.RunStopped) else None
-    # How it ended says more than why it stopped, and comes behind it.
-    kept = record.stopped if isinstance(entry, events.RunEnded) else stopped
-    return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=kept)
+        raise InvalidEntry("a second beginning")
+    own_stop = entry if isinstance(entry, events.RunStopped) else None
+    # The outcome follows the reason of a stop, and does not replace it.
+    stopped_event = record.stopped if isinstance(entry, events.RunEnded) else own_stop
+    return replace(_FOLDS[type(entry)](record, entry), last=entry.at, stopped=stopped_event)
 
 
-def _begun(run: str, entry: events.JournalEvent) -> RunState:
+def _start_record(run: str, entry: events.JournalEvent) -> RunState:
     if not isinstance(entry, events.RunStarted):
-        raise Unfitting("it does not begin with the plan")
+        raise InvalidEntry("it does not begin with the plan")
     if not entry.plan.stages:
-        raise Unfitting("its plan has no stage")
+        raise InvalidEntry("its plan has no stage")
     _refuse_mistakes(plan_mistakes(entry.plan))
     _refuse_misfits(*entry.plan.stages)
     return RunState(
@@ -153,7 +154,7 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
 
 def _refuse_mistakes(mistakes: Iterable[Mistake]) -> None:
     for loc, message in mistakes:
-        raise Unfitting(f"{dotted(loc)}: {message}")
+        raise InvalidEntry(f"{dotted(loc)}: {message}")
 
 
 def _refuse_misfits(*stages: Stage) -> None:
@@ -163,7 +164,7 @@ def _refuse_misfits(*stages: Stage) -> None:
 
 def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None:
     if misfit := check_desired(resource, key, desired):
-        raise Unfitting(misfit)
+        raise InvalidEntry(misfit)
 
 
 def _refuse_stage(stage: Stage) -> None:
@@ -180,13 +181,13 @@ def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
 def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.resource, step.key, step.desired)
-    record = changes.begun(record, step, entry.found, entry.users)
+    record = changes.record_step_start(record, step, entry.found, entry.users)
     _refuse_mistakes(step_mistakes(("step",), step))
     return record
 
 
 def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
-    """Consents given for the request before are not consents for this one."""
+    """Replace the request. Consents for the previous one do not count."""
     _refuse_stage(entry.stage)
     finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
     plan = replace(record.plan, request=entry.request)
@@ -202,17 +203,23 @@ def _id(each: Any) -> Id:
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {
     events.StagePlanned: _planned,
     events.StepStarted: _begin,
-    events.StepEnded: lambda run, told: changes.ended(run, _id(told), told.after, told.restart),
-    events.StepRefused: lambda run, told: changes.ended(run, _id(told), told.after),
-    events.RestartStarted: lambda run, told: changes.restarting(run, told.boot_id),
-    events.RestartEnded: lambda run, told: changes.restarted(run, ((_id(each), each.after) for each in told.left)),
-    events.DependentsNoted: lambda run, told: changes.noted(run, {_id(each): each.users for each in told.resources}),
-    events.ResourcesRestored: lambda run, told: changes.restored(run, map(_id, told.resources)),
-    events.StageEnded: lambda run, told: replace(run, finished_stages=run.finished_stages | {told.number}),
-    events.ConsentsGiven: lambda run, told: replace(run, accepted=run.accepted | set(told.accepted), outcome=None),
-    # Consents given for going there are not consents for going back.
-    events.RollbackStarted: lambda run, told: replace(changes.turned_back(run), accepted=frozenset(told.accepted)),
-    events.RunStopped: lambda run, told: run,
+    events.StepEnded: lambda run, event: changes.record_step_end(run, _id(event), event.after, event.restart),
+    events.StepRefused: lambda run, event: changes.record_step_end(run, _id(event), event.after),
+    events.RestartStarted: lambda run, event: changes.record_restart_request(run, event.boot_id),
+    events.RestartEnded: lambda run, event: changes.record_restart(
+        run, ((_id(each), each.after) for each in event.left)
+    ),
+    events.DependentsNoted: lambda run, event: changes.record_dependents(
+        run, {_id(each): each.users for each in event.resources}
+    ),
+    events.ResourcesRestored: lambda run, event: changes.record_restored(run, map(_id, event.resources)),
+    events.StageEnded: lambda run, event: replace(run, finished_stages=run.finished_stages | {event.number}),
+    events.ConsentsGiven: lambda run, event: replace(run, accepted=run.accepted | set(event.accepted), outcome=None),
+    # Consents for applying a plan are not consents for its rollback.
+    events.RollbackStarted: lambda run, event: replace(
+        changes.record_rollback_start(run), accepted=frozenset(event.accepted)
+    ),
+    events.RunStopped: lambda run, event: run,
     events.RequestAmended: _amend,
-    events.RunEnded: lambda run, told: replace(run, outcome=told.outcome, waiting=told.waiting),
+    events.RunEnded: lambda run, event: replace(run, outcome=event.outcome, waiting=event.waiting),
 }

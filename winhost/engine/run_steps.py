@@ -1,43 +1,43 @@
-"""A run at work on a host that is reached over a connection: what core's loop asks of the host and says of the run."""
+"""Core's loop for a host that is reached over a connection: how it is read and restarted, and errors of steps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import HostAnswers, Id, Json
-from winhost.core.loop import Loop, NotSet
+from winhost.core.loop import Loop, StepFailure
 from winhost.core.steps import Step
 from winhost.engine import amend
-from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
+from winhost.engine.failures import ConsentNeeded, NextStep, RunInterrupted, describe_error, next_steps_of
 from winhost.engine.host_session import HostSession
-from winhost.engine.installing import Installation, check_switched, installing, starts_other
+from winhost.engine.installing import Installation, check_booted_system, offering_settings, will_boot_linux
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
-from winhost.model.plan import RISKS, in_order
+from winhost.model.plan import RISKS, sort_risks
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, host_answers
 
 
 class WorkingRun(OpenRun, Loop):
-    """facts: the host as it was read last."""
+    """A run that changes a host. facts: the last facts of the host."""
 
-    UNAVAILABLE = NotAvailable
-    NOT_DONE = (Drifted, RemoteError, NotAvailable)
+    UNAVAILABLE_ERROR = NotAvailable
+    STEP_ERRORS = (Drifted, RemoteError, NotAvailable)
     session: HostSession
     record: RunState
     facts: Facts
     host: HostAnswers
     _installation = Installation()
 
-    def settle(self, *, back: bool = False) -> Facts:
-        """Bring the run to rest: wait out what still runs on the host and a restart under way, then read. On the way
-        back the other system is not started: what is to start next is taken back first.
+    def wait_until_settled(self, *, rolling_back: bool = False) -> Facts:
+        """Wait until the host can be reached, finish a pending restart, then read the host. rolling_back: do not
+        restart into the other system, because the rollback first undoes that choice.
         """
         if self.journal is not None:
-            self.session.reach()
-            if not (back and starts_other(self)):
+            self.session.wait_until_reachable()
+            if not (rolling_back and will_boot_linux(self)):
                 self.finish_restart()
-        return self.seen()
+        return self.read_planned_host()
 
     # ---- what the host is asked
 
@@ -46,77 +46,79 @@ class WorkingRun(OpenRun, Loop):
         self.host = host_answers(self.facts)
         return self.facts
 
-    def look(self) -> None:
+    def read_host(self) -> None:
         self.read()
 
     @property
     def consents(self) -> frozenset[str]:
         return self.record.accepted
 
-    def not_set(self, step: Step, error: Exception) -> NotSet:
+    def step_failure(self, step: Step, error: Exception) -> StepFailure:
         if not isinstance(error, RemoteError | NotAvailable):
-            return NotSet(error, {"error": str(error)}, drifted=True)
-        # What the step depends on is gone, so nobody can tell how far it came.
+            return StepFailure(error, {"error": str(error)}, drifted=True)
+        # After NotAvailable the state cannot be read, so it is not known how far the step came.
         after = error.after if isinstance(error, RemoteError) else None
-        failed = self._failed(step, error)
-        failed.__cause__ = error
-        return NotSet(failed, {"error": str(error)}, after=after)
+        interruption = self._step_failed_error(step, error)
+        interruption.__cause__ = error
+        return StepFailure(interruption, {"error": str(error)}, after=after)
 
-    def _failed(self, step: Step, error: RemoteError | NotAvailable) -> EndOfRun:
+    def _step_failed_error(self, step: Step, error: RemoteError | NotAvailable) -> RunInterrupted:
         """Make the error for a step that the host refused, or that lost what it needs."""
         record, back = self.record, self.record.going_back
-        alone = len(record.touched) == 1
-        said = ["It was the first step." if alone else "Steps before this one are done and journalled."]
+        is_first = len(record.touched) == 1
+        sentences = ["It was the first step." if is_first else "Steps before this one are done and journalled."]
         for risk in (risk for risk in step.may_need if risk not in record.accepted):
-            said.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
-        # Where only this step could tell that a value does not work, another one is chosen.
-        retry_options = None if back else amend.options_for(record.plan, step.resource)
+            sentences.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
+        # If only this step can check a value of the request, offer to choose another one.
+        retry_options = None if back else amend.retry_options_for_step(record.plan, step.resource)
         steps = next_steps_of(self.name, back, retry_options=retry_options)
-        return EndOfRun(
+        return RunInterrupted(
             "StepFailed",
-            what=f"{step.title}: {in_words(error)}",
-            meaning="\n".join((" ".join(said), *_likely(error, HostFacts(self.facts)))),
+            what=f"{step.title}: {describe_error(error)}",
+            meaning="\n".join((" ".join(sentences), *_likely_cause(error, HostFacts(self.facts)))),
             host=record.host,
             run=self.name,
             going_back=back,
-            next_steps=(*steps, *_with_the_width(record.host, error)),
+            next_steps=(*steps, *_replan_with_width(record.host, error)),
         )
 
     def restart_host(self, boot: str) -> str:
-        with installing(self) as self._installation:
-            self.tell("restart", "restarting")
-            return self.session.restart(boot, self._installation.longer)
+        with offering_settings(self) as self._installation:
+            self.report("restart", "restarting")
+            return self.session.restart(boot, self._installation.extra_wait)
 
     def check_restarted(self) -> None:
-        check_switched(self, self._installation)
+        check_booted_system(self, self._installation)
 
-    def restarts(self, resource: str) -> bool:
-        """True if a change of this resource restarts the host or its VM."""
+    def takes_effect_with_restart(self, resource: str) -> bool:
+        """Tell whether a change of this resource restarts the host or its VM."""
         return RESOURCE_TYPES[resource].restarts
 
-    def forget(self, but: Iterable[Id]) -> None:
-        self.forget_marks(self.facts, but)
+    def remove_marks(self, keep: Iterable[Id]) -> None:
+        self.forget_marks(self.facts, keep)
 
     # ---- what ends it before its end
 
-    def refuse_without_consent(self, steps: Sequence[Step]) -> None:
-        lacking = self.lacking(steps, self.record.accepted)
-        if lacking:
+    def require_consents(self, steps: Sequence[Step]) -> None:
+        missing = self.missing_consents(steps, self.record.accepted)
+        if missing:
             record = self.record
-            raise ConsentNeeded(record.host, self.begun, lacking, record.going_back, not record.unchanged)
+            raise ConsentNeeded(record.host, self.name_if_started, missing, record.going_back, not record.unchanged)
 
     @staticmethod
-    def lacking(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
-        """Consents that these steps need and nobody gave."""
-        return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
+    def missing_consents(steps: Sequence[Step], accepted: frozenset[str]) -> tuple[str, ...]:
+        """Return the consents that these steps need and that were not given."""
+        return tuple(risk for risk in sort_risks(risk for step in steps for risk in step.risks) if risk not in accepted)
 
-    def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
-        """Make the error for a step that the host accepted without doing it. lacking: property → (desired, found)."""
-        listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in lacking.items())
-        return self.end_of_run("NotTaken", f"{step.title}: accepted without error, but {listed}")
+    def not_applied(self, step: Step, unmet: Mapping[str, tuple[Json, Json]]) -> Exception:
+        """Make the error for a step that the host accepted without applying it. unmet: property → (desired,
+        present).
+        """
+        listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in unmet.items())
+        return self.interrupted("NotTaken", f"{step.title}: accepted without error, but {listed}")
 
 
-# When a consent that a step may need would have helped.
+# The cases in which a consent that a step may need would have helped.
 _HELPS = {
     "force-dismount": "If the host says that nothing contains this device",
     "vm-turn-off": "If the guest does not shut down by itself",
@@ -124,9 +126,9 @@ _HELPS = {
 }
 
 
-def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
-    """Offer another plan for a window that ends too high: it would fail again however often this run goes on."""
-    from winhost.symptoms.codes import address_bits  # what only a failure needs
+def _replan_with_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
+    """Offer to plan again for an MMIO window that ends too high: a resumed run would fail again."""
+    from winhost.symptoms.codes import address_bits  # only failures need it
 
     bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
     if bits is not None:
@@ -134,12 +136,12 @@ def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[Ne
         yield f"After rolling back, plan with the {bits} address bits that the host names", command
 
 
-def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
-    """The likeliest cause of the host's error that the facts do not contradict."""
-    from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
+def _likely_cause(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
+    """Yield the likeliest cause of the host's error that the facts do not rule out."""
+    from winhost.symptoms.diagnosis import explain_fault  # only failures need it
 
-    known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
-    cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
-    if known and cause and cause.remedy:
+    diagnosis = explain_fault(error.fault, facts) if isinstance(error, RemoteError) else None
+    cause = next((cause for cause in diagnosis.causes if cause.standing != "ruled-out"), None) if diagnosis else None
+    if diagnosis and cause and cause.remedy:
         yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
-        yield f"Remedy: {cause.remedy.do} Other causes and sources: winhost explain {known.code}"
+        yield f"Remedy: {cause.remedy.do} Other causes and sources: winhost explain {diagnosis.code}"

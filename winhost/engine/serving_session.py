@@ -1,11 +1,11 @@
-"""Looking after what a host's Linux serves: one constant program over SSH, an answer for each request."""
+"""Requests to the program that manages what a host's Linux serves: one constant program over SSH."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from winhost.connect.agent import Wire
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
 from winhost.model.served import (
@@ -20,11 +20,13 @@ from winhost.model.served import (
 
 A = TypeVar("A")
 
-WITHIN = 150  # seconds: more than all deadlines of the program together
+TIMEOUT_S = 150  # more than all deadlines of the program together
 
 
 class ServingSession:
-    """Opens a wire when it needs one. A request whose answer was lost is asked again, once: each of them can be."""
+    """A session that is opened when needed. A request whose answer is lost is repeated once, because all are
+    idempotent.
+    """
 
     def __init__(self, open_wire: Callable[[], Wire]) -> None:
         self._open = open_wire
@@ -36,8 +38,8 @@ class ServingSession:
             self._wire = None
 
     def deployed(self) -> str | None:
-        """The text of the file that says what is served."""
-        return self._asked("read what is served", DeployedText, do="deployed").text
+        """Read the file that describes what is served."""
+        return self._request("read what is served", DeployedText, do="deployed").text
 
     def state(
         self,
@@ -49,43 +51,45 @@ class ServingSession:
         ready: bool = False,
         gpus: bool = False,
     ) -> ServingState:
-        """gateway: {unit, address, port, tls}; ready: ask it for a completion of each model, too."""
+        """Read the state of units, sockets and the gateway. gateway: {unit, address, port, tls}; key: for its requests;
+        ready: also request a completion of each model; gpus: also read the GPUs.
+        """
         about = {"sockets": list(sockets), "gateway": gateway, "key": key, "ready": ready, "gpus": gpus}
-        return self._asked("read what is served", ServingState, do="state", units=list(units), **about)
+        return self._request("read what is served", ServingState, do="state", units=list(units), **about)
 
     def log(
         self, units: Sequence[str], *, lines: int = 1, cursor: str | None = None, invocation: str | None = None
     ) -> LogPage:
-        """See journal() of the program."""
-        asked = {"units": list(units), "lines": lines, "cursor": cursor, "invocation": invocation}
-        return self._asked("read the log", LogPage, do="log", **asked)
+        """Read a page of the journal of units. See journal() of the program."""
+        request = {"units": list(units), "lines": lines, "cursor": cursor, "invocation": invocation}
+        return self._request("read the log", LogPage, do="log", **request)
 
     def start_log(self, unit: str, invocation: str, lines: int) -> list[str]:
-        """The log of one start, at most so many lines."""
-        said: list[str] = []
+        """Read the log of one start of a unit. lines: of each page."""
+        texts: list[str] = []
         page = self.log([unit], lines=lines, invocation=invocation or None)
         while True:
-            said += [each.text for each in page.lines]
+            texts += [each.text for each in page.lines]
             if not page.more:
-                return said
+                return texts
             page = self.log([unit], cursor=page.cursor, invocation=invocation or None)
 
     def start(self, unit: str) -> None:
-        """Does not wait for it."""
-        self._asked(f"start {unit}", Acknowledged, do="start", unit=unit)
+        """Start a unit without waiting for it."""
+        self._request(f"start {unit}", Acknowledged, do="start", unit=unit)
 
     def stop(self, unit: str) -> None:
-        """Does not wait for it."""
-        self._asked(f"stop {unit}", Acknowledged, do="stop", unit=unit)
+        """Stop a unit without waiting for it."""
+        self._request(f"stop {unit}", Acknowledged, do="stop", unit=unit)
 
     def keys(self, change: Mapping[str, Json] | None = None) -> ServedKeys:
-        """change: see keys() of the program; the same one again changes nothing."""
+        """Read or change the API keys. change: see keys() of the program; repeating one changes nothing."""
         doing = f"{change['verb']} the key {change['name']}" if change else "read its API keys"
-        return self._asked(doing, ServedKeys, do="keys", change=change)
+        return self._request(doing, ServedKeys, do="keys", change=change)
 
-    def yields(self, gateway: Mapping[str, Json], mode: str | None = None) -> YieldState:
-        """mode: as it is from now on; None: as it is."""
-        return self._asked("ask the gateway to yield", YieldState, do="yield", gateway=gateway, mode=mode)
+    def yield_state(self, gateway: Mapping[str, Json], mode: str | None = None) -> YieldState:
+        """Read whether the gateway yields the GPUs. mode: the new mode; None: leave it."""
+        return self._request("ask the gateway to yield", YieldState, do="yield", gateway=gateway, mode=mode)
 
     def test(
         self,
@@ -96,11 +100,11 @@ class ServingSession:
         engine: Mapping[str, Json] | None = None,
         within: float = 120,
     ) -> TimedAnswer:
-        """One request to the gateway. engine: {unit, turns}; the wait ends where it fails for good."""
-        asked = {"gateway": gateway, "path": path, "body": body, "key": key, "engine": engine, "within": within}
-        return self._asked("ask the gateway", TimedAnswer, do="test", **asked)
+        """Send one request to the gateway. engine: {unit, turns}; if the engine fails for good, the wait ends."""
+        request = {"gateway": gateway, "path": path, "body": body, "key": key, "engine": engine, "within": within}
+        return self._request("ask the gateway", TimedAnswer, do="test", **request)
 
-    def _asked(self, doing: str, kind: type[A], **request: Any) -> A:
+    def _request(self, doing: str, kind: type[A], **request: Any) -> A:
         text = json.dumps(request)
         try:
             answer = self._invoke(text)
@@ -108,9 +112,9 @@ class ServingSession:
             self.close()
             answer = self._invoke(text)
         assert self._wire is not None
-        return one_answer(self._wire.host, answer, kind, doing)
+        return parse_one_answer(self._wire.host, answer, kind, doing)
 
     def _invoke(self, text: str) -> str:
         if self._wire is None:
             self._wire = self._open()
-        return self._wire.invoke(text, WITHIN)
+        return self._wire.invoke(text, TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The Linux that a plan ends with, for what is to serve there: one of its own, or a distro or guest still to come."""
+"""The Linux in which a plan serves models: the machine itself, or a distro or guest that the plan may still make."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,15 +30,17 @@ _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"
 
 @dataclass(frozen=True)
 class StackTarget:
-    """facts: with the GPUs and the memory that this Linux has, or will have; by: the engine of containers there, or a
-    program; waits_for: the list of the path's decisions for which what serves there waits; peers: networks that all
-    connections come from there, where Windows forwards them and has judged them already: none where nobody knows;
-    network: the mode of WSL, where a distro becomes a node.
+    """The Linux in which models are served.
+
+    facts: with the GPUs and the memory that this Linux has, or will have; runtime: `docker`, `podman`, or the path of
+    vLLM's own program there; waits_for: the list in the path's decisions for which the serving resources wait; peers:
+    the networks from which all connections come if Windows forwards and filters them, none if these are not known;
+    network: the networking mode of WSL, for a distro that becomes a node.
     """
 
     facts: HostFacts
     request: PathRequest
-    by: str
+    runtime: str
     waits_for: str | None = None
     peers: tuple[str, ...] | None = None
     network: str | None = None
@@ -51,26 +53,27 @@ class StackTarget:
         return str(Wsl2Planner(self.facts, self.request).decisions.network)
 
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
-        """Add what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
+        """Return the target with an endpoint that other machines reach through Windows. Raises ValueError."""
         if not isinstance(self.request.playbook.parsed_settings, Wsl2Settings | DdaSettings):
             return self
         return replace(self, request=self.request.with_settings(endpoint={"port": port, "allow": list(allow)}))
 
 
 def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *, beyond: bool = False) -> StackTarget:
-    """program: of vLLM on that Linux, instead of containers; beyond: other machines reach what it serves. Raises
-    UsageError (NoContainers, NoSshAccess, NoGuest, NoSystem, NetworkUnknown), as `wanted_driver` does, MissingFact.
+    """Return the target for a stack. program: of vLLM on that Linux, instead of containers; beyond: other machines
+    reach the endpoint. Raises UsageError (NoContainers, NoSshAccess, NoGuest, NoSystem, NetworkUnknown), as
+    `wanted_driver` does, MissingFact.
     """
     settings = request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
-        _refuse_no_access(facts.host, settings)
+        _require_access(facts.host, settings)
         behind_nat = beyond and Wsl2Planner(facts, request).decisions.network == "nat"
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)
-        request, by = _with_engine(facts, request, settings.containers, program)
+        request, runtime = _choose_engine(facts, request, settings.containers, program)
         peers = _peers(facts, new) if beyond else None
-        return StackTarget(_as_in_guest(facts, request, new), request, by, _GUESTS, peers)
+        return StackTarget(_guest_facts(facts, request, new), request, runtime, _GUESTS, peers)
     if isinstance(settings, DualBootSettings):
         if settings.system is None:
             raise UsageError(
@@ -80,22 +83,22 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
                 "with kind: linux and plan the workload there.",
                 host=facts.host,
             )
-        request, by = _with_engine(facts, request, settings.containers, program)
-        return StackTarget(facts, request, by, _SYSTEMS)
+        request, runtime = _choose_engine(facts, request, settings.containers, program)
+        return StackTarget(facts, request, runtime, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
-        # Nothing there runs in a container; an engine that was asked for comes all the same.
+        # Nothing runs in a container there; a container engine is installed only if the settings name one.
         return StackTarget(facts, request.with_settings(engine=NONE, toolkit=WITHOUT_TOOLKIT), program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 
 
 def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
-    """The target for a node of a cluster: nothing but k3s runs containers there, and in WSL no memory is swapped.
-    Raises UsageError (NoSshAccess, NoGuest, SwapInCluster, NotANode), MissingFact.
+    """Return the target for a node of a cluster: k3s brings the container engine, and WSL gets no swap. Raises
+    UsageError (NoSshAccess, NoGuest, SwapInCluster, NotANode), MissingFact.
     """
     book, settings = request.playbook, request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
-        _refuse_no_access(facts.host, settings)
+        _require_access(facts.host, settings)
         if settings.swap not in ("auto", SWAP_OFF):
             raise UsageError(
                 "SwapInCluster",
@@ -103,19 +106,19 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
                 hint="Leave swap out, or: --set swap=0",
                 host=facts.host,
             )
-        made = request.with_settings(swap=SWAP_OFF)
-        return StackTarget(facts, made, NONE, network=Wsl2Planner(facts, made).decisions.network)
+        node_request = request.with_settings(swap=SWAP_OFF)
+        return StackTarget(facts, node_request, NONE, network=Wsl2Planner(facts, node_request).decisions.network)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts, settings)
         containers = book.settings.get("containers") or _default_containers()
         assert isinstance(containers, dict)
-        made = request.with_settings(containers={**containers, "engine": NONE})
-        return StackTarget(_as_in_guest(facts, made, new), made, NONE, _GUESTS)
+        node_request = request.with_settings(containers={**containers, "engine": NONE})
+        return StackTarget(_guest_facts(facts, node_request, new), node_request, NONE, _GUESTS)
     if isinstance(settings, DualBootSettings):
-        here = visible(facts.host)
+        host = visible(facts.host)
         raise UsageError(
             "NotANode",
-            what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {here}",
+            what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {host}",
             hint="Leave deploy: kubernetes out of the workload: then its engines are units of that Linux.",
             host=facts.host,
         )
@@ -123,7 +126,7 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
 
 
 def _new_guest(facts: HostFacts, settings: DdaSettings) -> NewVm:
-    """Raises UsageError: NoGuest."""
+    """Return the settings of the VM that the plan makes. Raises UsageError: NoGuest."""
     new = settings.new_vm
     if new is None or new.guest is None:
         raise UsageError(
@@ -138,10 +141,10 @@ def _new_guest(facts: HostFacts, settings: DdaSettings) -> NewVm:
     return new
 
 
-def _with_engine(
+def _choose_engine(
     facts: HostFacts, request: PathRequest, containers: LinuxSettings | None, program: str | None
 ) -> tuple[PathRequest, str]:
-    """Choose the container engine of a Linux that is still to come, unless a program serves. Raises UsageError."""
+    """Choose the container engine of a Linux that the plan makes, unless vLLM's program is used. Raises UsageError."""
     if containers is None and program is None:
         request = request.with_settings(containers=_default_containers())
     engine = containers.engine if containers else DOCKER
@@ -149,7 +152,7 @@ def _with_engine(
 
 
 def _default_containers() -> dict[str, Json]:
-    """The settings of path linux where nobody names any."""
+    """Return the default settings of the path `linux`."""
     return read_playbook(shipped("playbooks") / "linux.yaml").settings
 
 
@@ -169,25 +172,27 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
     return (f"{network.gateway}/32",) if network.nat else None
 
 
-def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
-    """Make the facts of the guest: with the GPUs that go there, and with the guest's memory plus the part of Windows,
-    which is subtracted later.
+def _guest_facts(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
+    """Return the facts of the guest: with the assigned GPUs, and with the guest's memory plus the amount that sizing
+    subtracts for Windows.
     """
-    going, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
-    stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
-    # Windows does not report the VRAM of a GPU that it gave away; the guest does.
-    inside = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
-    seen = {gpu.device: gpu.vram for gpu in inside if gpu.device and gpu.vram}
+    assigned_gpus, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
+    staying_locations = {
+        function.key["location"] for gpu in facts.gpus if gpu not in assigned_gpus for function in gpu.functions
+    }
+    # Windows does not report the VRAM of an assigned GPU; the guest does.
+    guest_gpus = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
+    vram_by_device = {gpu.device: gpu.vram for gpu in guest_gpus if gpu.device and gpu.vram}
 
-    def in_guest(device: Record) -> Record | None:
-        if device.key["location"] in stay:
+    def convert(device: Record) -> Record | None:
+        if device.key["location"] in staying_locations:
             return None
         if device.state.get("kind") != "display" or device.state.get("vram"):
             return device
-        size = seen.get(pci_id(device.key["device"]))
+        size = vram_by_device.get(pci_id(device.key["device"]))
         return with_state(device, {"vram": size}) if size else device
 
-    document = facts.document.edited(PciDevice.resource_type.name, in_guest)
+    document = facts.document.edited(PciDevice.resource_type.name, convert)
     its_memory = {Memory.resource_type.name: (Record({"total": memory + WINDOWS, "free": memory}),)}
     return HostFacts(replace(document, resources={**document.resources, **its_memory}))
 
@@ -203,8 +208,8 @@ def _engine_of(facts: HostFacts, name: str) -> str:
     return name
 
 
-def _refuse_no_access(host: str, settings: Wsl2Settings) -> None:
-    """Raises UsageError: NoSshAccess."""
+def _require_access(host: str, settings: Wsl2Settings) -> None:
+    """Refuse a distro without SSH access. Raises UsageError: NoSshAccess."""
     if settings.access.key is None:
         raise UsageError(
             "NoSshAccess",

@@ -1,6 +1,6 @@
-"""The folder of runs on this machine, which is its owner's alone, and the lock that lets only one run work on a host.
+"""The state folder on this computer, with journals, keys, and the locks that let only one run work on a host.
 
-What lies there is done by whoever goes on or back, with all rights.
+Only its owner may open it: `resume` and `rollback` do what its journals say, with all rights.
 """
 
 import getpass
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 
 
 _ROOT = 0
-_ANOTHER = "Set WINHOST_STATE to a folder of your own."
-LOOK_S = 1  # a lock is tried for so long: whoever only looks holds it for a moment
+_CHOOSE_ANOTHER = "Set WINHOST_STATE to a folder of your own."
+LOCK_TIMEOUT_S = 1  # a process that only checks a lock holds it for less than this
 
 
-def _busy(host: str, note: Path, *, command: bool = False) -> WinhostError:
-    """Make the error for a host that another run holds, or another `winhost up` or `down` that may still plan."""
+def _busy_error(host: str, note: Path, *, command: bool = False) -> WinhostError:
+    """Make the error for a host that another run has locked. command: another `winhost up` or `down`, which may still
+    plan.
+    """
     if command:
-        what = f"{host} is being worked on by another winhost: {_holder(note)}"
+        what = f"{host} is being worked on by another winhost: {_describe_holder(note)}"
         hint = "Wait for it, or end it there with Ctrl-C: it leaves nothing half done"
     else:
-        what = f"{host} is being changed by another run: {_holder(note)}"
+        what = f"{host} is being changed by another run: {_describe_holder(note)}"
         hint = "Wait for it, or look: winhost runs"
     return WinhostError("Busy", what=what, hint=hint, host=host)
 
 
-def _no_store(path: Path, why: str) -> UsageError:
+def _unusable_store_error(path: Path, why: str) -> UsageError:
     return UsageError(
         "NoStore",
         what=f"{visible(str(path))} cannot be made: {visible(why)}",
@@ -48,7 +50,7 @@ def _no_store(path: Path, why: str) -> UsageError:
 
 
 def state_folder() -> Path:
-    """The user's own: journals hold host names and what was there. WINHOST_STATE overrides it."""
+    """Return the user's state folder. WINHOST_STATE overrides it."""
     from platformdirs import user_state_path
 
     chosen = os.environ.get("WINHOST_STATE")
@@ -56,56 +58,56 @@ def state_folder() -> Path:
 
 
 class Store:
-    """Journals under `runs/`, locks under `locks/`, keys under `keys/`; these folders are the owner's alone."""
+    """The state folder: journals in `runs/`, locks in `locks/`, keys in `keys/`. Only the owner may open these."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_folder()
 
     def new_run(self, host: str) -> str:
-        """A name that sorts by time and says which host: `gpu-01.20261121-101502`."""
+        """Return an unused name for a run, of host and time: `gpu-01.20261121-101502`."""
         base = f"{_safe(host)}.{datetime.now(UTC):%Y%m%d-%H%M%S}"
         taken = set(self.runs())
         return next(n for n in (base, *(f"{base}-{i}" for i in range(2, 1000))) if n not in taken)
 
     def runs(self) -> tuple[str, ...]:
-        """Oldest first; those of one second by host. Raises UsageError: NoStore."""
+        """List the names of all runs, oldest first; those of one second by host. Raises UsageError: NoStore."""
         if self.folder.is_file():
-            raise _no_store(self.folder, "a file is there")
+            raise _unusable_store_error(self.folder, "a file is there")
         paths = (self.folder / "runs").glob("*.jsonl")
         names = (path.stem for path in paths if path.is_file())
         return tuple(sorted(names, key=lambda name: name.rpartition(".")[::-1]))
 
     def runs_of(self, host: str) -> tuple[str, ...]:
-        """Oldest first."""
+        """List the names of a host's runs, oldest first."""
         return tuple(name for name in self.runs() if name.rpartition(".")[0] == _safe(host))
 
     @staticmethod
     def file_name(host: str) -> str:
-        """The part before the last dot of its runs' names."""
+        """Return the part before the last dot in the names of a host's runs."""
         return _safe(host)
 
     def path(self, run: str) -> Path:
-        """The path of a run's journal."""
-        return self._own("runs") / f"{run}.jsonl"
+        """Return the path of a run's journal."""
+        return self._private_subfolder("runs") / f"{run}.jsonl"
 
-    def remembered(self, host: str) -> Path:
-        """The file with facts of a Windows while the Linux beside it runs."""
+    def remembered_windows_path(self, host: str) -> Path:
+        """Return the file with the last facts of Windows, for the time when the Linux next to it runs."""
         return self.folder / "windows" / f"{_safe(host)}.json"
 
     def verified(self, host: str) -> Path:
-        """The file with the versions with which the endpoint was last found to answer."""
+        """Return the file with the versions with which the endpoint last answered."""
         return self.folder / "verified" / f"{_safe(host)}.json"
 
     def key(self, host: str, kind: str) -> Path:
-        """The file of a key that winhost makes for a host."""
+        """Return the file of a key that winhost makes for a host."""
         return self.folder / "keys" / f"{_safe(host)}.{kind}"
 
     def keys(self) -> Path:
-        """The folder of these keys, made where it is not there. Raises UsageError: NoStore, NotPrivate."""
-        return self._own("keys")
+        """Return the folder of these keys, which is created if missing. Raises UsageError: NoStore, NotPrivate."""
+        return self._private_subfolder("keys")
 
-    def existing(self, run: str) -> Path:
-        """Raises UsageError: UnknownRun."""
+    def existing_journal(self, run: str) -> Path:
+        """Return the path of an existing journal. Raises UsageError: UnknownRun."""
         if run not in self.runs():
             raise UsageError(
                 "UnknownRun",
@@ -116,8 +118,8 @@ class Store:
 
     @contextmanager
     def lock(self, host: str, doing: str, *, command: bool = False) -> Iterator[None]:
-        """Hold the host for this process. A dead process's lock is free. command: hold it for `winhost up` or `down` as
-        a whole, within which runs hold it as ever.
+        """Lock the host for this process. The lock of a dead process is free. command: take the separate lock for a
+        whole `winhost up` or `down`, within which runs take the usual one.
 
         Raises UsageError (NoStore), and WinhostError (Busy), which names the holder.
         """
@@ -129,24 +131,28 @@ class Store:
         try:
             lock.acquire()
         except Timeout:
-            raise _busy(host, note, command=command) from None
+            raise _busy_error(host, note, command=command) from None
         except OSError as error:
-            raise _no_store(path, error.strerror or str(error)) from error
+            raise _unusable_store_error(path, error.strerror or str(error)) from error
         try:
-            with suppress(OSError):  # a full disk; the lock holds without it
-                write_whole(note, [json.dumps({"who": f"{me()}, process {os.getpid()}", "doing": doing})], mode=0o600)
+            with suppress(OSError):  # if the disk is full, the lock holds without the note
+                write_whole(
+                    note,
+                    [json.dumps({"who": f"{user_and_computer()}, process {os.getpid()}", "doing": doing})],
+                    mode=0o600,
+                )
             yield
         finally:
             note.unlink(missing_ok=True)
             lock.release()
 
-    def refuse_held(self, host: str) -> None:
-        """Raises Busy, as `lock` does, and leaves nothing behind."""
-        if self.held(host):
-            raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
+    def refuse_locked(self, host: str) -> None:
+        """Raise Busy as `lock` does, without taking the lock."""
+        if self.is_locked(host):
+            raise _busy_error(host, self.folder / "locks" / f"{_safe(host)}.json")
 
-    def held(self, host: str, *, command: bool = False) -> bool:
-        """Tell whether a run works on the host now; command: whether `up` or `down` does, which may still plan."""
+    def is_locked(self, host: str, *, command: bool = False) -> bool:
+        """Tell whether a run works on the host now. command: whether `up` or `down` does, which may still plan."""
         from filelock import Timeout
 
         name = f"{_safe(host)}{'.up' if command else ''}"
@@ -163,60 +169,61 @@ class Store:
     def _file_lock(self, name: str) -> "BaseFileLock":
         from filelock import FileLock
 
-        path = self._own("locks") / f"{name}.lock"
-        if path.is_symlink():  # it would be emptied, whatever it leads to
-            raise _no_store(path, "it is a symbolic link")
-        return FileLock(path, timeout=LOOK_S, mode=0o600)
+        path = self._private_subfolder("locks") / f"{name}.lock"
+        if path.is_symlink():  # FileLock would empty the target of the link
+            raise _unusable_store_error(path, "it is a symbolic link")
+        return FileLock(path, timeout=LOCK_TIMEOUT_S, mode=0o600)
 
-    def _own(self, name: str) -> Path:
-        """Raises UsageError: NoStore, NotPrivate."""
+    def _private_subfolder(self, name: str) -> Path:
+        """Return a private folder in the state folder, created if missing. Raises UsageError: NoStore, NotPrivate."""
         folder = self.folder / name
         try:
             private_folder(self.folder)
             return private_folder(folder)
         except OSError as error:
-            raise _no_store(folder, error.strerror or str(error)) from error
+            raise _unusable_store_error(folder, error.strerror or str(error)) from error
 
 
-def me() -> str:
-    """The account and the computer."""
+def user_and_computer() -> str:
+    """Return the account and the computer, as in `ada on desk`."""
     return f"{getpass.getuser()} on {socket.gethostname()}"
 
 
-def _holder(note: Path) -> str:
+def _describe_holder(note: Path) -> str:
     try:
-        held = json.loads(note.read_text(encoding="utf-8"))
-        return visible(f"{held['who']}, {held['doing']}")
+        is_locked = json.loads(note.read_text(encoding="utf-8"))
+        return visible(f"{is_locked['who']}, {is_locked['doing']}")
     except (OSError, ValueError, LookupError, TypeError):
         return "a process that has just begun or is ending"
 
 
 def _safe(host: str) -> str:
-    """A host's name as a file's: other characters are told apart by their code, never merged."""
+    """Return a host's name as a file name. Each other character becomes its code, so that no two names are the same."""
     return re.sub(r"[^A-Za-z0-9_-]", lambda match: f"%{ord(match[0]):x}", host)
 
 
-# ---- folders that are their owner's alone
+# ---- private folders
 
 
 def private_folder(folder: Path) -> Path:
-    """Make the folder where it is not there, with what leads to it; what is made is ours alone, whatever the umask.
+    """Create a folder and its parents if they are missing. New folders are private, whatever the umask; on Windows they
+    inherit the access list of the profile.
 
-    Raises UsageError (NotPrivate), and OSError for what cannot be made. On Windows its access list is the profile's.
+    Raises UsageError (NotPrivate), and OSError for a folder that cannot be created.
     """
     for each in reversed([folder, *folder.parents]):
         if not each.exists():
-            with suppress(FileExistsError):  # another winhost was quicker
+            with suppress(FileExistsError):  # another winhost has just created it
                 each.mkdir(mode=0o700)
-                each.chmod(0o700)  # a umask may take rights from ourselves
+                each.chmod(0o700)  # a umask may take rights from the owner
     if not folder.is_dir():
-        folder.mkdir()  # says why not
+        folder.mkdir()  # raises the reason
     if os.name == "posix":
-        _refuse_open(folder)
+        _require_private(folder)
     return folder
 
 
-def not_private(folder: Path, why: str, hint: str) -> UsageError:
+def not_private_error(folder: Path, why: str, hint: str) -> UsageError:
     return UsageError(
         "NotPrivate",
         what=f"{visible(str(folder))} {visible(why)}, so winhost keeps neither journals nor keys there",
@@ -225,20 +232,24 @@ def not_private(folder: Path, why: str, hint: str) -> UsageError:
     )
 
 
-def _refuse_open(folder: Path) -> None:
-    whole = folder.resolve()
-    if not _ours(whole.stat()):
-        raise not_private(folder, "belongs to another account", _ANOTHER)
-    mode = stat.S_IMODE(whole.stat().st_mode)
+def _require_private(folder: Path) -> None:
+    resolved = folder.resolve()
+    if not _is_own(resolved.stat()):
+        raise not_private_error(folder, "belongs to another account", _CHOOSE_ANOTHER)
+    mode = stat.S_IMODE(resolved.stat().st_mode)
     if mode & 0o077:
-        raise not_private(folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(whole))}")
-    for parent in whole.parents:
-        there = parent.stat()
-        if not (_ours(there) or there.st_uid == _ROOT):
-            raise not_private(folder, f"is below {parent}, which belongs to another account", _ANOTHER)
-        if there.st_mode & stat.S_IWOTH and not there.st_mode & stat.S_ISVTX:
-            raise not_private(folder, f"is below {parent}, where anyone may put another in its place", _ANOTHER)
+        raise not_private_error(
+            folder, f"may be opened by others (mode {mode:o})", f"chmod 700 {shlex.quote(str(resolved))}"
+        )
+    for parent in resolved.parents:
+        status = parent.stat()
+        if not (_is_own(status) or status.st_uid == _ROOT):
+            raise not_private_error(folder, f"is below {parent}, which belongs to another account", _CHOOSE_ANOTHER)
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise not_private_error(
+                folder, f"is below {parent}, where anyone may put another in its place", _CHOOSE_ANOTHER
+            )
 
 
-def _ours(status: os.stat_result) -> bool:
+def _is_own(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid()

@@ -1,6 +1,7 @@
-"""A machine on which Windows and a Linux take turns: whichever runs answers, and what Windows said last is remembered.
+"""A machine with Windows and a Linux next to it, of which one runs at a time. The running system answers, and the last
+answers of Windows are stored on this computer.
 
-The Linux is known by the host key that was made for it, of which Windows keeps a record.
+The Linux is recognized by the host key that was made for it, which Windows has recorded.
 """
 
 import logging
@@ -10,15 +11,15 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from winhost.connect.agent import Agent, Connector, Received, State
-from winhost.connect.logged import failure
+from winhost.connect.logged import error_code
 from winhost.connect.ssh import SshWire
-from winhost.connect.ways_in import target_beside
+from winhost.connect.ways_in import dual_boot_target
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
-from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
+from winhost.engine.boot import WINDOWS, LinuxFirmware, find_entry, query_linux_boot
 from winhost.engine.store import Store, private_folder
 from winhost.model.documents import write_document
 from winhost.model.facts import Answer, Facts
@@ -37,8 +38,8 @@ _FIRMWARE = FirmwareBoot.resource_type.name
 
 @dataclass(frozen=True)
 class RememberedWindows:
-    """The last answers of one host's Windows, in the folder of runs: facts hold no secrets. Windows cannot change while
-    it does not run, except by what the Linux changes of it.
+    """The last answers of one host's Windows, in the state folder (facts have no secrets). Windows does not change
+    while it does not run, except by changes of the Linux.
     """
 
     store: Store
@@ -46,21 +47,21 @@ class RememberedWindows:
 
     @property
     def _path(self) -> Path:
-        return self.store.remembered(self.host)
+        return self.store.remembered_windows_path(self.host)
 
     def answers(self) -> dict[str, Answer]:
-        """The answers by resource; none of a host without a Linux beside Windows. Raises UsageError for a file that is
-        none.
+        """Return the answers by resource; none for a host without a Linux next to Windows. Raises UsageError for an
+        invalid file.
         """
         return dict(read_facts(self._path).resources) if self._path.is_file() else {}
 
     @property
     def read_at(self) -> str | None:
-        """When Windows said so, as facts have it. Raises as `answers`."""
+        """The time of these answers, as in facts. Raises as `answers` does."""
         return read_facts(self._path).read_at if self._path.is_file() else None
 
     def keep(self, facts: Facts) -> None:
-        """Keep the facts of Windows where a Linux was or is being installed beside it; else remove them. Raises
+        """Store the facts of Windows if a Linux is, or is being, installed next to it; else remove the file. Raises
         UsageError (NotPrivate), OSError.
         """
         if not is_dual_boot(facts):
@@ -71,14 +72,16 @@ class RememberedWindows:
         write_whole(self._path, [write_document(replace(facts, resources=resources))], mode=0o600)
 
 
-def _told(target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
+def _query_boot(target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
     with closing(SshWire(target, program)) as wire:
-        return on_linux(wire, **request)
+        return query_linux_boot(wire, **request)
 
 
 @dataclass(frozen=True)
 class TwoSystems:
-    """The way to whichever system runs. program: the agent's text for the Linux; boot: that of `winhost boot`."""
+    """The connector to the running one of two systems. target: the host in fleet.yaml; program: the agent's program for
+    the Linux; boot: the program of `winhost boot`.
+    """
 
     windows: Connector
     target: Host
@@ -86,44 +89,44 @@ class TwoSystems:
     program: str
     boot: str
     open_linux: Callable[[LinuxHost, str], Agent]
-    tell: Callable[..., LinuxFirmware] = field(default=_told)
+    query_boot: Callable[..., LinuxFirmware] = field(default=_query_boot)
 
     @property
     def host(self) -> str:
         return self.windows.host
 
     def open(self) -> Agent:
-        """Raises as the way to Windows does, also where neither answers."""
+        """Open a session with the running system. Raises as the connector of Windows does, also if neither answers."""
         try:
             agent = self.windows.open()
         except Unreachable as silent:
-            linux = self._beside(silent)
+            linux = self._open_linux(silent)
             if linux is None:
                 raise
             return linux
-        agent.keep = self.memory.keep
+        agent.on_facts_read = self.memory.keep
         return agent
 
-    def _beside(self, silent: Unreachable) -> Agent | None:
-        """The agent of the Linux beside Windows; None where there is none, or its installer answers there."""
+    def _open_linux(self, silent: Unreachable) -> Agent | None:
+        """Open a session with the Linux next to Windows; None if there is none, or if its installer answers."""
         answers = self.memory.answers()
-        target = target_beside(self.target, answers)
+        target = dual_boot_target(self.target, answers)
         if target is None:
             return None
         try:
             linux = self.open_linux(target, self.program)
-            firmware = self.tell(target, self.boot, heartbeat=True)
+            firmware = self.query_boot(target, self.boot, heartbeat=True)
         except WireError as error:
-            log.info("%s: Windows: %s; Linux: %s", self.host, failure(silent), failure(error))
+            log.info("%s: Windows: %s; Linux: %s", self.host, error_code(silent), error_code(error))
             return None
         log.info("%s: its Linux runs, and Windows said last what is told of it", self.host)
         return LinuxBesideWindows(
-            self.host, linux, answers, firmware, lambda **asked: self.tell(target, self.boot, **asked)
+            self.host, linux, answers, firmware, lambda **asked: self.query_boot(target, self.boot, **asked)
         )
 
 
 class LinuxBesideWindows(Agent):
-    """The Linux, while it runs. What Windows said last is told for Windows, which nobody can change meanwhile."""
+    """The agent of the Linux while that runs. For resources of Windows it returns the stored answers."""
 
     def __init__(
         self,
@@ -131,48 +134,48 @@ class LinuxBesideWindows(Agent):
         linux: Agent,
         windows: Mapping[str, Answer],
         firmware: LinuxFirmware,
-        ask: Callable[..., LinuxFirmware],
+        query: Callable[..., LinuxFirmware],
     ) -> None:
         super().__init__(linux.wire, linux.call_timeout, linux.fits, "linux")
-        linux.hear = lambda text: self.hear(text)
+        linux.on_wait = lambda text: self.on_wait(text)
         self._host = host
-        self._windows = {**windows, **_of_firmware(windows, firmware)}
-        self._ask = ask
+        self._windows = {**windows, **_firmware_answers(windows, firmware)}
+        self._query_firmware = query
 
     @property
     def host(self) -> str:
-        """The machine, whichever system runs."""
+        """The host's name, the same for both systems."""
         return self._host
 
     def read_with(
         self, resources: Sequence[str], ids: Sequence[Id], *, settled: bool = False
     ) -> tuple[dict[str, Answer], dict[Id, State]]:
-        """Read both: the answers of Windows are the remembered ones."""
+        """Read the Linux, and add the stored answers of Windows."""
         answers, states = super().read_with(resources, ids, settled=settled)
         return {**self._windows, **answers}, states
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """Read a resource as `Agent` does; resources of Windows have their remembered state."""
+        """Read a resource as `Agent` does. Resources of Windows have their stored state."""
         if resource in LINUX:
             return super().get(resource, key, settled=settled)
         state = self._remembered(resource, key)
         if isinstance(state, RemoteFault):
-            raise self._not_there(f"get {resource}")
+            raise self._windows_unavailable(f"get {resource}")
         return state
 
-    def each(self, ids: Sequence[Id]) -> list[State]:
+    def get_each(self, ids: Sequence[Id]) -> list[State]:
         asked = [id_ for id_ in ids if id_[0] in LINUX]
-        found = dict(zip(asked, super().each(asked), strict=True)) if asked else {}
+        found = dict(zip(asked, super().get_each(asked), strict=True)) if asked else {}
         return [found[id_] if id_ in found else self._remembered(id_[0], dict(id_[1])) for id_ in ids]
 
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """Change a resource as `Agent` does; of Windows only the running system. Raises NotAvailable for others."""
+        """Change a resource as `Agent` does. Of Windows only the running system can be changed. Raises NotAvailable."""
         if resource in LINUX:
             return super().set(resource, key, desired, expect, how)
         if resource != RUNNING:
-            raise self._not_there(f"set {resource}")
+            raise self._windows_unavailable(f"set {resource}")
         before = self._remembered(RUNNING, {})
         assert isinstance(before, Mapping)
         drift = {name: (value, before.get(name)) for name, value in expect.items() if before.get(name) != value}
@@ -180,9 +183,9 @@ class LinuxBesideWindows(Agent):
             raise Drifted(self.host, f"set {resource}", drift)
         if desired.get("system") != WINDOWS:
             return SetAnswer(before, before)
-        found = self._ask(to=WINDOWS)
-        entry_of(self.host, WINDOWS, found.entries)
-        self._windows |= _of_firmware(self._windows, found)
+        firmware = self._query_firmware(to=WINDOWS)
+        find_entry(self.host, WINDOWS, firmware.entries)
+        self._windows |= _firmware_answers(self._windows, firmware)
         after = self._remembered(RUNNING, {})
         assert isinstance(after, Mapping)
         return SetAnswer(before, after, restart=True)
@@ -190,13 +193,15 @@ class LinuxBesideWindows(Agent):
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
         """Count received bytes as `Agent` does. Raises NotAvailable for resources of Windows."""
         if resource not in LINUX:
-            raise self._not_there(f"send {resource}")
+            raise self._windows_unavailable(f"send {resource}")
         return super().received(resource, key, expect)
 
     def restart(self) -> None:
-        """Into what was asked for before, else into this Linux again: by its order the firmware starts Windows."""
-        if self._ask().next is None:
-            self._ask(to=LINUX_SYSTEM)
+        """Restart into the system that was requested before, else into this Linux again. Without such a request the
+        firmware would boot Windows, which is first in its order.
+        """
+        if self._query_firmware().next is None:
+            self._query_firmware(to=LINUX_SYSTEM)
         super().restart()
 
     def _remembered(self, resource: str, key: Key) -> State:
@@ -206,21 +211,21 @@ class LinuxBesideWindows(Agent):
         if isinstance(answer, Unavailable):
             return None
         absent = RULES[resource].absent if resource in RULES else None
-        return next((each.state for each in answer if dict(each.key) == dict(key)), absent)
+        return next((get_each.state for get_each in answer if dict(get_each.key) == dict(key)), absent)
 
-    def _not_there(self, doing: str) -> NotAvailable:
-        """Windows can be asked, and changed, only while it runs."""
+    def _windows_unavailable(self, doing: str) -> NotAvailable:
+        """Make the error for a resource of Windows, which can be used only while Windows runs."""
         return NotAvailable(self.host, doing, RUNNING)
 
 
 def runs_linux(facts: Facts) -> bool:
-    """Tell whether the Linux runs, of two systems that take turns."""
+    """Tell whether the Linux next to Windows runs."""
     found = facts.resources.get(RUNNING)
     return isinstance(found, tuple) and any(each.state.get("system") == LINUX_SYSTEM for each in found)
 
 
-def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict[str, Answer]:
-    """The firmware as the Linux reads it, in the form that Windows would answer."""
+def _firmware_answers(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict[str, Answer]:
+    """Return the firmware's state, which the Linux has read, in the form of Windows' answers."""
     entries = [vars(each) for each in firmware.entries]
     boot: dict[str, Json] = {
         "kind": "uefi",
@@ -229,9 +234,11 @@ def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict
         "order": list(firmware.order),
         "entries": entries,
     }
-    found = windows.get(RUNNING)
-    state = dict(found[0].state) if isinstance(found, tuple) and found else {"installer": None}
+    running_answer = windows.get(RUNNING)
+    state = (
+        dict(running_answer[0].state) if isinstance(running_answer, tuple) and running_answer else {"installer": None}
+    )
     started = (each.path for each in firmware.entries if each.entry == firmware.current)
-    linux = next(started, None) or firmware.current  # it runs, whatever started it
+    linux = next(started, None) or firmware.current  # this Linux runs, by whatever entry
     running = {**state, "system": LINUX_SYSTEM, "linux": linux}
     return {_FIRMWARE: (Record(boot),), RUNNING: (Record(running),)}

@@ -1,4 +1,4 @@
-"""Files that lie beside the plan: checked here before anything is changed, then sent to the host, piece by piece."""
+"""Files next to the plan. They are checked before anything is changed, then sent to the host in pieces."""
 
 import hashlib
 import re
@@ -18,19 +18,20 @@ from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.values import is_device_name
 
-if TYPE_CHECKING:  # a plan asks which files it sends, and sends none
+if TYPE_CHECKING:  # planning asks which files are sent, and sends none
     from winhost.connect.agent import Received
 
-# As base64 it stays below what ConvertFrom-Json of Windows PowerShell 5.1 surely takes, 2 MiB; smaller ones are slower.
+# As base64 a piece stays below 2 MiB, which ConvertFrom-Json of Windows PowerShell 5.1 accepts; smaller ones are
+# slower.
 PIECE = MiB
 
-_BEGINNINGS = 3  # of a download
+_MAX_STARTS = 3  # of one download from its first byte
 
-_PLAIN = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]")
 
 
-def _unusable(path: str, why: str) -> UsageError:
-    """A file that the plan sends is not there, or is another one."""
+def _unusable_file_error(path: str, why: str) -> UsageError:
+    """Make the error for a file of the plan that is missing, or is not the one of the plan."""
     return UsageError(
         "NotBeside",
         what=f"{visible(path)} {visible(why)}",
@@ -40,139 +41,143 @@ def _unusable(path: str, why: str) -> UsageError:
 
 
 class UploadInterrupted(Exception):
-    """Somebody asked to stop while something was sent or waited for; whoever goes on takes it up there."""
+    """The user asked to stop while the run was sending or waiting. A resumed run continues there."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """The host, as far as it takes one file. put: what begins at a byte; ask: how much is there, once the host is in
-    reach again.
+    """The receiving end of one file. put: transfers the part at an offset; ask: returns how much the host has, once it
+    can be reached again.
     """
 
     put: Callable[[int], "Received"]
-    ask: Callable[[], "Received"]
+    received: Callable[[], "Received"]
 
 
 @dataclass(frozen=True)
 class OpenAttachment:
-    """An open file. size: in bytes."""
+    """An open attachment. size: in bytes."""
 
     path: str
     size: int
     file: FileIO
 
-    def goes_on_at(self, received: "Received") -> int:
-        """The offset at which to continue; 0 if the host's part is no beginning of this file."""
+    def resume_offset(self, received: "Received") -> int:
+        """Return the offset at which to continue; 0 if the part on the host is no beginning of this file."""
         if received.size > self.size:
             return 0
         digest = hashlib.sha256()
         self.file.seek(0)
-        left = received.size
-        while left and (piece := self.file.read(min(left, PIECE))):
+        remaining = received.size
+        while remaining and (piece := self.file.read(min(remaining, PIECE))):
             digest.update(piece)
-            left -= len(piece)
+            remaining -= len(piece)
         return received.size if digest.hexdigest() == received.sha256 else 0
 
-    def piece(self, at: int) -> bytes:
-        """Raises UsageError (NotBeside) for a file that got shorter meanwhile."""
-        self.file.seek(at)
-        if piece := self.file.read(min(PIECE, self.size - at)):
+    def piece(self, offset: int) -> bytes:
+        """Read the piece at an offset. Raises UsageError (NotBeside) if the file became shorter meanwhile."""
+        self.file.seek(offset)
+        if piece := self.file.read(min(PIECE, self.size - offset)):
             return piece
-        raise _unusable(self.path, "got shorter while it was sent")
+        raise _unusable_file_error(self.path, "got shorter while it was sent")
 
 
 def attachment_of(step: Step) -> Attachment | None:
-    """The file that a step takes from beside the plan."""
+    """Return the file next to the plan that a step needs."""
     return RESOURCE_TYPES[step.resource].upload(change_of(step))
 
 
 Offer = Callable[[Path], AbstractContextManager[str]]
-"""Has a file at an address from which the host fetches it, for as long as it is entered."""
+"""A context that serves a file at an address from which the host downloads it."""
 
 Share = Callable[[str, Path, int], Iterator[int]]
-"""Writes a file to a path on the host from a byte on, and gives how much is there. Raises NotWritten, OSError."""
+"""Writes a file to a path on the host from an offset, and yields how much is there. Raises NotWritten, OSError."""
 
 Find = Callable[[Attachment], Path]
-"""Finds a file of this computer that is sent."""
+"""Returns the path of an attachment on this computer."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files that are sent. offer, share: return the way past the connection that was asked for, or None."""
+    """The sources of files. offer, share: return the requested way to send files outside the connection, or None."""
 
     find: Find
     offer: Callable[[], Offer | None] = lambda: None
     share: Callable[[], Share | None] = lambda: None
 
 
-def download_of(step: Step) -> str | None:
-    """The address from which the host fetches what a step takes."""
+def download_address(step: Step) -> str | None:
+    """Return the address from which the host downloads the file of a step, if it does."""
     return RESOURCE_TYPES[step.resource].download(change_of(step))
 
 
-def beside(folder: Path) -> Find:
-    """Files that lie in the folder of the plan."""
+def find_in_folder(folder: Path) -> Find:
+    """Return a function that finds attachments in the folder of the plan."""
     return lambda desired: folder / desired.name
 
 
 def check(steps: Iterable[Step], find: Find) -> None:
-    """All files that these steps send, by their checksums. Raises UsageError (NotBeside), and what `find` raises."""
+    """Check the files of these steps by their SHA-256. Raises UsageError (NotBeside), and as `find` does."""
     for desired in dict.fromkeys(filter(None, map(attachment_of, steps))):
-        with opened(desired, find) as source:
-            found = hashlib.file_digest(source.file, "sha256").hexdigest()
-        if found != desired.sha256:
-            raise _unusable(source.path, f"has SHA-256 {found}, and the plan wants {desired.sha256}")
+        with open_attachment(desired, find) as source:
+            digest = hashlib.file_digest(source.file, "sha256").hexdigest()
+        if digest != desired.sha256:
+            raise _unusable_file_error(source.path, f"has SHA-256 {digest}, and the plan wants {desired.sha256}")
 
 
 @contextmanager
-def opened(desired: Attachment, find: Find) -> Iterator[OpenAttachment]:
-    """Raises UsageError (NotBeside), and what `find` raises."""
-    if not _PLAIN.fullmatch(desired.name) or is_device_name(desired.name):
-        raise _unusable(f"./{desired.name}", "is no plain name of a file: letters, digits, dot, dash and underscore")
-    path = find(desired)
+def open_attachment(attachment: Attachment, find: Find) -> Iterator[OpenAttachment]:
+    """Open the file of an attachment. Raises UsageError (NotBeside), and as `find` does."""
+    if not _PLAIN_NAME.fullmatch(attachment.name) or is_device_name(attachment.name):
+        raise _unusable_file_error(
+            f"./{attachment.name}", "is no plain name of a file: letters, digits, dot, dash and underscore"
+        )
+    path = find(attachment)
     if not path.is_file():
-        raise _unusable(str(path), "is not there, or is no file")
+        raise _unusable_file_error(str(path), "is not there, or is no file")
     try:
         with path.open("rb", buffering=0) as file:
             yield OpenAttachment(str(path), path.stat().st_size, file)
     except OSError as error:
-        raise _unusable(str(path), f"cannot be read: {error.strerror}") from error
+        raise _unusable_file_error(str(path), f"cannot be read: {error.strerror}") from error
 
 
-def send(source: OpenAttachment, received: "Received", to: Receiver) -> Iterator[int]:
-    """Send what the host does not hold yet; yields, before each piece and after the last, how many bytes it holds.
+def send(source: OpenAttachment, received: "Received", receiver: Receiver) -> Iterator[int]:
+    """Send the part of the file that the host does not have yet. Yields, before each piece and after the last, how many
+    bytes it has.
 
-    A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
-    resumes. Raises SessionDropped, TimedOut, RemoteError, UsageError (NotBeside).
+    After a lost answer, ask the host how much it has. Raises SessionDropped or TimedOut if an answer is lost twice at
+    the same offset, RemoteError, UsageError (NotBeside).
     """
-    for at, _ in _put(source.goes_on_at(received), source.size, to, source.goes_on_at):
-        yield at
+    for offset, _ in _transfer(source.resume_offset(received), source.size, receiver, source.resume_offset):
+        yield offset
 
 
-def fetch(received: "Received", to: Receiver) -> Iterator[tuple[int, int | None]]:
-    """Let the host download what it does not hold yet; yields, as `send`, how many bytes it holds, and of how many.
-    Ends early if the server has another version of it each time, so that it begins again and again.
+def fetch(received: "Received", receiver: Receiver) -> Iterator[tuple[int, int | None]]:
+    """Let the host download the part of the file that it does not have yet. Yields, as `send` does, how many bytes it
+    has, and the size of the file. Ends early if the download starts again several times, because the file on the server
+    changes.
     """
-    last, beginnings = -1, 1
-    for at, whole in _put(received.size, received.whole, to, lambda received: received.size):
-        yield at, whole
-        beginnings += at <= last
-        last = at
-        if beginnings > _BEGINNINGS:
+    previous, starts = -1, 1
+    for offset, total in _transfer(received.size, received.whole, receiver, lambda received: received.size):
+        yield offset, total
+        starts += offset <= previous
+        previous = offset
+        if starts > _MAX_STARTS:
             return
 
 
-def _put(
-    at: int, whole: int | None, to: Receiver, goes_on_at: Callable[["Received"], int]
+def _transfer(
+    offset: int, total: int | None, receiver: Receiver, resume_offset: Callable[["Received"], int]
 ) -> Iterator[tuple[int, int | None]]:
-    lost_at = -1
-    while at != whole:
-        yield at, whole
+    lost_offset = -1
+    while offset != total:
+        yield offset, total
         try:
-            received = to.put(at)
-            at, whole = received.size, whole if received.whole is None else received.whole
+            received = receiver.put(offset)
+            offset, total = received.size, total if received.whole is None else received.whole
         except (SessionDropped, TimedOut):
-            if at == lost_at:
+            if offset == lost_offset:
                 raise
-            lost_at, at = at, goes_on_at(to.ask())
-    yield at, whole
+            lost_offset, offset = offset, resume_offset(receiver.received())
+    yield offset, total

@@ -1,4 +1,4 @@
-"""The versions with which what a host serves was last found to answer, so that others are noticed later."""
+"""The versions with which a host's endpoint last answered, so that changed ones are noticed later."""
 
 import json
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ BOOT, WSL, WINDOWS = "boot", "wsl", "windows"
 
 
 @dataclass(frozen=True)
-class Changed:
-    """what: driver, toolkit, wsl, kernel, windows, vLLM of a model, or boot, which has no versions: it was started
-    again.
+class ChangedVersion:
+    """A component whose version has changed. what: driver, toolkit, wsl, kernel, windows, the vLLM of a model, or boot,
+    which has no versions: the machine was restarted.
     """
 
     what: str
@@ -25,15 +25,17 @@ class Changed:
 
 @dataclass(frozen=True)
 class SinceVerified:
-    """unknown: components whose version was known then and is not now, or is not read here: it may be another one."""
+    """The changes since the endpoint last answered. at: that time; unknown: components whose version was known then and
+    could not be read now.
+    """
 
     at: str
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedVersion, ...]
     unknown: tuple[str, ...] = ()
 
 
-def keep_verified(host: str, versions: Sequence[Version]) -> None:
-    """Raises UsageError (NotPrivate), OSError."""
+def save_verified(host: str, versions: Sequence[Version]) -> None:
+    """Save the versions with which the endpoint answers now. Raises UsageError (NotPrivate), OSError."""
     path = Store().verified(host)
     private_folder(path.parent)
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -44,17 +46,21 @@ def keep_verified(host: str, versions: Sequence[Version]) -> None:
     )
 
 
-def since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
-    """Compare versions with the last verification; None without a readable one. A version unknown then is no change."""
+def changes_since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
+    """Compare versions with those of the last verification; None without a readable file. A component that was unknown
+    then does not count as changed.
+    """
     try:
-        kept = json.loads(Store().verified(host).read_text("utf-8"))
-        at, before = str(kept["at"]), dict(kept["versions"])
+        stored = json.loads(Store().verified(host).read_text("utf-8"))
+        at, before = str(stored["at"]), dict(stored["versions"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    other = [each for each in versions if each.name in before and before[each.name] != each.version]
+    different = [each for each in versions if each.name in before and before[each.name] != each.version]
     changed = (
-        Changed(each.name, None, None) if each.name == BOOT else Changed(each.name, before[each.name], each.version)
-        for each in other
+        ChangedVersion(each.name, None, None)
+        if each.name == BOOT
+        else ChangedVersion(each.name, before[each.name], each.version)
+        for each in different
     )
     now = {each.name for each in versions}
     unknown = [each for each in before if each not in now]

@@ -1,4 +1,6 @@
-"""The condition language of rows: questions and the answers that are wanted. docs/conditions.md is its manual."""
+"""The condition language of catalogue rows: questions, and the answers that they must have. docs/conditions.md is its
+manual.
+"""
 
 import operator
 import re
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 When: TypeAlias = Mapping[str, Any]
-"""Answers that are wanted, by question. All of them have to hold; an empty one always holds."""
+"""The expected answers, by question. All of them must match; an empty condition always holds."""
 Ask: TypeAlias = Callable[[str], tuple[Any, ...]]
-"""The answers to a question, of which one that fits is enough. Raises MissingFact, KeyError for an unknown question."""
+"""Returns the answers to a question, of which one that matches is enough. Raises MissingFact; KeyError for an unknown
+question.
+"""
 Reader: TypeAlias = Callable[..., tuple[Any, ...]]
-"""Answers one question about something. Raises MissingFact."""
+"""Returns the answers to one question about a subject. Raises MissingFact."""
 Predicate: TypeAlias = Callable[..., bool]
 Matcher: TypeAlias = Callable[[Any], bool]
-"""Tells whether an answer is the wanted one."""
+"""Returns whether an answer matches the expected one."""
 
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\S+)")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -40,27 +44,25 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class Condition(dict[str, Any]):
-    """A condition of a catalogue, compiled when it is first evaluated. Rows of catalogues are asked thousands of
-    times.
-    """
+    """A condition of a catalogue row, compiled when it is first evaluated: rows are evaluated thousands of times."""
 
     @cached_property
     def checks(self) -> tuple[tuple[str, Matcher], ...]:
-        return tuple((question, matcher(wanted)) for question, wanted in self.items())
+        return tuple((question, matcher(expected)) for question, expected in self.items())
 
-    def by(self, reading: Callable[[str], Reader]) -> Predicate:
-        """Compile a predicate that tells whether it holds of something, whose questions `reading` reads. That raises
-        MissingFact where unknown values decide.
+    def compile(self, reader_of: Callable[[str], Reader]) -> Predicate:
+        """Return a predicate that tells whether the condition holds for a subject. It raises MissingFact where unknown
+        values decide. reader_of: returns the reader of a question.
         """
-        return _predicate([(reading(question), fits) for question, fits in self.checks])
+        return _predicate([(reader_of(question), fits) for question, fits in self.checks])
 
 
 def _predicate(checks: Sequence[tuple[Reader, Matcher]]) -> Predicate:
-    def one_holds(*about: Any) -> bool:
+    def check_single(*about: Any) -> bool:
         answers = read(*about)
         return fits(answers[0]) if len(answers) == 1 else any(map(fits, answers))
 
-    def all_hold(*about: Any) -> bool:
+    def check_all(*about: Any) -> bool:
         unknown = None
         for read, fits in checks:
             try:
@@ -75,15 +77,15 @@ def _predicate(checks: Sequence[tuple[Reader, Matcher]]) -> Predicate:
         return True
 
     if len(checks) != 1:
-        return all_hold
+        return check_all
     read, fits = checks[0]
-    return one_holds
+    return check_single
 
 
 @dataclass(frozen=True)
 class ConditionResult:
-    """holds: None where unknown values decide; unknown: those, by question; seen: the answers of questions that hold,
-    or of those that do not where `holds` is False.
+    """The result of a condition. holds: None where unknown values decide; unknown: the missing facts, by question;
+    seen: where `holds` is False, the answers that do not match, else those that match.
     """
 
     holds: bool | None
@@ -101,8 +103,8 @@ UNDECIDED: Mapping[Undecided, Severity | None] = {
     "notes": Severity.NOTE,
     "nothing": None,
 }
-"""The severity of a row of which unknown values decide; None: nothing is said. Profiles block, linters say nothing, a
-rule says it in its row (`unknown`).
+"""The severity of a row whose condition unknown values decide; None: it is not reported. Profiles block, linters report
+nothing, and the row of a rule says which (`unknown`).
 """
 
 
@@ -114,14 +116,14 @@ class _Conditional(Protocol):
 R = TypeVar("R", bound=_Conditional)
 
 
-def holding(rows: Iterable[R], ask: Ask, undecided: Undecided) -> Iterator[tuple[R, ConditionResult]]:
-    """Yield the rows that hold, and those that may hold unless `undecided` is `nothing`. Each row is evaluated once,
-    and each question is asked once for all of them.
+def matching_rows(rows: Iterable[R], ask: Ask, undecided: Undecided) -> Iterator[tuple[R, ConditionResult]]:
+    """Yield the rows whose condition holds, and unless `undecided` is `nothing` those whose condition may hold. Each
+    question is asked once for all rows.
 
-    Others call `evaluate` or `Condition.by` themselves. Rules of paths (compat/rule.py) are compiled, and facts keep
-    the answer of each for all variants and commands. A cause of an error (symptoms/diagnosis.py) that the facts
-    contradict is an answer, too, with everything that contradicts it; so is a key of .wslconfig that has no effect
-    (wslconfig/rules.py). Each sign (symptoms/scan.py) is asked about its own place in a text.
+    Three callers use `evaluate` or `Condition.compile` instead. Rules of paths (compat/rule.py) are compiled, because
+    facts keep each answer for all variants and commands. Causes of an error (symptoms/diagnosis.py) and keys of
+    .wslconfig without effect (wslconfig/rules.py) are reported when their condition does not hold, with every mismatch.
+    Each sign of a symptom (symptoms/scan.py) is evaluated at its own position in a text.
     """
     answered: dict[str, tuple[Any, ...] | MissingFact] = {}
 
@@ -137,13 +139,15 @@ def holding(rows: Iterable[R], ask: Ask, undecided: Undecided) -> Iterator[tuple
         return answer
 
     for row in rows:
-        found = evaluate(row.when, once)
-        if found.holds or (found.holds is None and UNDECIDED[undecided]):
-            yield row, found
+        result = evaluate(row.when, once)
+        if result.holds or (result.holds is None and UNDECIDED[undecided]):
+            yield row, result
 
 
-def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
-    """One question that does not hold decides, even if others are unknown. whole: ask all the same."""
+def evaluate(when: When, ask: Ask, *, exhaustive: bool = False) -> ConditionResult:
+    """Evaluate a condition. One answer that does not match decides, even if others are unknown. exhaustive: ask the
+    other questions all the same, so that the result has every mismatch.
+    """
     unknown: dict[str, MissingFact] = {}
     seen: dict[str, tuple[Any, ...]] = {}
     wrong: dict[str, tuple[Any, ...]] = {}
@@ -157,41 +161,43 @@ def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
             seen[question] = answers
             continue
         wrong[question] = answers
-        if not whole:
+        if not exhaustive:
             break
     if wrong:
         return ConditionResult(False, {}, wrong)
     return ConditionResult(None if unknown else True, unknown, seen)
 
 
-def meets(answer: Any, wanted: Any) -> bool:
-    """wanted: a value, a list of which one fits, a range such as `>=2.0, <2.5`, or `like`, `unlike` or `not`."""
-    return matcher(wanted)(answer)
+def matches(answer: Any, expected: Any) -> bool:
+    """Tell whether an answer matches. expected: a value, a list of alternatives, a range such as `>=2.0, <2.5`, or a
+    mapping of `like`, `not` and the other operators.
+    """
+    return matcher(expected)(answer)
 
 
-def matcher(wanted: Any) -> Matcher:
-    """Compile what is wanted. Raises ValueError, KeyError, re.error for what the language does not have."""
-    if isinstance(wanted, list):
-        if not wanted:
+def matcher(expected: Any) -> Matcher:
+    """Compile an expected answer. Raises ValueError, KeyError or re.error for anything outside the language."""
+    if isinstance(expected, list):
+        if not expected:
             return lambda answer: answer == ()
-        if all(isinstance(each, str) and each[:1] not in _RANGES for each in wanted):
-            return partial(operator.contains, wanted)
-        some = [matcher(each) for each in wanted]
+        if all(isinstance(each, str) and each[:1] not in _RANGES for each in expected):
+            return partial(operator.contains, expected)
+        some = [matcher(each) for each in expected]
         return lambda answer: any(fits(answer) for fits in some)
-    if isinstance(wanted, dict):
-        every = [_MATCHERS[how](what) for how, what in wanted.items()]
+    if isinstance(expected, dict):
+        every = [_MATCHERS[how](what) for how, what in expected.items()]
         return every[0] if len(every) == 1 else lambda answer: all(fits(answer) for fits in every)
-    if isinstance(wanted, str) and wanted[:1] in _RANGES:
-        return _within(bounds(wanted))
-    if isinstance(wanted, str):
-        return partial(operator.eq, wanted)
-    if wanted is None or isinstance(wanted, bool):
-        return partial(operator.is_, wanted)
-    return lambda answer: bool(answer == wanted) and not isinstance(answer, bool)
+    if isinstance(expected, str) and expected[:1] in _RANGES:
+        return _within(bounds(expected))
+    if isinstance(expected, str):
+        return partial(operator.eq, expected)
+    if expected is None or isinstance(expected, bool):
+        return partial(operator.is_, expected)
+    return lambda answer: bool(answer == expected) and not isinstance(answer, bool)
 
 
-def _without(wanted: Any) -> Matcher:
-    fits = matcher(wanted)
+def _not(expected: Any) -> Matcher:
+    fits = matcher(expected)
     return lambda answer: not fits(answer)
 
 
@@ -205,32 +211,34 @@ def _unlike(pattern: str) -> Matcher:
     return lambda answer: bool(answer) and search(str(answer)) is None
 
 
-def _contains(wanted: str | list[str]) -> Matcher:
-    texts = [wanted] if isinstance(wanted, str) else wanted
+def _contains(expected: str | list[str]) -> Matcher:
+    texts = [expected] if isinstance(expected, str) else expected
     return lambda answer: bool(answer) and any(text in str(answer) for text in texts)
 
 
-def _has(wanted: Any) -> Matcher:
-    fits = matcher(wanted)
+def _has(expected: Any) -> Matcher:
+    fits = matcher(expected)
     return lambda answer: any(map(fits, answer or ()))
 
 
-def _lacks(wanted: Any) -> Matcher:
-    return _without({"has": wanted})
+def _has_not(expected: Any) -> Matcher:
+    return _not({"has": expected})
 
 
 _MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {
-    "not": _without,
+    "not": _not,
     "like": _like,
     "unlike": _unlike,
     "contains": _contains,
     "has": _has,
-    "lacks": _lacks,
+    "lacks": _has_not,
 }
 
 
 def _within(limits: "tuple[tuple[str, Version], ...]") -> Matcher:
-    """A number or version within the bounds; nothing else is. As versions, 0.8 would be below 0.75."""
+    """Match numbers and versions within the bounds, and nothing else. Numbers are compared as numbers: as a version,
+    0.8 would be below 0.75.
+    """
     numbers = [(_COMPARE[sign], float(str(bound))) for sign, bound in limits if _NUMBER.fullmatch(str(bound))]
 
     def fits(answer: Any) -> bool:
@@ -246,8 +254,8 @@ def _within(limits: "tuple[tuple[str, Version], ...]") -> Matcher:
 
 @lru_cache(maxsize=1024)
 def version_of(text: str) -> "Version | None":
-    """The version that a text is; None for any other text."""
-    from packaging.version import InvalidVersion, Version  # a tab reads codes, and no condition
+    """Parse a version; None if the text is none."""
+    from packaging.version import InvalidVersion, Version  # shell completion evaluates no condition
 
     try:
         return Version(text)
@@ -255,40 +263,40 @@ def version_of(text: str) -> "Version | None":
         return None
 
 
-def bounds(wanted: str) -> "tuple[tuple[str, Version], ...]":
-    """`>=0.24, <0.30`. Raises ValueError."""
+def bounds(text: str) -> "tuple[tuple[str, Version], ...]":
+    """Parse a range such as `>=0.24, <0.30`. Raises ValueError."""
     from packaging.version import Version  # as above
 
-    matches = [_BOUND.fullmatch(part.strip()) for part in wanted.split(",")]
+    matches = [_BOUND.fullmatch(part.strip()) for part in text.split(",")]
     if not all(matches):
-        raise ValueError(f"{wanted!r} is no range")
+        raise ValueError(f"{text!r} is no range")
     return tuple((match[1], Version(match[2])) for match in matches if match)
 
 
-_IN_WORDS: Mapping[str, Callable[[Any], str]] = {
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
     "size": size,
     "about": about,
     "count": lambda answer: str(len(answer)),
 }
 
 
-def say(sentence: str, answers: Any) -> str:
-    """A sentence of a row with the answers that it names. `{name:words}` says these words where nothing is there, and
-    the items of a list; `{name:size}` and `{name:about}` are sizes of bytes, `{name:count}` is how many there are.
+def format_sentence(sentence: str, answers: Any) -> str:
+    """Fill the placeholders of a row's sentence with answers. `{name:words}` becomes these words where the answer is
+    empty; a list becomes its items; `{name:size}` and `{name:about}` format bytes, `{name:count}` counts items.
     """
-    return _saying(sentence)(answers)
+    return _compile_sentence(sentence)(answers)
 
 
 @lru_cache(maxsize=1024)
-def _saying(sentence: str) -> Callable[[Any], str]:
-    """Most sentences have no such words, and what Python is built of fills those in fastest."""
-    parts = list(_SENTENCES.parse(sentence))
+def _compile_sentence(sentence: str) -> Callable[[Any], str]:
+    """Most sentences have no format specification; `str.format_map` is the fastest for them."""
+    parts = list(_FORMATTER.parse(sentence))
     if any(spec for _, _, spec, _ in parts):
-        return lambda answers: "".join(map(_SENTENCES.part, parts, repeat(answers)))
+        return lambda answers: "".join(map(_FORMATTER.part, parts, repeat(answers)))
     return sentence.format_map
 
 
-class _Sentences(Formatter):
+class _SentenceFormatter(Formatter):
     def part(self, parsed: "tuple[str, str | None, str | None, str | None]", answers: Any) -> str:
         literal, name, spec, _ = parsed
         return (
@@ -296,44 +304,51 @@ class _Sentences(Formatter):
         )
 
     def format_field(self, value: Any, spec: str) -> str:
-        if spec in _IN_WORDS:
-            return _IN_WORDS[spec](value)
+        if spec in _FORMATS:
+            return _FORMATS[spec](value)
         if isinstance(value, tuple):
             value = ", ".join(map(str, value))
         return spec if spec and value in (None, "") else str(value)
 
 
-_SENTENCES = _Sentences()
+_FORMATTER = _SentenceFormatter()
 
 
-def format_when(when: When, found: ConditionResult | None = None) -> str:
-    """Format a condition for people: `vllm >=0.24, <0.30; gpus >1; not lmcache`. found: of one that holds, or may hold,
-    adds the answers: `vllm >=0.24, <0.30 (0.28.0)`.
+def format_condition(when: When, result: ConditionResult | None = None) -> str:
+    """Format a condition for people: `vllm >=0.24, <0.30; gpus >1; not lmcache`. result: of a condition that holds or
+    may hold; its answers are added: `vllm >=0.24, <0.30 (0.28.0)`.
     """
-    words = []
-    for asked, wanted in when.items():
-        plain = isinstance(wanted, bool)
-        words.append("not " * (plain and not wanted) + (asked if plain else f"{asked} {_format(wanted)}"))
-        if found and (asked in found.unknown or not plain):
-            words[-1] += f" ({'unknown' if asked in found.unknown else ', '.join(map(str, found.seen[asked]))})"
-    return "; ".join(words)
+    parts = []
+    for question, expected in when.items():
+        if isinstance(expected, bool):
+            part = question if expected else f"not {question}"
+        else:
+            part = f"{question} {_format_expected(expected)}"
+        if result and question in result.unknown:
+            part += " (unknown)"
+        elif result and not isinstance(expected, bool):
+            part += f" ({', '.join(map(str, result.seen[question]))})"
+        parts.append(part)
+    return "; ".join(parts)
 
 
-def _format(wanted: Any) -> str:
-    if isinstance(wanted, list):
-        return " or ".join(map(_format, wanted)) or "empty"
-    if isinstance(wanted, dict):
-        return ", ".join(f"{how} {_format(what)}" for how, what in wanted.items())
-    return str(wanted)
+def _format_expected(expected: Any) -> str:
+    if isinstance(expected, list):
+        return " or ".join(map(_format_expected, expected)) or "empty"
+    if isinstance(expected, dict):
+        return ", ".join(f"{how} {_format_expected(what)}" for how, what in expected.items())
+    return str(expected)
 
 
-def fault_of(when: When, questions: Callable[[str], bool]) -> str | None:
-    """The first mistake in a condition: a question that nobody answers, a bad range or expression; None without one."""
-    for question, wanted in when.items():
+def find_mistake(when: When, questions: Callable[[str], bool]) -> str | None:
+    """Return the first mistake in a condition: an unknown question, a bad range or a bad expression; None if there is
+    none. questions: tells whether a question is known.
+    """
+    for question, expected in when.items():
         if not questions(question):
             return f"nothing answers the question {question}"
         try:
-            matcher(wanted)
+            matcher(expected)
         except (ValueError, KeyError, re.error) as error:
             return f"{question}: {error}"
     return None

@@ -1,7 +1,7 @@
-"""Findings in a file: what its rules observe, the rows of the catalogue that say it, and the one runner of all linters.
+"""Findings in a file: the observations of rules, the rows of the catalogue, and the runner that all linters share.
 
-A rule takes what it is about (a file, an engine) and yields what it observed. Sentence, severity, remedy and evidence
-stand in the row of its code.
+A rule takes its subject (a file, an engine) and yields observations. The row of an observation's code has the sentence,
+severity, remedy and evidence.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,17 +10,17 @@ from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.catalogue import Catalogue, typed
-from winhost.findings.condition import Ask, Condition, When, holding, meets
+from winhost.findings.catalogue import Catalogue, parse_row
+from winhost.findings.condition import Ask, Condition, When, matches, matching_rows
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.reason import Finding, Remedy, Severity
 
 Position: TypeAlias = tuple[int, int]
 """Line and column, counted from 1."""
-OWN = "instead"  # the word of a finding that is a sentence of ours, and is neither escaped nor cut
-_LONGEST = 200
-C = TypeVar("C")
+UNESCAPED_VALUE = "instead"  # the value of an observation that winhost wrote itself: neither escaped nor shortened
+_MAX_LENGTH = 200
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, order=True)
@@ -33,27 +33,29 @@ class TextEdit:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A rule's observation, before it becomes a finding. at: an offset in the text, or a position; words: the names
-    in its sentence; edits: what --fix writes; doubt: what is not known and could make it untrue here; where: the
-    engine, or the path of the key.
+class Observation:
+    """An observation of a rule, before it becomes a finding.
+
+    position: an offset in the text, or line and column; values: for the placeholders of the row's sentence; edits: what
+    --fix writes; doubt: what is not known and could make the observation untrue; subject: the engine, or the path of
+    the key.
     """
 
     code: str
-    at: int | Position
-    words: Mapping[str, object] = field(default_factory=dict)
+    position: int | Position
+    values: Mapping[str, object] = field(default_factory=dict)
     edits: Sequence[TextEdit] = ()
     doubt: str = ""
-    where: str = ""
+    subject: str = ""
 
 
 @dataclass(frozen=True)
 class FileFinding(Finding):
     """A finding in a file. Line and column count from 1.
 
-    subject: the engine, or the path of the key, empty where its sentence names it; fixed: --fix does it; lacks: what is
-    not known and could make it untrue. observed is empty: what a linter saw are the words at this position, which its
-    sentence quotes as far as they may be shown.
+    subject: the engine, or the path of the key; empty where the sentence names it; fixed: --fix mends it; lacks: what
+    is not known and could make the finding untrue. `observed` is empty: the sentence quotes the text at this position,
+    as far as that may be shown.
     """
 
     line: int = 1
@@ -63,8 +65,8 @@ class FileFinding(Finding):
 
 @dataclass(frozen=True)
 class Row:
-    """A finding as its catalogue has it. find, when: see docs/conditions.md; mend: what --fix writes; case: a file in
-    which it is found, for tests.
+    """A row of a linter's catalogue. find, when: see docs/conditions.md; mend: what --fix writes; case: for tests, a
+    file that has this finding.
     """
 
     code: str
@@ -82,72 +84,78 @@ Rows: TypeAlias = Catalogue[Row]
 
 
 def rows_of(package: str) -> Rows:
-    """The rows of a linter: `findings.yaml` in its package, which is not imported for that: a tab waits for them."""
+    """Return the rows of a linter: `findings.yaml` in its package. The package is not imported, so that shell
+    completion stays fast.
+    """
     file = files("winhost").joinpath(package.removeprefix("winhost."), "findings.yaml")
-    return Catalogue(file, lambda code, row: Row(code, **typed(code, row)))
+    return Catalogue(file, lambda code, row: Row(code, **parse_row(code, row)))
 
 
-def run(rules: Iterable[Callable[[C], Iterable[Found]]], about: C) -> list[Found]:
-    """All that rules observe in what they are about, rule by rule."""
-    return [each for rule in rules for each in rule(about)]
+def run_rules(rules: Iterable[Callable[[S], Iterable[Observation]]], subject: S) -> list[Observation]:
+    """Return the observations of all rules about a subject, in the order of the rules."""
+    return [observation for rule in rules for observation in rule(subject)]
 
 
-def at_keys(rows: Rows, ask: Ask) -> Iterator[tuple[Row, str]]:
-    """Yield the rows about a key of a file (`find: {key: …}`) that hold there, with the key."""
-    about = (
+def matching_key_rows(rows: Rows, ask: Ask) -> Iterator[tuple[Row, str]]:
+    """Yield each row about a key of the file (`find: {key: …}`) whose condition holds, with that key."""
+    candidates = (
         row
         for row in rows.values()
         if (key := row.find.get("key"))
-        and ("value" not in row.find or any(meets(answer, row.find["value"]) for answer in ask(key)))
+        and ("value" not in row.find or any(matches(answer, row.find["value"]) for answer in ask(key)))
     )
-    for row, _ in holding(about, ask, "nothing"):
+    for row, _ in matching_rows(candidates, ask, "nothing"):
         yield row, row.find["key"]
 
 
-def tell(
+def to_findings(
     rows: Rows,
     prefix: str,
-    found: Iterable[Found],
+    observations: Iterable[Observation],
     position: Callable[[int], Position] = lambda offset: (1, offset + 1),
     secrets: Sequence[str] = (),
 ) -> list[FileFinding]:
-    """Turn observations into findings in the order of the text, with secrets masked and control characters shown.
+    """Turn observations into findings in the order of the text. Secrets are masked and control characters escaped.
 
-    position: line and column of an offset.
+    position: maps an offset to line and column.
     """
-    told = [_told(rows[each.code], f"{prefix}.{each.code}", each, position, secrets) for each in found]
-    return sorted(told, key=lambda each: (each.line, each.column))
+    findings = [_to_finding(rows[each.code], f"{prefix}.{each.code}", each, position, secrets) for each in observations]
+    return sorted(findings, key=lambda each: (each.line, each.column))
 
 
-def _told(
-    row: Row, code: str, found: Found, position: Callable[[int], Position], secrets: Sequence[str]
+def _to_finding(
+    row: Row, code: str, observation: Observation, position: Callable[[int], Position], secrets: Sequence[str]
 ) -> FileFinding:
-    words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
-    line, column = position(found.at) if isinstance(found.at, int) else found.at
+    values = {
+        name: value if name == UNESCAPED_VALUE else _printable(value, secrets)
+        for name, value in observation.values.items()
+    }
+    at = observation.position
+    line, column = position(at) if isinstance(at, int) else at
     return FileFinding(
         code=code,
         severity=row.severity,
-        subject=hidden(visible(found.where)[:_LONGEST], secrets),
+        subject=mask_secrets(visible(observation.subject)[:_MAX_LENGTH], secrets),
         observed="",
-        sentence=row.says.format(**words),
-        remedy=Remedy(None, do) if (do := row.do.format(**words)) else None,
+        sentence=row.says.format(**values),
+        remedy=Remedy(None, do) if (do := row.do.format(**values)) else None,
         evidence=row.evidence,
-        lacks=found.doubt or None,
+        lacks=observation.doubt or None,
         line=line,
         column=column,
-        fixed=bool(found.edits),
+        fixed=bool(observation.edits),
     )
 
 
-def _shown(word: object, secrets: Sequence[str]) -> object:
-    if isinstance(word, int | float):
-        return word
-    text = visible(hidden(str(word), secrets))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+def _printable(value: object, secrets: Sequence[str]) -> object:
+    if isinstance(value, int | float):
+        return value
+    text = visible(mask_secrets(str(value), secrets))
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
-def hidden(text: str, secrets: Sequence[str] = ()) -> str:
-    """Without what looks like a secret, and without those that the file sets."""
+def mask_secrets(text: str, secrets: Sequence[str] = ()) -> str:
+    """Replace the given secrets, and everything that looks like one, by `***`."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return masked(text)

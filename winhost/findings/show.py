@@ -1,5 +1,5 @@
-"""The one layout of a finding for people: the order of its parts, and the words of its remedy and evidence, which the
-terminal, the report and the docs share.
+"""The layout of a finding for people: the order of its parts, and the texts of its remedy and evidence. The terminal,
+the report and the docs share it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,16 +9,16 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.model.reason import Evidence, Finding, Mender, Remedy
 
-_WHO: Mapping[Mender, str] = {
+_WHO_ACTS: Mapping[Mender, str] = {
     "winhost": "winhost does this",
     "firmware": "in the firmware's setup",
     "money": "a purchase",
 }
-"""The administrator is whoever reads this, and goes without saying."""
+"""Omits the administrator, who reads the finding."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class FindingView:
     """The parts of a finding in words; what is empty is left out.
 
     position: where it is, as `FILE:LINE:COLUMN`; subject: what it is about; observed: what was seen; details: further
@@ -40,7 +40,7 @@ class Shown:
 
     @property
     def head(self) -> str:
-        """Its first line."""
+        """The first line."""
         before = "".join(f"{part}: " for part in (self.position, self.severity) if part)
         code = f" [{self.code}]" if self.code else ""
         return f"{before}{self.sentence}{code}{f' ({self.subject})' if self.subject else ''}"
@@ -57,45 +57,47 @@ class Shown:
             yield f"→ {self.remedy}"
         for piece in self.evidence:
             if self.in_full:
-                yield f"Evidence {piece.id} ({standing(piece)})"
+                yield f"Evidence {piece.id} ({describe_evidence(piece)})"
                 yield from (f"  {line}" for line in evidence_lines(piece))
             else:
-                yield f"Evidence {piece.id}: {cited(piece)}"
+                yield f"Evidence {piece.id}: {format_source(piece)}"
 
 
-def shown(finding: Finding, *notes: str, **parts: Any) -> Shown:
-    """A finding for people. notes: of its remedy; parts: further parts of Shown, or others instead of its own."""
-    common = Shown(
+def finding_view(finding: Finding, *notes: str, **parts: Any) -> FindingView:
+    """Make the view of a finding. notes: added to its remedy; parts: fields that are added or replaced."""
+    common = FindingView(
         finding.sentence,
         code=finding.code,
         severity=finding.severity,
         observed=finding.observed,
-        remedy=remedy_words(finding.remedy, *notes),
+        remedy=format_remedy(finding.remedy, *notes),
     )
     return replace(common, **parts)
 
 
-def remedy_words(remedy: Remedy | None, *notes: str) -> str:
-    """Say what to do, then who does it unless it is the administrator, whether anybody saw it help, and the notes."""
+def format_remedy(remedy: Remedy | None, *notes: str) -> str:
+    """Format what to do; in parentheses who does it, unless the administrator does, whether it is unverified, and
+    notes.
+    """
     if remedy is None:
         return "; ".join(filter(None, notes))
     doubt = "unverified: no report confirms that it helps" if remedy.unverified else ""
-    told = "; ".join(note for note in (_WHO.get(remedy.who, ""), doubt, *notes) if note)
-    return f"{remedy.do} ({told})" if told else remedy.do
+    comments = "; ".join(note for note in (_WHO_ACTS.get(remedy.who, ""), doubt, *notes) if note)
+    return f"{remedy.do} ({comments})" if comments else remedy.do
 
 
-def standing(piece: Evidence) -> str:
-    """The kind of evidence, how sure it makes, when its source was read, and for which versions it holds."""
+def describe_evidence(piece: Evidence) -> str:
+    """Format the kind of evidence, its confidence, when its source was read, and for which versions it holds."""
     return f"{piece.kind}, confidence {piece.confidence}, seen {piece.seen}, valid for {piece.holds}"
 
 
-def cited(piece: Evidence) -> str:
-    """The source of a claim, in one line."""
-    return f"{piece.source} ({standing(piece)})"
+def format_source(piece: Evidence) -> str:
+    """Format the source of a claim in one line."""
+    return f"{piece.source} ({describe_evidence(piece)})"
 
 
 def evidence_lines(piece: Evidence) -> Iterator[str]:
-    """The claim with its source, and what would settle it where it is open."""
+    """Yield the claim, its source and, if the claim is open, what would settle it."""
     yield piece.claim
     yield f"Source: {piece.source}"
     if piece.settles:

@@ -1,161 +1,163 @@
-"""Find the beginning and end of an engine's answer, as strictly as with requests: if engine and gateway disagreed about
-the end of an answer, the rest of it would become the answer to another client on the same connection.
+"""Find the beginning and end of an engine's answer, as strictly as those of requests. If an engine and the gateway
+disagreed about the end of an answer, the rest of it would go to the next client on the same connection.
 """
 
 import re
 
 from .engine_control import EngineFault
-from .strict_http import CHUNK, CHUNK_LINE_BYTES, HEAD_BYTES, Refused, body_length, headers_in
+from .strict_http import CHUNK, CHUNK_LINE_BYTES, HEAD_BYTES, Refused, body_length, parse_headers
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
-_LONGEST = 1 << 50
-_END = b"\r\n"
+_MAX_BODY_BYTES = 1 << 50
+_CRLF = b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
-# The size lines of single chunks that were read strictly before, by the length of the whole chunk. Nearly all chunks of
-# streams come alone, and are recognised by these.
-CHUNKS: dict[int, bytes] = {}
-_LONGEST_CHUNK = 4_096
+# The size lines of chunks that were parsed before, by the length of the whole chunk. Nearly all chunks of streams come
+# one at a time, and are recognised by these.
+KNOWN_CHUNK_LINES: dict[int, bytes] = {}
+_MAX_KNOWN_CHUNK = 4_096
 
 
-def in_chunk(part: bytes) -> bytes:
-    """Frame a part of a body as a chunk. part: not empty, because an empty chunk ends the body."""
+def encode_chunk(part: bytes) -> bytes:
+    """Encode a part of a body as a chunk. part: not empty, because an empty chunk ends the body."""
     return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 class AnswerFraming:
-    """The framing of one answer. status: 0 before the head has come; headers: by names in lower case; length: of the
-    body, if the head states it; ended: all of the body has come; kept: another answer may follow on this connection;
-    between: nothing of the next chunk has come.
+    """The framing of one answer. status: 0 before the head was received; headers: by name in lower case; length: of the
+    body, if the head states it; complete: all of the body was received; keep_alive: another answer may follow on this
+    connection; between_chunks: no byte of the next chunk was received.
     """
 
     __slots__ = (
-        *("status", "headers", "length", "ended", "kept", "between"),
-        *("_chunked", "_until_close", "_rest", "_left", "_after_chunk"),
+        *("status", "headers", "length", "complete", "keep_alive", "between_chunks"),
+        *("_chunked", "_until_close", "_incomplete", "_remaining", "_after_chunk"),
     )
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.length: int | None = None
-        self.ended = self.kept = False
+        self.complete = self.keep_alive = False
         self._chunked = self._until_close = False
-        self._rest = b""  # an incomplete head, or an incomplete line between chunks
-        self._left = 0  # bytes of the body, or of this chunk
+        self._incomplete = b""  # an incomplete head, or an incomplete line between chunks
+        self._remaining = 0  # bytes of the body, or of this chunk
         self._after_chunk = False  # the line end after a chunk is still to come
-        self.between = False
+        self.between_chunks = False
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes of the body in this data. Raises EngineFault."""
+        """Return the bytes of the body in this data. Raises EngineFault."""
         if not self.status:
-            data = self._head(self._rest + data)
+            data = self._read_head(self._incomplete + data)
             if not self.status:
                 return b""
-        if self.ended:
-            self.kept = self.kept and not data  # nobody asked for that
+        if self.complete:
+            self.keep_alive = self.keep_alive and not data  # the engine sends more than it announced
             return b""
         if self._chunked:
-            begins = CHUNKS.get(len(data)) if self.between else None
-            if begins and data.startswith(begins) and data.endswith(_END):
-                return data[len(begins) : -2]
-            return self._chunks(self._rest + data)
+            size_line = KNOWN_CHUNK_LINES.get(len(data)) if self.between_chunks else None
+            if size_line and data.startswith(size_line) and data.endswith(_CRLF):
+                return data[len(size_line) : -2]
+            return self._read_chunks(self._incomplete + data)
         if self._until_close:
             return data
-        taken = data[: self._left]
-        self._left -= len(taken)
-        self.ended = not self._left
-        self.kept = self.kept and len(taken) == len(data)
-        return taken
+        part = data[: self._remaining]
+        self._remaining -= len(part)
+        self.complete = not self._remaining
+        self.keep_alive = self.keep_alive and len(part) == len(data)
+        return part
 
-    def whole_chunks(self, data: bytes) -> int:
-        """The number of body bytes in this data, if it consists of whole chunks and can be passed on as it is. 0: it
-        does not, and has to be fed.
+    def whole_chunk_bytes(self, data: bytes) -> int:
+        """Return the number of body bytes in data that consists of whole chunks, so that it can be relayed as it is.
+        Return 0 for other data, which has to be fed.
         """
-        if not self.between:
+        if not self.between_chunks:
             return 0
-        at = size = 0
-        while at < len(data):
-            end = data.find(_END, at, at + CHUNK_LINE_BYTES)
-            if end < 0 or not CHUNK.fullmatch(data, at, end):
+        offset = size = 0
+        while offset < len(data):
+            end = data.find(_CRLF, offset, offset + CHUNK_LINE_BYTES)
+            if end < 0 or not CHUNK.fullmatch(data, offset, end):
                 return 0
-            length = int(data[at:end], 16)
-            at = end + length + 4
-            if not length or data[at - 2 : at] != _END:
+            length = int(data[offset:end], 16)
+            offset = end + length + 4
+            if not length or data[offset - 2 : offset] != _CRLF:
                 return 0
             size += length
-        if len(data) == end + size + 4 <= _LONGEST_CHUNK:
-            CHUNKS[len(data)] = data[: end + 2]
+        if len(data) == end + size + 4 <= _MAX_KNOWN_CHUNK:
+            KNOWN_CHUNK_LINES[len(data)] = data[: end + 2]
         return size
 
-    def closed(self) -> None:
-        """Note that the engine sends no more. Raises EngineFault if the answer has not ended."""
+    def handle_eof(self) -> None:
+        """Note that the engine sends no more. Raises EngineFault if the answer is incomplete."""
         if self.status and self._until_close:
-            self.ended = True
-        if not self.ended:
+            self.complete = True
+        if not self.complete:
             raise EngineFault("closed")
 
-    def _head(self, data: bytes) -> bytes:
-        """Read the head, and return what comes after it."""
+    def _read_head(self, data: bytes) -> bytes:
+        """Parse the head, and return the data after it."""
         end = data.find(b"\r\n\r\n")
         if max(end, 0) > HEAD_BYTES or (end < 0 and len(data) > HEAD_BYTES):
             raise EngineFault("head")
         if end < 0:
-            self._rest = data
+            self._incomplete = data
             return b""
-        first, *lines = data[:end].split(_END)
-        found = _STATUS.fullmatch(first)
-        if found is None or found[2] < b"200":  # nobody asked for 100 or 101
+        first, *lines = data[:end].split(_CRLF)
+        match = _STATUS.fullmatch(first)
+        if match is None or match[2] < b"200":  # no request of the gateway asks for 100 or 101
             raise EngineFault("status")
         try:
-            headers = headers_in(lines)
-            length = body_length(headers, found[1], _LONGEST)
+            headers = parse_headers(lines)
+            length = body_length(headers, match[1], _MAX_BODY_BYTES)
         except Refused as error:
             raise EngineFault(error.code) from None
-        self._rest, self.status = b"", int(found[2])
+        self._incomplete, self.status = b"", int(match[2])
         self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in headers.items()}
-        self._chunked = self.between = length is None and self.status != 204
+        self._chunked = self.between_chunks = length is None and self.status != 204
         self._until_close = not (self._chunked or self.status == 204 or b"content-length" in headers)
-        self.kept = found[1] == b"1" and b"close" not in headers.get(b"connection", b"").lower()
+        self.keep_alive = match[1] == b"1" and b"close" not in headers.get(b"connection", b"").lower()
         if not (self._chunked or self._until_close):
-            self.length = self._left = 0 if self.status == 204 else length or 0
-            self.ended = not self._left
+            self.length = self._remaining = 0 if self.status == 204 else length or 0
+            self.complete = not self._remaining
         return data[end + 4 :]
 
-    def _chunks(self, data: bytes) -> bytes:
-        parts, at = [], 0
+    def _read_chunks(self, data: bytes) -> bytes:
+        parts, offset = [], 0
         while True:
-            if part := data[at : at + self._left]:
+            if part := data[offset : offset + self._remaining]:
                 parts.append(part)
-                at += len(part)
-                self._left -= len(part)
-                self._after_chunk = not self._left
-            if self._after_chunk and self._ends(data, at):
-                at, self._after_chunk = at + 2, False
-            if self._left or self._after_chunk or not (line := self._line(data, at)):
+                offset += len(part)
+                self._remaining -= len(part)
+                self._after_chunk = not self._remaining
+            if self._after_chunk and self._is_line_end(data, offset):
+                offset, self._after_chunk = offset + 2, False
+            if self._remaining or self._after_chunk or not (line := self._read_size_line(data, offset)):
                 break
-            at += line
-        self._rest = data[at:]
-        self.between = not (self._left or self._rest or self._after_chunk or self.ended)
-        if self.ended:
-            self.kept = self.kept and not self._rest
+            offset += line
+        self._incomplete = data[offset:]
+        self.between_chunks = not (self._remaining or self._incomplete or self._after_chunk or self.complete)
+        if self.complete:
+            self.keep_alive = self.keep_alive and not self._incomplete
         return b"".join(parts)
 
-    def _line(self, data: bytes, at: int) -> int:
-        """The length of the line with the size of the next chunk; 0 if it has not come, or the body has ended."""
-        end = data.find(_END, at, at + CHUNK_LINE_BYTES)
-        if self.ended or (end < 0 and len(data) < at + CHUNK_LINE_BYTES):
+    def _read_size_line(self, data: bytes, offset: int) -> int:
+        """Parse the line with the size of the next chunk, and return its length; 0 if it is incomplete, or the body has
+        ended.
+        """
+        end = data.find(_CRLF, offset, offset + CHUNK_LINE_BYTES)
+        if self.complete or (end < 0 and len(data) < offset + CHUNK_LINE_BYTES):
             return 0
-        if end < 0 or not CHUNK.fullmatch(data, at, end):
+        if end < 0 or not CHUNK.fullmatch(data, offset, end):
             raise EngineFault("chunk")
-        size = int(data[at:end], 16)
-        if not size and not self._ends(data, end + 2):  # a trailer would begin there
+        size = int(data[offset:end], 16)
+        if not size and not self._is_line_end(data, end + 2):  # a trailer would begin there
             return 0
-        self._left, self.ended = size, not size
-        return end + 2 + 2 * self.ended - at
+        self._remaining, self.complete = size, not size
+        return end + 2 + 2 * self.complete - offset
 
     @staticmethod
-    def _ends(data: bytes, at: int) -> bool:
-        """Tell whether a line ends here; False if that has not come yet. Raises EngineFault."""
-        found = data[at : at + 2]
-        if not _END.startswith(found):
+    def _is_line_end(data: bytes, offset: int) -> bool:
+        """Tell whether a line ends here; False if its end was not received yet. Raises EngineFault."""
+        end = data[offset : offset + 2]
+        if not _CRLF.startswith(end):
             raise EngineFault("chunk")
-        return found == _END
+        return end == _CRLF

@@ -1,4 +1,4 @@
-"""Limit the bytes of all bodies that are held. A body is held from its first byte until an engine has answered."""
+"""Limit the memory for bodies of requests. A body is held from its first byte until an engine has answered."""
 
 import asyncio
 from collections import Counter
@@ -6,110 +6,112 @@ from dataclasses import dataclass
 
 from .body_process import SMALL_BYTES
 from .connections import Request
-from .fair_line import FairLine, Waiting
+from .fair_queue import FairQueue, QueuedRequest
 from .gateway_settings import Limits
 from .request_rules import ErrorAnswer
 
 
 @dataclass(eq=False)
-class _Room(Waiting):
+class _Reservation(QueuedRequest):
     size: int
 
 
 class Bodies:
-    """The room for bodies. Small ones need none, because the number of requests is limited. A key has at most half of
-    the room.
+    """The memory for bodies. Bodies up to SMALL_BYTES are not counted, because the number of requests is limited. A key
+    gets at most half of the memory.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.line: FairLine[_Room] = FairLine(self._begin)
-        self._most = max(limits.bodies_bytes, limits.body_bytes)
-        self._most_of_a_key = max(self._most // 2, limits.body_bytes)
-        self._held: Counter[str] = Counter()
+        self.queue: FairQueue[_Reservation] = FairQueue(self._try_reserve)
+        self._capacity = max(limits.bodies_bytes, limits.body_bytes)
+        self._capacity_per_key = max(self._capacity // 2, limits.body_bytes)
+        self._reserved: Counter[str] = Counter()
 
     @property
-    def held(self) -> int:
-        """The number of bytes that are taken."""
-        return sum(self._held.values())
+    def reserved_bytes(self) -> int:
+        """The number of bytes that are reserved."""
+        return sum(self._reserved.values())
 
-    def _begin(self, room: _Room) -> "bool | None":
-        if self._held[room.key] + room.size > self._most_of_a_key:
+    def _try_reserve(self, reservation: _Reservation) -> "bool | None":
+        if self._reserved[reservation.key] + reservation.size > self._capacity_per_key:
             return False
-        if self.held + room.size > self._most:
+        if self.reserved_bytes + reservation.size > self._capacity:
             return None
-        self._held[room.key] += room.size
+        self._reserved[reservation.key] += reservation.size
         return True
 
-    def shrink(self, room: _Room, size: int) -> None:
-        """Give back room that a body does not need."""
-        self._held[room.key] -= room.size - size
-        room.size = size
-        if not self._held[room.key]:
-            del self._held[room.key]
-        self.line.go_on()
+    def shrink(self, reservation: _Reservation, size: int) -> None:
+        """Give back memory that a body does not need. size: the bytes that it needs."""
+        self._reserved[reservation.key] -= reservation.size - size
+        reservation.size = size
+        if not self._reserved[reservation.key]:
+            del self._reserved[reservation.key]
+        self.queue.admit_waiting()
 
 
 class Body:
-    """A body of this key. parts: what has come of it, and later what goes to its engine."""
+    """The body of one request, as a context manager. parts: as received, and later as its engine gets it. Entering
+    raises QueueTimeout.
+    """
 
-    def __init__(self, bodies: Bodies, key: str, length: "int | None", until: float) -> None:
-        """length: None if its client does not say; until: a time of the event loop. Entering raises WaitedTooLong."""
-        self._bodies, self._key, self._length, self._until = bodies, key, length, until
-        self._room: _Room | None = None
+    def __init__(self, bodies: Bodies, key: str, length: "int | None", deadline: float) -> None:
+        """length: None for a chunked body; deadline: a time of the event loop."""
+        self._bodies, self._key, self._length, self._deadline = bodies, key, length, deadline
+        self._reservation: _Reservation | None = None
         self.parts: list[bytes] = []
 
     async def __aenter__(self) -> "Body":
         if self._length is not None and self._length > SMALL_BYTES:
-            await self._take_room(self._length)
+            await self._reserve(self._length)
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        self._leave_room()
+        self._release()
 
-    async def _take_room(self, size: int) -> None:
-        self._room = _Room(self._key, size)
+    async def _reserve(self, size: int) -> None:
+        self._reservation = _Reservation(self._key, size)
         try:
-            await self._bodies.line.wait(self._room, self._until)
+            await self._bodies.queue.wait(self._reservation, self._deadline)
         except BaseException:
-            self._leave_room()
+            self._release()
             raise
 
-    def _leave_room(self) -> None:
-        if self._room is not None and self._room.begun:
-            self._bodies.shrink(self._room, 0)
-        self._room = None
+    def _release(self) -> None:
+        if self._reservation is not None and self._reservation.admitted:
+            self._bodies.shrink(self._reservation, 0)
+        self._reservation = None
 
     async def receive(self, request: Request) -> None:
-        """Receive all of the body. One that is too long was refused before. Raises ErrorAnswer, WaitedTooLong."""
-        if self._room is None and await self._more(request, SMALL_BYTES):
-            await self._take_room(self._bodies.limits.body_bytes)
-        if self._room is not None:
-            await self._more(request, self._bodies.limits.body_bytes)
-            self._bodies.shrink(self._room, sum(map(len, self.parts)))
+        """Receive all of the body. One that is too long is refused by `Framing`. Raises ErrorAnswer, QueueTimeout."""
+        if self._reservation is None and await self._receive_more_than(request, SMALL_BYTES):
+            await self._reserve(self._bodies.limits.body_bytes)
+        if self._reservation is not None:
+            await self._receive_more_than(request, self._bodies.limits.body_bytes)
+            self._bodies.shrink(self._reservation, sum(map(len, self.parts)))
 
-    async def _more(self, request: Request, most: int) -> bool:
-        """Wait for more than this many bytes, and tell whether they came."""
+    async def _receive_more_than(self, request: Request, limit: int) -> bool:
+        """Receive until the body has more than this many bytes, or ends. Return whether it has."""
         size = sum(map(len, self.parts))
 
-        async def received() -> bool:
+        async def receive_parts() -> bool:
             nonlocal size
-            while size <= most:
-                part = await request.more()
+            while size <= limit:
+                part = await request.next_part()
                 if not part:
                     return False
                 self.parts.append(part)
                 size += len(part)
             return True
 
-        if request.whole:  # all of it has come, so there is nothing to wait for
-            return await received()
+        if request.complete:  # needs no timeout
+            return await receive_parts()
         try:
-            return await asyncio.wait_for(received(), self._bodies.limits.receive)
+            return await asyncio.wait_for(receive_parts(), self._bodies.limits.receive)
         except asyncio.TimeoutError:  # another class before Python 3.11
             raise ErrorAnswer(408, "too-slow", "The body did not come in time.") from None
 
-    def sent(self) -> None:
-        """Drop the body: an engine has answered, so nobody needs it any more."""
+    def discard(self) -> None:
+        """Drop the body, because an engine has answered, and release its memory."""
         self.parts.clear()
-        self._leave_room()
+        self._release()

@@ -1,8 +1,8 @@
 """Read the body of a request: check its size and depth, parse it, and write it again for the engine of its model.
 
-Small bodies are read here. Large ones are read in another process: parsing holds the interpreter, and would stop all
-streams. The process is started for the first large body, reads one at a time, and ends when there was none for a while.
-If a body makes it run out of memory, it dies alone.
+Small bodies are parsed in the gateway's event loop. Large ones are parsed in another process, because parsing holds the
+interpreter and would stop all streams. That process is started for the first large body, parses one at a time, and ends
+when there was none for a while. If it runs out of memory, the gateway goes on.
 """
 
 import asyncio
@@ -19,62 +19,64 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .continuing import Again, why_not, with_again
-from .fair_line import FairLine, OneAtATime, WaitedTooLong, Waiting
+from .continuation import Continuation, find_obstacle, prepare_continuable
+from .fair_queue import FairLock, FairQueue, QueuedRequest, QueueTimeout
 from .gateway_settings import GatewaySettings, Limits
-from .published import for_engine, understood
 from .request_rules import CHAT, COMPLETION, ErrorAnswer, check
+from .routes import encode_for_engine, parse_body
 
 _LOG = logging.getLogger("gateway")
-# Small bodies take a few milliseconds to parse, less than handing them over would take. The event loop parses at most
-# that many bytes of them in one of its rounds, so that a crowd of them does not stop streams; tiny ones do not count.
+# Parsing a small body takes a few milliseconds, less than sending it to the process. The event loop parses at most
+# SMALL_BYTES of them in one turn, so that many of them do not stop streams. Tiny ones are not counted.
 SMALL_BYTES, _TINY_BYTES = 32_768, 4_096
 _PART_BYTES = 131_072
 _IDLE_S = 60
-_HEAD = struct.Struct("!IQ")  # the lengths of the words and of the body
-_NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
+_LENGTHS = struct.Struct("!IQ")  # the lengths of the header and of the body
+_WITHHELD_VARIABLES = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+_NON_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 
 
 @dataclass(frozen=True)
-class ForEngine:
-    """A body for an engine. model: its name for clients; parts: of the body; adds_usage: the stream will end with an
-    event that its client did not ask for; again: how to ask a second engine for the rest of the answer.
+class EngineBody:
+    """A body for an engine. model: its name for clients; parts: of the body; adds_usage: the stream will end with a
+    usage event that its client did not request; continuation: how to ask a second engine for the rest of the answer.
     """
 
     model: str
     parts: "list[bytes]"
     adds_usage: bool = False
-    again: "Again | None" = None
+    continuation: "Continuation | None" = None
 
 
-def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -> ForEngine:
+def prepare_for_engine(body: bytearray, route: str, settings: GatewaySettings) -> EngineBody:
     """Check a body and write it for its engine, which is asked to report the usage of a stream. Raises ErrorAnswer."""
     check_shape(body, settings.limits)
-    found = understood(body)
-    model = settings.models.get(found["model"])
+    request = parse_body(body)
+    model = settings.models.get(request["model"])
     if model is None:
         message = f"There is no such model here. There are: {', '.join(settings.models)}."
         raise ErrorAnswer(404, "model_not_found", message, "model")
-    check(found, route, model.body)
-    again = None
+    check(request, route, model.body)
+    continuation = None
     if model.standby:
-        why = why_not(found, route)
-        if not why:
-            whole, again = with_again(found, route, model.served_as)
-            return ForEngine(model.name, [whole], again=again)
-        again = Again(why)
-    options = found.get("stream_options") or {}
-    can_report = route in (CHAT, COMPLETION) and found.get("stream") is True and isinstance(options, dict)
-    adds = can_report and options.get("include_usage") is not True
-    if adds:
-        found["stream_options"] = {**options, "include_usage": True}
-    return ForEngine(model.name, [for_engine(found, model.served_as)], adds, again)
+        obstacle = find_obstacle(request, route)
+        if not obstacle:
+            encoded, continuation = prepare_continuable(request, route, model.served_as)
+            return EngineBody(model.name, [encoded], continuation=continuation)
+        continuation = Continuation(obstacle)
+    options = request.get("stream_options") or {}
+    can_report = route in (CHAT, COMPLETION) and request.get("stream") is True and isinstance(options, dict)
+    adds_usage = can_report and options.get("include_usage") is not True
+    if adds_usage:
+        request["stream_options"] = {**options, "include_usage": True}
+    return EngineBody(model.name, [encode_for_engine(request, model.served_as)], adds_usage, continuation)
 
 
 def check_shape(body: bytearray, limits: Limits) -> None:
-    """Count elements and depth without a parser, whose values take far more memory than text. Raises ErrorAnswer."""
+    """Check the number of elements and the depth without a parser, whose values take far more memory than the text.
+    Raises ErrorAnswer.
+    """
     opened = body.count(b"[") + body.count(b"{")
     if opened <= limits.depth and opened + body.count(b",") <= limits.elements:
         return
@@ -85,8 +87,8 @@ def check_shape(body: bytearray, limits: Limits) -> None:
     outside_of_strings = b"".join(plain.split(b'"')[::2])
     if sum(map(outside_of_strings.count, (b",", b"[", b"{"))) > limits.elements:
         raise too_many
-    nested = outside_of_strings.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(limits.depth):  # each time the innermost
+    nested = outside_of_strings.translate(_BRACKETS, _NON_BRACKETS)
+    for _ in range(limits.depth):  # remove the innermost brackets each time
         nested = nested.replace(b"[]", b"")
         if not nested:
             return
@@ -94,7 +96,7 @@ def check_shape(body: bytearray, limits: Limits) -> None:
 
 
 @dataclass(eq=False)
-class _Small(Waiting):
+class _SmallBody(QueuedRequest):
     size: int
 
 
@@ -103,9 +105,9 @@ class BodyProcess:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._here: FairLine[_Small] = FairLine(self._begin_here)
-        self._in_this_round = 0  # bytes
-        self._elsewhere = OneAtATime()
+        self._small_bodies: FairQueue[_SmallBody] = FairQueue(self._try_parse_now)
+        self._parsed_in_round = 0  # bytes
+        self._process_lock = FairLock()
         self._channel: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._ending: set[asyncio.Future[int]] = set()
@@ -115,81 +117,81 @@ class BodyProcess:
     def pid(self) -> "int | None":
         return self._process.pid if self._process else None
 
-    async def read(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
-        """Read a body as `written_for_engine` does, and empty it. until: a time of the event loop. Raises ErrorAnswer,
-        WaitedTooLong.
+    async def read(self, body: "list[bytes]", route: str, key: str, deadline: float) -> EngineBody:
+        """Read a body as `prepare_for_engine` does, and empty the list. deadline: a time of the event loop. Raises
+        ErrorAnswer, QueueTimeout.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
-            return await self._read_elsewhere(body, route, key, until)
+            return await self._read_in_process(body, route, key, deadline)
         if size > _TINY_BYTES:
-            await self._here.wait(_Small(key, size), until)
-        return written_for_engine(bytearray().join(body), route, self._settings)
+            await self._small_bodies.wait(_SmallBody(key, size), deadline)
+        return prepare_for_engine(bytearray().join(body), route, self._settings)
 
-    def _begin_here(self, body: _Small) -> "bool | None":
-        def begin_next_round() -> None:
-            self._in_this_round = 0
-            self._here.go_on()
+    def _try_parse_now(self, body: _SmallBody) -> "bool | None":
+        def start_next_round() -> None:
+            self._parsed_in_round = 0
+            self._small_bodies.admit_waiting()
 
-        if not self._in_this_round:
-            asyncio.get_running_loop().call_soon(begin_next_round)
-        elif self._in_this_round + body.size > SMALL_BYTES:
+        if not self._parsed_in_round:
+            asyncio.get_running_loop().call_soon(start_next_round)
+        elif self._parsed_in_round + body.size > SMALL_BYTES:
             return None
-        self._in_this_round += body.size
+        self._parsed_in_round += body.size
         return True
 
-    async def _read_elsewhere(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
+    async def _read_in_process(self, body: "list[bytes]", route: str, key: str, deadline: float) -> EngineBody:
         loop = asyncio.get_running_loop()
-        await self._elsewhere.take(key, until)
+        await self._process_lock.acquire(key, deadline)
         if self._idle:
             self._idle.cancel()
         try:
-            left = max(0.01, until - loop.time())
-            words, found = await asyncio.wait_for(self._ask(body, {"route": route}), left)
+            timeout = max(0.01, deadline - loop.time())
+            header, parts = await asyncio.wait_for(self._call(body, {"route": route}), timeout)
         except asyncio.TimeoutError:
-            raise WaitedTooLong from None
+            raise QueueTimeout from None
         finally:
             self._idle = loop.call_later(_IDLE_S, self.end)
-            self._elsewhere.give_back()
-        if "model" in words:
-            again = words["again"]
-            return ForEngine(words["model"], found, words["usage"], again and Again(**again))
-        raise ErrorAnswer(**words)
+            self._process_lock.release()
+        if "model" in header:
+            continuation = header["continuation"]
+            return EngineBody(header["model"], parts, header["usage"], continuation and Continuation(**continuation))
+        raise ErrorAnswer(**header)
 
-    async def _ask(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
+    async def _call(self, body: "list[bytes]", header: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
         loop = asyncio.get_running_loop()
         try:
             channel = self._channel or await self._start()
-            await loop.sock_sendall(channel, _message(words, sum(map(len, body))))
+            await loop.sock_sendall(channel, _pack(header, sum(map(len, body))))
             body.reverse()
             while body:
                 await loop.sock_sendall(channel, body.pop())
-            length, size = _HEAD.unpack(b"".join(await _received(channel, _HEAD.size)))
-            return json.loads(b"".join(await _received(channel, length))), await _received(channel, size)
+            length, size = _LENGTHS.unpack(b"".join(await _receive_parts(channel, _LENGTHS.size)))
+            return json.loads(b"".join(await _receive_parts(channel, length))), await _receive_parts(channel, size)
         except OSError as error:
             _LOG.error("the process that reads large bodies ended, or did not start: %s", type(error).__name__)
             self.end()
             message = "The body could not be read: the process that reads large ones ended."
             raise ErrorAnswer(503, "body-not-read", message, Retry_After="5") from None
-        except BaseException:  # the process has a request, or half of one, that nobody waits for
+        except BaseException:  # the process has a request, or a part of one, whose answer nobody reads
             self.end()
             raise
 
     async def _start(self) -> socket.socket:
-        self._channel, theirs = socket.socketpair()
+        self._channel, child_end = socket.socketpair()
         self._channel.setblocking(False)
-        with theirs:
+        with child_end:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
+                *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(child_end.fileno())),
+                pass_fds=(child_end.fileno(),),
                 cwd=Path(__file__).parents[__name__.count(".")],
-                env={name: value for name, value in os.environ.items() if name not in _NOT_ITS},
+                env={name: value for name, value in os.environ.items() if name not in _WITHHELD_VARIABLES},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # a traceback may contain a part of a body
             )
         settings = pickle.dumps(self._settings)
-        await asyncio.get_running_loop().sock_sendall(self._channel, _HEAD.pack(0, len(settings)) + settings)
+        await asyncio.get_running_loop().sock_sendall(self._channel, _LENGTHS.pack(0, len(settings)) + settings)
         return self._channel
 
     def end(self) -> None:
@@ -212,13 +214,13 @@ class BodyProcess:
         await asyncio.gather(*self._ending)
 
 
-def _message(words: "dict[str, Any]", size: int) -> bytes:
-    text = json.dumps(words).encode("ascii")
-    return _HEAD.pack(len(text), size) + text
+def _pack(header: "dict[str, Any]", size: int) -> bytes:
+    text = json.dumps(header).encode("ascii")
+    return _LENGTHS.pack(len(text), size) + text
 
 
-async def _received(channel: socket.socket, size: int) -> "list[bytes]":
-    """Receive in parts: allocating and copying megabytes at once would stop all streams as well."""
+async def _receive_parts(channel: socket.socket, size: int) -> "list[bytes]":
+    """Receive in parts, because allocating and copying megabytes at once would stop all streams."""
     parts = []
     while size:
         part = await asyncio.get_running_loop().sock_recv(channel, min(size, _PART_BYTES))
@@ -229,39 +231,39 @@ async def _received(channel: socket.socket, size: int) -> "list[bytes]":
     return parts
 
 
-# ---- the process
+# ---- in the process
 
 
 def serve(channel: socket.socket) -> None:
-    """Read bodies until the gateway ends, or has no more."""
+    """Read bodies until the gateway closes the channel."""
 
-    def take(size: int) -> bytearray:
-        found = bytearray(size)
-        left = memoryview(found)
-        while left:
-            count = channel.recv_into(left)
+    def receive(size: int) -> bytearray:
+        result = bytearray(size)
+        unread = memoryview(result)
+        while unread:
+            count = channel.recv_into(unread)
             if not count:
                 sys.exit(0)
-            left = left[count:]
-        return found
+            unread = unread[count:]
+        return result
 
-    _, size = _HEAD.unpack(take(_HEAD.size))
-    settings: GatewaySettings = pickle.loads(take(size))  # noqa: S301 - of the gateway that started it
+    _, size = _LENGTHS.unpack(receive(_LENGTHS.size))
+    settings: GatewaySettings = pickle.loads(receive(size))  # noqa: S301 - of the gateway that started it
     while True:
-        length, size = _HEAD.unpack(take(_HEAD.size))
-        words = json.loads(take(length))
-        found = b""
+        length, size = _LENGTHS.unpack(receive(_LENGTHS.size))
+        header = json.loads(receive(length))
+        result = b""
         try:
-            made = written_for_engine(take(size), words["route"], settings)
-            again = made.again and asdict(made.again)
-            answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage, "again": again}
-            found = made.parts[0]
+            made = prepare_for_engine(receive(size), header["route"], settings)
+            continuation = made.continuation and asdict(made.continuation)
+            answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage, "continuation": continuation}
+            result = made.parts[0]
         except ErrorAnswer as error:
             answer = {"status": error.status, "code": error.code, "message": error.message, "param": error.param}
         except MemoryError:
             answer = {"status": 413, "code": "too-large", "message": "There is not enough memory to read the body."}
-        channel.sendall(_message(answer, len(found)))
-        channel.sendall(found)
+        channel.sendall(_pack(answer, len(result)))
+        channel.sendall(result)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format. All labels come from the settings and from this program."""
+"""Metrics in the text format of Prometheus. All labels come from the settings and from this program."""
 
 import re
 import time
@@ -12,20 +12,20 @@ Labels = tuple[tuple[str, str], ...]
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 PREFIX = "winhost_gateway_"
 _STATE = re.compile(PREFIX + r'engine_state\{model="([^"]*)",state="([^"]*)"\} 1')
-_OF_MODEL = re.compile(r'[{,](?:gen_ai_request_)?model="([^"]*)"')
+_MODEL_LABEL = re.compile(r'[{,](?:gen_ai_request_)?model="([^"]*)"')
 
 
 # Names, labels and bounds of OpenTelemetry's conventions for metrics of model servers (docs/gateway.md).
-_REQUEST = "gen_ai_server_request_duration_seconds"
-_FIRST = "gen_ai_server_time_to_first_token_seconds"
+_REQUEST_NAME = "gen_ai_server_request_duration_seconds"
+_FIRST_EVENT_NAME = "gen_ai_server_time_to_first_token_seconds"
 _REQUEST_BOUNDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-_FIRST_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_FIRST_TOKEN_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 
 
-@lru_cache(maxsize=256)  # every request asks for them
-def asked_of(route: str, model: str, error: str = "") -> Labels:
-    """The labels of a request by the conventions. Routes that these do not know go by their own name."""
+@lru_cache(maxsize=256)  # called for every request
+def request_labels(route: str, model: str, error: str = "") -> Labels:
+    """Return the labels of a request by the conventions. A route without an operation there has its own name."""
     operation = _OPERATIONS.get(route, route.rpartition("/")[2])
     labels = {"gen_ai_operation_name": operation, "gen_ai_provider_name": "vllm", "gen_ai_request_model": model}
     return tuple((labels | ({"error_type": error} if error else {})).items())
@@ -47,12 +47,12 @@ class Durations:
         self._buckets[labels][bisect_left(self._bounds, seconds)] += 1
 
     def lines(self, name: str, meaning: str) -> Iterable[str]:
-        yield from _head(name, "histogram", meaning)
+        yield from _header_lines(name, "histogram", meaning)
         for key, buckets in sorted(self._buckets.items()):
             labels = dict(key)
             *below, count = accumulate(buckets)
-            for bound, so_many in zip(self._bounds, below, strict=True):
-                yield metric(f"{name}_bucket", {**labels, "le": str(bound)}, so_many)
+            for bound, below_bound in zip(self._bounds, below, strict=True):
+                yield metric(f"{name}_bucket", {**labels, "le": str(bound)}, below_bound)
             yield metric(f"{name}_bucket", {**labels, "le": "+Inf"}, count)
             yield metric(f"{name}_sum", labels, round(self._sums[key], 6))
             yield metric(f"{name}_count", labels, count)
@@ -63,20 +63,21 @@ class TurnMetrics:
 
     def __init__(self) -> None:
         self.slept_first, self.slept, self.woken = Durations(), Durations(), Durations()
-        self.started, self.stopped, self.held, self.imaged = Durations(), Durations(), Durations(), Durations()
+        self.started, self.stopped = Durations(), Durations()
+        self.held_requests, self.image_taken = Durations(), Durations()
         self.failed: Counter[tuple[str, str]] = Counter()
-        self._last: dict[str, tuple[float, float]] = {}
+        self._last_moves: dict[str, tuple[float, float]] = {}
 
-    def moved(self, model: str, seconds: float) -> None:
-        """Note that it just took this many seconds to wake or start the model's engine."""
-        self._last[model] = seconds, time.time()
+    def record_move(self, model: str, seconds: float) -> None:
+        """Note that waking or starting the model's engine took this many seconds, and ended now."""
+        self._last_moves[model] = seconds, time.time()
 
     def last_move(self, model: str) -> float:
-        """Seconds that the last move took; 0 if there was none."""
-        return self._last[model][0] if model in self._last else 0.0
+        """Return the seconds that the last waking or start took; 0 if there was none."""
+        return self._last_moves[model][0] if model in self._last_moves else 0.0
 
     def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
-        """states: by model; counts: by what is counted, and model."""
+        """Return the metrics. states: by model; counts: by the name of a metric, and by model."""
         by_state = [({"model": model, "state": state}, 1) for model, state in sorted(states.items())]
         yield from family("engine_state", "gauge", "1 for the state that the engine of a model is in.", by_state)
         for name, by_model in counts.items():
@@ -89,41 +90,41 @@ class TurnMetrics:
             (0, "last_move_seconds", "How long the last waking or start of an engine took."),
             (1, "last_move_time_seconds", "When it ended, since 1970."),
         ):
-            last = [({"model": model}, round(each[index], 3)) for model, each in sorted(self._last.items())]
-            yield from family(name, "gauge", meaning, last)
+            moves = [({"model": model}, round(each[index], 3)) for model, each in sorted(self._last_moves.items())]
+            yield from family(name, "gauge", meaning, moves)
         for name, meaning, each in (
             ("first_sleep_seconds", "Falling asleep for the first time since a start.", self.slept_first),
             ("sleep_seconds", "Falling asleep later.", self.slept),
             ("wake_seconds", "Waking, with the comparison of an answer.", self.woken),
             ("start_seconds", "Starting, until the engine answers.", self.started),
             ("stop_seconds", "Stopping.", self.stopped),
-            ("image_seconds", "Writing the process of an engine to disk.", self.imaged),
-            ("held_seconds", "How long requests waited for their model's turn.", self.held),
+            ("image_seconds", "Writing the process of an engine to disk.", self.image_taken),
+            ("held_seconds", "How long requests waited for their model's turn.", self.held_requests),
         ):
             yield from each.lines(PREFIX + name, meaning)
 
 
 class GatewayMetrics:
-    """Counts since the gateway started."""
+    """Metrics of requests since the gateway started."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.refused: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self.broken: Counter[str] = Counter()
-        self.first_token, self.whole = Durations(_FIRST_BOUNDS), Durations(_REQUEST_BOUNDS)
+        self.first_token, self.request_duration = Durations(_FIRST_TOKEN_BOUNDS), Durations(_REQUEST_BOUNDS)
 
-    def text(self, more: Iterable[str] = (), only: frozenset[str] | None = None, **now: int) -> str:
-        """All metrics. now: current values, such as requests_running; more: further lines; only: show only lines of
-        these models, and none without a model, because those count everybody's requests.
+    def text(self, gauges: Mapping[str, int], more: Iterable[str] = (), models: frozenset[str] | None = None) -> str:
+        """Return all metrics. gauges: present values, such as requests_running; more: further lines; models: return
+        only lines of these models, and none without a model, because such lines count the requests of all keys.
         """
-        shown = [*self._lines(now), *more]
-        if only is not None:
-            names = ((each, _OF_MODEL.search(each)) for each in shown)
-            shown = [each for each, model in names if each.startswith("#") or (model and model[1] in only)]
+        shown = [*self._lines(gauges), *more]
+        if models is not None:
+            labels = ((each, _MODEL_LABEL.search(each)) for each in shown)
+            shown = [each for each, label in labels if each.startswith("#") or (label and label[1] in models)]
         return "\n".join(shown) + "\n"
 
-    def _lines(self, now: dict[str, int]) -> Iterable[str]:
+    def _lines(self, gauges: Mapping[str, int]) -> Iterable[str]:
         requests = [
             ({"route": route, "model": model, "status": str(status)}, count)
             for (route, model, status), count in sorted(self.requests.items())
@@ -137,16 +138,20 @@ class GatewayMetrics:
             yield from family(
                 name, "counter", meaning, [({label: key}, count) for key, count in sorted(counts.items())]
             )
-        for name, value in now.items():
+        for name, value in gauges.items():
             yield from family(name, "gauge", "How many there are now.", [({}, value)])
         for name, meaning, each in (
-            (_FIRST, "Until the first event of a stream, for who asked, with all waiting.", self.first_token),
-            (_REQUEST, "Until the end of an answer, for who asked, with all waiting.", self.whole),
+            (
+                _FIRST_EVENT_NAME,
+                "Until the first event of a stream, with all waiting.",
+                self.first_token,
+            ),
+            (_REQUEST_NAME, "Until the end of an answer, with all waiting.", self.request_duration),
         ):
             yield from each.lines(name, meaning)
 
 
-def states_in(lines: Iterable[str]) -> "dict[str, str]":
+def parse_states(lines: Iterable[str]) -> "dict[str, str]":
     """Read the state of each model that takes turns from lines of TurnMetrics."""
     found = (_STATE.fullmatch(each) for each in lines)
     return {each[1]: each[2] for each in found if each}
@@ -155,12 +160,12 @@ def states_in(lines: Iterable[str]) -> "dict[str, str]":
 def family(
     name: str, kind: str, meaning: str, samples: "Iterable[tuple[dict[str, str], float]]", prefix: str = PREFIX
 ) -> Iterable[str]:
-    """The lines of one metric. samples: labels and values."""
-    yield from _head(prefix + name, kind, meaning)
+    """Return the lines of one metric. samples: labels and values."""
+    yield from _header_lines(prefix + name, kind, meaning)
     yield from (metric(prefix + name, labels, value) for labels, value in samples)
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterable[str]:
+def _header_lines(name: str, kind: str, meaning: str) -> Iterable[str]:
     yield f"# HELP {name} {meaning}"
     yield f"# TYPE {name} {kind}"
 

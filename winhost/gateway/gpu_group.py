@@ -1,9 +1,9 @@
 """Models that share GPUs: one queue of requests, and one task that moves the engines, one after another.
 
-A request to a model that is awake goes on at once. Others wait. API keys take turns, and the longest waiting request of
-the key whose turn it is decides which model comes next. The models in its way stay for their minimum time, finish their
-requests and leave the GPU, the least recently used first. The settings can let all models leave their GPUs after some
-time without requests.
+A request to a model that is awake goes to its engine at once. Others wait. API keys take turns, and the longest waiting
+request of the key whose turn it is decides which model is activated next. The models in its way stay for their minimum
+time, finish their requests and leave the GPU, the least recently used first. The settings can let all models leave
+their GPUs after some time without requests.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from .turn_state import Member, TurnState, Waiter, fits
 from .yielding import Yielding, loop_time
 
 _LOG = logging.getLogger("gateway")
-_QUIET_S = 2.0  # without requests, before anything is done that no request waits for
-_WATCH_S = 15.0
-_CUT_S = 5.0  # for requests whose time is over
-_AGAIN_S = 1.0
-_LEAST_S = 0.01
+_QUIET_S = 2.0  # without requests, before a move that no request waits for
+_WATCH_S = 15.0  # between checks of engines that nobody uses
+_CANCEL_S = 5.0  # for requests that were cancelled
+_RETRY_S = 1.0
+_MIN_PAUSE_S = 0.01
 
 
 class GpuGroup:
-    """The models of one group. `run` goes on for as long as the gateway does. awoke: called when requests to one of
-    them may begin.
+    """The models of one group. `run` runs until the gateway stops. on_awake: called when requests to one of them can
+    start.
     """
 
     def __init__(
@@ -36,78 +36,80 @@ class GpuGroup:
         limits: TurnLimits,
         moves: EngineMoves,
         metrics: TurnMetrics,
-        awoke: Callable[[], None],
+        on_awake: Callable[[], None],
         yielding: Yielding,
     ) -> None:
         self.members = {member.name: member for member in members}
-        self._limits, self._moves, self._metrics, self._awoke = limits, moves, metrics, awoke
+        self._limits, self._moves, self._metrics, self._on_awake = limits, moves, metrics, on_awake
         self._yielding = yielding
-        self._chose: dict[str, float] = {}  # when a request of a key last said which model comes next
+        self._last_choice: dict[str, float] = {}  # when a request of a key last decided which model comes next
         self._changed = asyncio.Event()
-        self._began = self._watched = float("-inf")
+        self._started_at = self._last_watch = float("-inf")
         self.stopped = False
 
     # ---- requests
 
-    def awake(self, name: str) -> bool:
+    def is_awake(self, name: str) -> bool:
         return self.members[name].state is TurnState.AWAKE
 
-    def joined(self, waiter: Waiter) -> None:
+    def add_waiter(self, waiter: Waiter) -> None:
         """Note that a request begins to wait."""
         self.members[waiter.model].waiting.append(waiter)
         self._changed.set()
 
-    def began(self, waiter: Waiter) -> None:
+    def start_request(self, waiter: Waiter) -> None:
         """Note that a request goes to its engine."""
         member = self.members[waiter.model]
         member.waiting.remove(waiter)
         member.running.add(waiter.seat)
-        if waiter.asleep:
-            self._metrics.held.add(member.name, loop_time() - waiter.since)
+        if waiter.was_asleep:
+            self._metrics.held_requests.add(member.name, loop_time() - waiter.since)
 
-    def left(self, waiter: Waiter) -> None:
+    def remove_request(self, waiter: Waiter) -> None:
         """Note that a request neither waits nor runs any more."""
         member = self.members[waiter.model]
         if waiter in member.waiting:
             member.waiting.remove(waiter)
         if waiter.seat in member.running:
             member.running.discard(waiter.seat)
-            member.last_use = loop_time()
+            member.last_used = loop_time()
         self._changed.set()
 
-    def not_up(self, name: str) -> None:
-        """Note that nothing listened where the engine should be."""
+    def note_unreachable(self, name: str) -> None:
+        """Note that no process listened at the engine's address."""
         if self.members[name].state is TurnState.AWAKE:
             self.members[name].state = TurnState.DOWN
             self._changed.set()
 
-    def doubt(self, name: str) -> None:
-        """Note that the engine took a request and failed it."""
+    def note_failure(self, name: str) -> None:
+        """Note that the engine failed a request."""
         member = self.members[name]
         if member.state is TurnState.AWAKE:  # in other states it is checked anyway
-            member.doubted, member.state = True, TurnState.CHECKING
+            member.needs_check, member.state = True, TurnState.CHECKING
             self._changed.set()
 
-    def died(self, name: str) -> None:
+    def note_death(self, name: str) -> None:
         """Note that the engine ended or hangs."""
         member = self.members[name]
         if member.state is TurnState.DRAINING:
-            member.dead = True
+            member.is_dead = True
             self._changed.set()
-        elif member.state is TurnState.AWAKE or member.doubted:
-            member.dead = True
-            member.doubted, member.state = True, TurnState.CHECKING
+        elif member.state is TurnState.AWAKE or member.needs_check:
+            member.is_dead = True
+            member.needs_check, member.state = True, TurnState.CHECKING
             self._changed.set()
 
-    def expected(self, name: str) -> float:
-        """Seconds until a new request may find this model awake, if others stay and it takes as long as last time."""
+    def expected_wait(self, name: str) -> float:
+        """Estimate the seconds until this model is awake: other models stay for their minimum time, and its move takes
+        as long as the last one.
+        """
         ahead = [m for m in self.members.values() if m.state is TurnState.AWAKE and m.name != name]
         stay = max([0.0, *(member.stays_until - loop_time() for member in ahead)]) + self._limits.stay
         return stay + self._metrics.last_move(name)
 
-    def yielding_changed(self, begins: bool) -> None:
-        """Look again who wants the GPUs. begins: something else begins to want them, which ends requests that wait."""
-        for member in self.members.values() if begins else ():
+    def handle_yield_change(self, is_new: bool) -> None:
+        """Check again whether the GPUs are requested. is_new: they are from now on, which ends requests that wait."""
+        for member in self.members.values() if is_new else ():
             for waiter in tuple(member.waiting):
                 waiter.seat.end()
         self._changed.set()
@@ -116,19 +118,19 @@ class GpuGroup:
 
     async def run(self) -> None:
         """Move engines, one after another."""
-        self._began = loop_time()
+        self._started_at = loop_time()
         while not self.stopped:
             self._changed.clear()
             try:
-                pause = await (self._give_way() if self._yielding.asked else self._step())
-            except Exception as error:  # noqa: BLE001 - whatever it was, requests wait for the next step
+                pause = await (self._yield_step() if self._yielding.is_requested else self._step())
+            except Exception as error:  # noqa: BLE001 - requests wait for the next step
                 _LOG.error("turns: %s", type(error).__name__)
-                pause = _AGAIN_S
+                pause = _RETRY_S
             if pause is not None:
-                await self._pause(max(_LEAST_S, pause))
+                await self._pause(max(_MIN_PAUSE_S, pause))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until something changes, for at most this many seconds."""
+        """Wait until something changes, for up to this many seconds."""
         timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
             await self._changed.wait()
@@ -136,239 +138,246 @@ class GpuGroup:
             timer.cancel()
 
     async def _step(self) -> "float | None":
-        """Make one move. Returns how many seconds there is nothing to do unless something changes; None if there may be
-        something to do at once.
+        """Make one move. Return the seconds after which there is something to do even if nothing changes; None: at
+        once.
         """
-        await self._look_at_those_in_doubt()
-        chosen = self._chosen()
+        await self._check_doubtful()
+        chosen = self._choose_waiter()
         if chosen is None:
-            return None if await self._resident_up() else await self._idle()
+            return None if await self._activate_resident() else await self._idle_step()
         target = self.members[chosen.model]
-        if not await self._moves.can_rise(target):
+        if not await self._moves.can_activate(target):
             return None
-        for member in (leaving := self._in_the_way(target)):
+        for member in (leaving := self._members_to_release(target)):
             if member.state is TurnState.AWAKE and member.stays_until > loop_time():
                 return member.stays_until - loop_time()
         for member in leaving:
-            if not await self._leave(member, lambda: bool(target.waiting)):
+            if not await self._release(member, lambda: bool(target.waiting)):
                 return None
-        self._chose[chosen.key] = loop_time()
-        await self._bring_up(target, asked=True)
+        self._last_choice[chosen.key] = loop_time()
+        await self._activate(target, is_requested=True)
         return None
 
-    async def _look_at_those_in_doubt(self) -> None:
+    async def _check_doubtful(self) -> None:
         for member in self.members.values():
             if member.state is TurnState.UNKNOWN:
-                await self._moves.look(member)
-            if member.doubted and await self._moves.alive(member):
-                self._admit(member)
+                await self._moves.refresh_state(member)
+            if member.needs_check and await self._moves.check_alive(member):
+                self._admit_requests(member)
 
-    def _chosen(self) -> "Waiter | None":
-        """The request whose model comes next: the longest waiting one of the key that chose longest ago. Models that
-        have just failed are passed over.
+    def _choose_waiter(self) -> "Waiter | None":
+        """Choose the request whose model comes next: the longest waiting one of the key whose last choice is oldest.
+        Models that have just failed are skipped.
         """
         now = loop_time()
-        able = [m for m in self.members.values() if m.state is not TurnState.AWAKE and m.not_before <= now]
-        asked = (waiter for member in able for waiter in member.waiting)
-        return min(asked, key=lambda each: (self._chose.get(each.key, float("-inf")), each.since), default=None)
+        candidates = [m for m in self.members.values() if m.state is not TurnState.AWAKE and m.retry_at <= now]
+        waiters = (waiter for member in candidates for waiter in member.waiting)
+        return min(waiters, key=lambda each: (self._last_choice.get(each.key, float("-inf")), each.since), default=None)
 
-    def _in_the_way(self, target: Member) -> "list[Member]":
-        """The fewest members that have to leave, first those whose time is over and that were used least recently."""
-        everyone = list(self.members.values())
+    def _members_to_release(self, target: Member) -> "list[Member]":
+        """Choose the fewest members that have to leave for the target: first those whose minimum time is over, and of
+        these the least recently used.
+        """
+        members = list(self.members.values())
         if target.resident:
             return []
-        staying = [m for m in everyone if m.on_the_gpu and m is not target and not m.resident]
+        staying = [m for m in members if m.is_on_gpu and m is not target and not m.resident]
         now, leaving = loop_time(), []
-        for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_use)):
-            if fits([*(m for m in staying if m not in leaving), target], everyone, self._limits.memory):
+        for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_used)):
+            if fits([*(m for m in staying if m not in leaving), target], members, self._limits.memory):
                 break
             if set(member.turns.gpus) & set(target.turns.gpus):
                 leaving.append(member)
         for member in tuple(leaving):
-            without = [m for m in staying if m not in leaving or m is member]
-            if fits([*without, target], everyone, self._limits.memory):
+            remaining = [m for m in staying if m not in leaving or m is member]
+            if fits([*remaining, target], members, self._limits.memory):
                 leaving.remove(member)
         return leaving
 
-    async def _leave(self, member: Member, wanted: Callable[[], bool]) -> bool:
-        """Take a member off the GPU once its requests have ended. Returns whether it left: it stays if that is no
-        longer wanted or could not be done.
+    async def _release(self, member: Member, is_wanted: Callable[[], bool]) -> bool:
+        """Take a member off its GPUs once its requests have ended. Return whether it left. It stays if `is_wanted`
+        returns False meanwhile, or if the engine cannot be moved.
         """
         if member.state is TurnState.AWAKE:
             member.state = TurnState.DRAINING
-            if not await self._drained(member, wanted):
-                if member.dead:
-                    member.doubted, member.state = True, TurnState.CHECKING
+            if not await self._drain(member, is_wanted):
+                if member.is_dead:
+                    member.needs_check, member.state = True, TurnState.CHECKING
                 else:
-                    self._admit(member)
+                    self._admit_requests(member)
                 return False
-        await self._moves.leave_gpu(member)
-        if member.on_the_gpu:
-            await asyncio.sleep(_AGAIN_S)
-        return not member.on_the_gpu
+        await self._moves.release_gpus(member)
+        if member.is_on_gpu:
+            await asyncio.sleep(_RETRY_S)
+        return not member.is_on_gpu
 
-    async def _drained(self, member: Member, wanted: Callable[[], bool]) -> bool:
-        until, cut = loop_time() + self._limits.drain, False
+    async def _drain(self, member: Member, is_wanted: Callable[[], bool]) -> bool:
+        deadline, cancelled = loop_time() + self._limits.drain, False
         while member.running:
-            if self._yielding.asked and not cut:
-                until = self._yielding.cut_at
-            if not wanted() and not cut:
+            if self._yielding.is_requested and not cancelled:
+                deadline = self._yielding.cut_at
+            if not is_wanted() and not cancelled:
                 return False
-            if loop_time() >= until and cut:
-                member.running.clear()  # their tasks were cancelled, and do not end
-            elif loop_time() >= until:
+            if loop_time() >= deadline and cancelled:
+                member.running.clear()  # their tasks were cancelled, but do not end
+            elif loop_time() >= deadline:
                 _LOG.warning("%s: %d requests are broken off: its turn is over", member.name, len(member.running))
                 for seat in tuple(member.running):
                     seat.end()
-                until, cut = loop_time() + _CUT_S, True
+                deadline, cancelled = loop_time() + _CANCEL_S, True
             self._changed.clear()
             if member.running:
-                await self._pause(max(0.0, until - loop_time()))
+                await self._pause(max(0.0, deadline - loop_time()))
         return True
 
-    async def _bring_up(self, member: Member, asked: bool = False) -> None:
+    async def _activate(self, member: Member, is_requested: bool = False) -> None:
         asleep = [m for m in self.members.values() if m.state in (TurnState.ASLEEP, TurnState.SUSPENDED)]
-        if await self._moves.rise(member, [m for m in asleep if m is not member]):
-            self._admit(member)
-            if asked:  # a client that gave up waiting has this long to come again
-                member.last_use = loop_time()
+        if await self._moves.activate(member, [m for m in asleep if m is not member]):
+            self._admit_requests(member)
+            if is_requested:  # a client that stopped waiting can still come again
+                member.last_used = loop_time()
 
-    def _admit(self, member: Member) -> None:
-        """Let the requests go on that wait for this model, which is awake."""
+    def _admit_requests(self, member: Member) -> None:
+        """Mark a model as awake, and start the requests that wait for it."""
         member.state = TurnState.AWAKE
         if member.waiting:
             member.stays_until = loop_time() + self._limits.stay
-        self._awoke()
+        self._on_awake()
 
-    # ---- while nobody waits
+    # ---- while no request waits
 
-    async def _idle(self) -> "float | None":
-        """Make a move while no request waits. Returns as `_step` does."""
+    async def _idle_step(self) -> "float | None":
+        """Make a move while no request waits. Return what `_step` does."""
         now = loop_time()
-        waiting = [m.not_before - now for m in self.members.values() if m.waiting and m.state is not TurnState.AWAKE]
+        waiting = [m.retry_at - now for m in self.members.values() if m.waiting and m.state is not TurnState.AWAKE]
         if waiting:  # for a model that failed just now
             return min(waiting)
-        quiet = now - max(m.last_use for m in self.members.values())
+        quiet = now - max(m.last_used for m in self.members.values())
         if quiet < _QUIET_S or any(m.running or m.waiting for m in self.members.values()):
             return _QUIET_S
-        if await self._one_too_many() or await self._prepare() or await self._take_image():
+        if await self._release_excess() or await self._prepare_one() or await self._take_image():
             return None
-        left = self._until_idle()
-        if await (self._keep_one_up() if left > 0 else self._release_one()):
+        until_idle = self._seconds_until_idle()
+        if await (self._keep_one_active() if until_idle > 0 else self._release_one()):
             return None
-        if (now := loop_time()) - self._watched < _WATCH_S:
-            pauses = (m.not_before - now for m in self.members.values())
-            ahead = (self._watched + _WATCH_S - now, left, *pauses)
-            return min((each for each in ahead if each > 0), default=0.0)  # rounding may leave 0 of the first
-        self._watched = now
+        if (now := loop_time()) - self._last_watch < _WATCH_S:
+            pauses = (m.retry_at - now for m in self.members.values())
+            ahead = (self._last_watch + _WATCH_S - now, until_idle, *pauses)
+            return min((each for each in ahead if each > 0), default=0.0)  # the first can be rounded to 0
+        self._last_watch = now
         for member in self.members.values():
             if member.state in (TurnState.AWAKE, TurnState.ASLEEP, TurnState.DOWN, TurnState.FAILED):
-                await self._moves.look(member)
+                await self._moves.refresh_state(member)
         return None
 
-    async def _give_way(self) -> "float | None":
-        """Make a move while something else wants the GPUs: all models leave them. Returns as `_step` does."""
-        now = loop_time()
-        look = now - self._watched >= _WATCH_S  # somebody else may start one
-        for member in self.members.values():
-            member.doubted = False  # it is checked when it wakes
-            if member.state is TurnState.UNKNOWN or (look and member.state in (TurnState.ASLEEP, TurnState.DOWN)):
-                await self._moves.look(member)
-        self._watched = now if look else self._watched
-        able = [m for m in self.members.values() if m.on_the_gpu and m.not_before <= now]
-        for member in able:
-            if not self._yielding.asked:
-                return None
-            if await self._leave(member, lambda: self._yielding.asked):
-                await self._moves.see_released(member)
-            elif self._yielding.asked:
-                member.not_before = loop_time() + _WATCH_S
-        if able:
-            return None
-        pauses = [m.not_before - loop_time() for m in self.members.values() if m.on_the_gpu]
-        return min([self._watched + _WATCH_S - loop_time(), self._yielding.left, *pauses])
-
-    async def _one_too_many(self) -> bool:
-        """Take one model off if more are up than fit: somebody else started or woke it, or did before this program
-        began.
+    async def _yield_step(self) -> "float | None":
+        """Make a move while the GPUs are requested for something else: all models leave them. Returns as
+        `_step` does.
         """
-        up = [m for m in self._taking_turns if m.on_the_gpu]
-        if fits(up, list(self.members.values()), self._limits.memory):
-            return False
-        leaving = min(up, key=lambda member: (member.state is TurnState.AWAKE, member.last_use))
-        return await self._leave(leaving, lambda: True)
+        now = loop_time()
+        refresh = now - self._last_watch >= _WATCH_S  # an engine may be started by others
+        for member in self.members.values():
+            member.needs_check = False  # an engine is checked when it wakes
+            if member.state is TurnState.UNKNOWN or (refresh and member.state in (TurnState.ASLEEP, TurnState.DOWN)):
+                await self._moves.refresh_state(member)
+        self._last_watch = now if refresh else self._last_watch
+        candidates = [m for m in self.members.values() if m.is_on_gpu and m.retry_at <= now]
+        for member in candidates:
+            if not self._yielding.is_requested:
+                return None
+            if await self._release(member, lambda: self._yielding.is_requested):
+                await self._moves.check_released(member)
+            elif self._yielding.is_requested:
+                member.retry_at = loop_time() + _WATCH_S
+        if candidates:
+            return None
+        pauses = [m.retry_at - loop_time() for m in self.members.values() if m.is_on_gpu]
+        return min([self._last_watch + _WATCH_S - loop_time(), self._yielding.remaining_s, *pauses])
 
-    async def _prepare(self) -> bool:
-        """Bring each engine up and let it sleep once: the first sleep takes many times as long as later ones."""
+    async def _release_excess(self) -> bool:
+        """Take one model off its GPUs if more are on them than fit. Others can start or wake an engine, also before the
+        gateway starts.
+        """
+        active = [m for m in self._alternating if m.is_on_gpu]
+        if fits(active, list(self.members.values()), self._limits.memory):
+            return False
+        leaving = min(active, key=lambda member: (member.state is TurnState.AWAKE, member.last_used))
+        return await self._release(leaving, lambda: True)
+
+    async def _prepare_one(self) -> bool:
+        """Activate an engine that has not slept yet, and let it sleep once: the first sleep takes many times as long as
+        later ones.
+        """
         for member in self.members.values():
             if (
-                (len(self._taking_turns) == 1 and self._limits.idle is None and not member.turns.image)
+                (len(self._alternating) == 1 and self._limits.idle is None and not member.turns.image)
                 or member.prepared
-                or not member.sleeps
-                or member.not_before > loop_time()
+                or not member.can_sleep
+                or member.retry_at > loop_time()
             ):
                 continue
-            if member.failures and self._until_idle() <= 0:
-                continue  # until somebody asks for it
+            if member.failures and self._seconds_until_idle() <= 0:
+                continue  # until a request comes for it
             if member.state is TurnState.AWAKE:
-                await self._leave(member, lambda: True)
+                await self._release(member, lambda: True)
                 return True
             if member.state is TurnState.CHECKING or (member.state is TurnState.DOWN and member.turns.unit):
-                return await self._bring_up_quietly(member)
+                return await self._activate_idle(member)
             if member.state is TurnState.ASLEEP:
                 member.prepared = True
         return False
 
     async def _take_image(self) -> bool:
-        """Take a missing image while nobody waits: for some seconds the model's engine is not there."""
+        """Take a missing image while no request waits. The model's engine is down for some seconds."""
         for member in self.members.values():
-            if member.turns.image and member.state is TurnState.SUSPENDED and member.imaged is None:
+            if member.turns.image and member.state is TurnState.SUSPENDED and member.has_image is None:
                 await self._moves.take_image(member)
                 return True
         return False
 
     @property
-    def _taking_turns(self) -> "list[Member]":
+    def _alternating(self) -> "list[Member]":
         return [member for member in self.members.values() if not member.resident]
 
-    async def _resident_up(self) -> bool:
-        """Bring up a model that never leaves its GPUs and is down."""
-        gone = (TurnState.DOWN, TurnState.CHECKING)
-        found = [m for m in self.members.values() if m.resident and m.state in gone and m.not_before <= loop_time()]
-        if not found or not await self._moves.can_rise(found[0]):
+    async def _activate_resident(self) -> bool:
+        """Activate a model that never leaves its GPUs and is down."""
+        states = (TurnState.DOWN, TurnState.CHECKING)
+        inactive = [m for m in self.members.values() if m.resident and m.state in states and m.retry_at <= loop_time()]
+        if not inactive or not await self._moves.can_activate(inactive[0]):
             return False
-        await self._bring_up(found[0])
+        await self._activate(inactive[0])
         return True
 
-    async def _keep_one_up(self) -> bool:
-        """Bring up the model that was used last if none is on the GPUs; else check one that is up unchecked."""
-        able = [m for m in self._taking_turns if m.not_before <= loop_time()]
-        if any(m.on_the_gpu for m in self._taking_turns):
-            able = [m for m in able if m.state is TurnState.CHECKING]
-        able = [m for m in able if m.turns.unit or m.state is not TurnState.DOWN]
-        member = max(able, key=lambda each: each.last_use, default=None)
-        return member is not None and await self._bring_up_quietly(member)
+    async def _keep_one_active(self) -> bool:
+        """Activate the model that was used last if none is on the GPUs; else check one that is not checked yet."""
+        candidates = [m for m in self._alternating if m.retry_at <= loop_time()]
+        if any(m.is_on_gpu for m in self._alternating):
+            candidates = [m for m in candidates if m.state is TurnState.CHECKING]
+        candidates = [m for m in candidates if m.turns.unit or m.state is not TurnState.DOWN]
+        member = max(candidates, key=lambda each: each.last_used, default=None)
+        return member is not None and await self._activate_idle(member)
 
-    def _until_idle(self) -> float:
-        """Seconds without requests after which the models leave their GPUs."""
+    def _seconds_until_idle(self) -> float:
+        """Return the seconds until the models leave their GPUs if no request comes."""
         if self._limits.idle is None:
             return math.inf
-        return max(self._began, *(m.last_use for m in self.members.values())) + self._limits.idle - loop_time()
+        return max(self._started_at, *(m.last_used for m in self.members.values())) + self._limits.idle - loop_time()
 
     async def _release_one(self) -> bool:
-        """Take one model off its GPUs; those that nobody could stop before come last."""
-        able = [m for m in self._taking_turns if m.on_the_gpu and m.not_before <= loop_time()]
-        member = min(able, key=lambda each: each.state is TurnState.FAILED, default=None)
-        if member is None or not await self._leave(member, lambda: True):
+        """Take one model off its GPUs. Models that could not be stopped before come last."""
+        candidates = [m for m in self._alternating if m.is_on_gpu and m.retry_at <= loop_time()]
+        member = min(candidates, key=lambda each: each.state is TurnState.FAILED, default=None)
+        if member is None or not await self._release(member, lambda: True):
             return False
-        await self._moves.see_released(member)
+        await self._moves.check_released(member)
         return True
 
-    async def _bring_up_quietly(self, member: Member) -> bool:
-        leaving = self._in_the_way(member)
+    async def _activate_idle(self, member: Member) -> bool:
+        """Activate a model that no request waits for. Return whether the models in its way left."""
+        leaving = self._members_to_release(member)
         for each in leaving:
-            await self._leave(each, lambda: True)
-        if any(each.on_the_gpu for each in leaving):
+            await self._release(each, lambda: True)
+        if any(each.is_on_gpu for each in leaving):
             return False
-        await self._bring_up(member)
+        await self._activate(member)
         return True

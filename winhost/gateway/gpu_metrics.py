@@ -1,4 +1,4 @@
-"""Metrics of the GPUs, as the keeper reads them.
+"""Metrics of the GPUs, which the keeper reads.
 
 Names are those of OpenTelemetry's semantic conventions for hardware where these have one (hw.gpu, hw.temperature,
 hw.power, hw.energy, hw.errors, hw.status), written as Prometheus writes them; others begin with `winhost_gpu_`.
@@ -13,9 +13,9 @@ from typing import Any
 from .gateway_metrics import family
 from .keeper_client import KeeperFault
 
-_HOLDS_S = 1.0
-_TEXT = re.compile(r"[^ -!#-\[\]-~]")  # characters that a label cannot contain as they are
-_THROTTLES = (  # bits of nvmlClocksThrottleReasons; being idle is none
+_CACHE_S = 1.0
+_TEXT = re.compile(r"[^ -!#-\[\]-~]")  # characters that a label cannot contain without escapes
+_THROTTLES = (  # bits of nvmlClocksThrottleReasons, without GpuIdle
     ("applications_clocks", 0x2),
     ("software_power_cap", 0x4),
     ("hardware_slowdown", 0x8),
@@ -28,14 +28,14 @@ _THROTTLES = (  # bits of nvmlClocksThrottleReasons; being idle is none
 _GPU = {"hw_type": "gpu"}
 _FAMILIES = {
     "hw_gpu_memory_limit_bytes": ("gauge", "Memory of the GPU."),
-    "hw_gpu_memory_usage_bytes": ("gauge", "Memory that is used."),
-    "hw_gpu_utilization_ratio": ("gauge", "Share of time in which it computed."),
+    "hw_gpu_memory_usage_bytes": ("gauge", "Memory that is in use."),
+    "hw_gpu_utilization_ratio": ("gauge", "Share of time in which the GPU computed."),
     "hw_temperature_celsius": ("gauge", "Temperature of the GPU."),
-    "hw_power_watts": ("gauge", "Power that it takes."),
-    "winhost_gpu_power_limit_watts": ("gauge", "Power that it may take."),
+    "hw_power_watts": ("gauge", "Power that the GPU takes."),
+    "winhost_gpu_power_limit_watts": ("gauge", "Power that the GPU may take."),
     "hw_energy_joules_total": ("counter", "Energy since the driver was loaded."),
-    "winhost_gpu_throttled": ("gauge", "1 where clocks are held down for this reason."),
-    "hw_errors_total": ("counter", "Errors of memory since the driver was loaded, and Xids since the keeper looks."),
+    "winhost_gpu_throttled": ("gauge", "1 if clocks are reduced for this reason."),
+    "hw_errors_total": ("counter", "Errors of memory since the driver was loaded, and Xids since the keeper started."),
     "hw_status": ("gauge", "1 for the state that the GPU is in."),
 }
 _PLAIN: "tuple[tuple[str, str, float, dict[str, str]], ...]" = (
@@ -47,31 +47,31 @@ _PLAIN: "tuple[tuple[str, str, float, dict[str, str]], ...]" = (
     ("winhost_gpu_power_limit_watts", "limit_milliwatts", 0.001, {}),
     ("hw_energy_joules_total", "millijoules", 0.001, _GPU),
 )
-"""Name, the keeper's name, its unit, and labels."""
+"""The metric's name, the keeper's name, the factor from its unit, and labels."""
 
 
 class GpuMetrics:
-    """The metrics of all GPUs. look: asks the keeper; None if there is none."""
+    """The metrics of all GPUs. read_gpus: asks the keeper for their state; None if there is no keeper."""
 
-    def __init__(self, look: "Callable[[], Awaitable[list[dict[str, Any]]]] | None") -> None:
-        self._look = look
+    def __init__(self, read_gpus: "Callable[[], Awaitable[list[dict[str, Any]]]] | None") -> None:
+        self._read_gpus = read_gpus
         self._lock = asyncio.Lock()
-        self._at, self._lines = float("-inf"), [""]
+        self._read_at, self._lines = float("-inf"), [""]
 
     async def lines(self) -> "list[str]":
-        """The lines, read at most a second ago; none without a keeper."""
-        if self._look is None:
+        """Return the lines, read at most a second ago; none without a keeper."""
+        if self._read_gpus is None:
             return []
         async with self._lock:
-            if time.monotonic() - self._at >= _HOLDS_S:
+            if time.monotonic() - self._read_at >= _CACHE_S:
                 try:
-                    gpus: list[dict[str, Any]] | None = await self._look()
+                    gpus: list[dict[str, Any]] | None = await self._read_gpus()
                 except KeeperFault:
                     gpus = None
-                meaning = "1 where the keeper could ask the driver, 0 where it could not."
+                meaning = "1 if the keeper could read the GPUs, 0 if not."
                 read = family("gpus_read", "gauge", meaning, [({}, int(gpus is not None))])
                 self._lines = [*read, *(gpu_lines(gpus) if gpus is not None else ())]
-                self._at = time.monotonic()
+                self._read_at = time.monotonic()
             return self._lines
 
 
@@ -84,11 +84,11 @@ def gpu_lines(gpus: "list[dict[str, Any]]") -> Iterable[str]:
             "hw_name": f"GPU {index}",
             "hw_model": str(gpu.get("name", "")),
         }
-        own = {name: _TEXT.sub("_", text) for name, text in texts.items() if text}
-        samples += [(name, {**own, **labels}, value) for name, labels, value in _samples(gpu)]
+        identity = {name: _TEXT.sub("_", text) for name, text in texts.items() if text}
+        samples += [(name, {**identity, **labels}, value) for name, labels, value in _samples(gpu)]
     for name, (kind, meaning) in _FAMILIES.items():
-        mine = ((labels, value) for family_name, labels, value in samples if family_name == name)
-        yield from family(name, kind, meaning, mine, prefix="")
+        family_samples = ((labels, value) for family_name, labels, value in samples if family_name == name)
+        yield from family(name, kind, meaning, family_samples, prefix="")
 
 
 def _samples(gpu: "dict[str, Any]") -> "Iterable[tuple[str, dict[str, str], float]]":

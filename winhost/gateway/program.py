@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from .api_keys import ApiKeys, KeyFiles, new_key
-from .connections import Accepted, ClientConnection, Clients, accept_plain
-from .engine_side import Engines
+from .connections import ClientConnection, Clients, PendingConnection, accept_plain
+from .engines import Engines
 from .fair_selector import FairSelector
 from .front_door import FrontDoor
 from .gateway_settings import GatewaySettings, Tls, parse_settings
@@ -32,13 +32,13 @@ from .trusted_proxies import TrustedProxies
 from .turns import Turns
 
 _LOG = logging.getLogger("gateway")
-_AFTER_DRAIN_S = 1
+_BREAK_OFF_S = 1  # for requests that were broken off
 _BACKLOG = 512  # connections that wait to be accepted
-_BETWEEN_LOOKS_S, _LOOKS_BEFORE_WRITING = 0.5, 20  # how often the key files are looked at, and the use is written
+_READ_KEYS_S, _READS_PER_WRITE = 0.5, 20  # between reads of the key files, and reads between writes of the use
 
 
 class LogLine(logging.Formatter):
-    """A record as key=value, as the front door writes requests; the journal adds the time."""
+    """Format a record as key=value, as the front door writes requests. The journal adds the time."""
 
     def format(self, record: logging.LogRecord) -> str:
         return f"level={record.levelname.lower()} msg={json.dumps(record.getMessage())}"
@@ -50,25 +50,25 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
-class CannotStart(Exception):
-    """The message says what is wrong, and where."""
+class StartError(Exception):
+    """The program cannot start. The message says what is wrong, and where."""
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run until SIGTERM or SIGINT."""
     log_to_stderr()
     # Log lines name no thread, process or source line, so `logging` need not look for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # as the Python documentation has it
+    logging._srcfile = None  # as the documentation of Python recommends
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     try:
-        if words[:1] == ["new-key"] and len(words) > 1:
-            sys.stdout.write("{}\n{}\n".format(*new_key(words[1], " ".join(words[2:]))))
+        if arguments[:1] == ["new-key"] and len(arguments) > 1:
+            sys.stdout.write("{}\n{}\n".format(*new_key(arguments[1], " ".join(arguments[2:]))))
             return 0
-        if len(words) != 1:
-            raise CannotStart("give the file of settings, or new-key NAME and rules, such as metrics or yield")
-        _run(_prepared(Path(words[0])))
-    except (CannotStart, WrongKeys) as error:
+        if len(arguments) != 1:
+            raise StartError("give the file of settings, or new-key NAME and rules, such as metrics or yield")
+        _run(_prepare(Path(arguments[0])))
+    except (StartError, WrongKeys) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
@@ -86,58 +86,58 @@ class _Prepared:
 
 
 def read_settings(file: Path) -> GatewaySettings:
-    """Read and check the file of settings. Raises CannotStart."""
+    """Read and check the file of settings. Raises StartError."""
     try:
         return parse_settings(file.read_text("utf-8"))
     except OSError as error:
-        raise CannotStart(f"cannot read {file}: {error.strerror}") from None
+        raise StartError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise CannotStart(f"{file} is no text in UTF-8") from None
+        raise StartError(f"{file} is no text in UTF-8") from None
     except WrongSettings as error:
-        raise CannotStart(f"{file}: {error}") from None
+        raise StartError(f"{file}: {error}") from None
 
 
-def _prepared(file: Path) -> _Prepared:
+def _prepare(file: Path) -> _Prepared:
     settings = read_settings(file)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if folder is None:
-        raise CannotStart("CREDENTIALS_DIRECTORY is not set: systemd sets it to the folder with the file of API keys")
+        raise StartError("CREDENTIALS_DIRECTORY is not set: systemd sets it to the folder with the file of API keys")
     files = KeyFiles(Path(folder, "keys"), Path(settings.key_changes) if settings.key_changes else None)
     state = os.environ.get("STATE_DIRECTORY")
     use = KeyUse(Path(state, "use.json") if state else None)
-    keys = _keys(files, use.had_changes)
+    keys = _load_keys(files, use.had_changes)
     if unknown := [name for name in settings.per_key.keys if name not in keys.names]:  # the limit would hold for nobody
-        raise CannotStart(f"{file}: per_key.keys: {unknown[0]} has no API key; there are {', '.join(keys.names)}")
+        raise StartError(f"{file}: per_key.keys: {unknown[0]} has no API key; there are {', '.join(keys.names)}")
     if unknown := sorted(keys.metrics_models - settings.models.keys()):
-        raise CannotStart(f"API keys: metrics={unknown[0]} names no model; there are {', '.join(settings.models)}")
-    return _Prepared(settings, files, keys, use, _context(settings.tls, Path(folder)) if settings.tls else None)
+        raise StartError(f"API keys: metrics={unknown[0]} names no model; there are {', '.join(settings.models)}")
+    return _Prepared(settings, files, keys, use, _tls_context(settings.tls, Path(folder)) if settings.tls else None)
 
 
-def _keys(files: KeyFiles, had_changes: bool) -> ApiKeys:
+def _load_keys(files: KeyFiles, had_changes: bool) -> ApiKeys:
     try:
-        return files.first(had_changes)
+        return files.load(had_changes)
     except WrongKeys as error:
-        raise CannotStart(f"API keys: {error}") from None
+        raise StartError(f"API keys: {error}") from None
     except OSError as error:
-        raise CannotStart(f"cannot read {error.filename}: {error.strerror}") from None
+        raise StartError(f"cannot read {error.filename}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise CannotStart("API keys: a file of them is no text in UTF-8") from None
+        raise StartError("API keys: a file of them is no text in UTF-8") from None
 
 
-def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
+def _tls_context(tls: Tls, folder: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(folder / tls.certificate, folder / tls.key, password=lambda: "")
     except (OSError, ssl.SSLError) as error:
-        raise CannotStart(f"certificate {tls.certificate} with key {tls.key}: {error.strerror or error}") from None
+        raise StartError(f"certificate {tls.certificate} with key {tls.key}: {error.strerror or error}") from None
     return context
 
 
 def _run(prepared: _Prepared) -> None:
-    """Run the gateway in an event loop with our selector. Before Python 3.12, asyncio.run takes no such loop. Raises
-    CannotStart.
+    """Run the gateway in an event loop with a FairSelector. Before Python 3.12, asyncio.run accepts no such loop.
+    Raises StartError.
     """
     selector = FairSelector()
     loop = asyncio.SelectorEventLoop(selector)
@@ -145,16 +145,16 @@ def _run(prepared: _Prepared) -> None:
     try:
         loop.run_until_complete(_serve(prepared, selector))
     finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
 async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
-    """Answer requests until SIGTERM or SIGINT, and then end those that are open. Raises CannotStart."""
+    """Answer requests until SIGTERM or SIGINT, and then end those that are open. Raises StartError."""
     settings, context = prepared.settings, prepared.context
     limits = settings.limits
     engines = Engines(limits, selector.read_by)
@@ -168,38 +168,40 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
 
-    def client() -> ClientConnection:
+    def create_client() -> ClientConnection:
         return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
-    begins: set[asyncio.Task[Any]] = set()
+    accepting: set[asyncio.Task[Any]] = set()
 
-    def take(accepted: socket.socket, peer: object) -> None:
+    def accept(accepted: socket.socket, peer: object) -> None:
         if context is None and not proxies.protocol:
-            accept_plain(accepted, peer, client, clients, proxies, selector)
+            accept_plain(accepted, peer, create_client, clients, proxies, selector)
             return
-        connecting = loop.connect_accepted_socket(lambda: Accepted(client, clients, context, proxies), accepted)
+        connecting = loop.connect_accepted_socket(
+            lambda: PendingConnection(create_client, clients, context, proxies), accepted
+        )
         task = loop.create_task(connecting)
-        begins.add(task)
-        task.add_done_callback(begins.discard)
+        accepting.add(task)
+        task.add_done_callback(accepting.discard)
 
-    listening = Listening(await server_of(settings), selector, take)
+    listening = Listening(await create_server(settings), selector, accept)
     turns.start()
-    prepared.use.write(prepared.files)  # says which keys are in force, and since when they are counted
-    keeping = loop.create_task(_keep_keys(prepared, door))
-    tell_systemd("READY=1")
+    prepared.use.write(prepared.files)  # with the keys in force, and since when they are counted
+    key_task = loop.create_task(_follow_keys(prepared, door))
+    notify_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
     gc.collect()
-    gc.freeze()  # what is loaded stays for good, and each collection of it would stop all streams
+    gc.freeze()  # loaded modules stay until the end, and each collection of them would stop all streams
     await stop.wait()
     door.draining = True
-    tell_systemd("STOPPING=1")
+    notify_systemd("STOPPING=1")
     listening.close()
     _LOG.info("stopping: %d requests are open, for up to %d s", door.open, limits.drain)
-    await _until_done(door, limits.drain)
-    door.cut()
-    await _until_done(door, _AFTER_DRAIN_S)
-    keeping.cancel()
+    await _wait_for_requests(door, limits.drain)
+    door.break_off_all()
+    await _wait_for_requests(door, _BREAK_OFF_S)
+    key_task.cancel()
     prepared.use.write(prepared.files)
     clients.close()
     turns.stop()
@@ -207,13 +209,13 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
     engines.close()
 
 
-async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
-    """Read the key files again when they change, and write down what keys use."""
+async def _follow_keys(prepared: _Prepared, door: FrontDoor) -> None:
+    """Read the key files again when they change, and write the use of keys."""
     while True:
-        for _ in range(_LOOKS_BEFORE_WRITING):
-            await asyncio.sleep(_BETWEEN_LOOKS_S)
+        for _ in range(_READS_PER_WRITE):
+            await asyncio.sleep(_READ_KEYS_S)
             problem = prepared.files.problem
-            if keys := prepared.files.changed():
+            if keys := prepared.files.reload_if_changed():
                 door.change_keys(keys)
             door.keys_unread = bool(prepared.files.problem)
             if keys or prepared.files.problem != problem:
@@ -221,55 +223,55 @@ async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
         prepared.use.write(prepared.files)
 
 
-async def server_of(settings: GatewaySettings) -> asyncio.Server:
-    """A server with listening sockets that does not accept connections itself. Raises CannotStart."""
+async def create_server(settings: GatewaySettings) -> asyncio.Server:
+    """Create a server with listening sockets that does not accept connections itself. Raises StartError."""
     listen, loop = settings.listen, asyncio.get_running_loop()
     try:
         if listen.socket is None:
             return await loop.create_server(asyncio.Protocol, listen.address, listen.port, start_serving=False)
         server = await loop.create_unix_server(asyncio.Protocol, listen.socket, start_serving=False)
-        Path(listen.socket).chmod(0o666)  # the folder's mode limits who connects, the keys limit who is answered
+        Path(listen.socket).chmod(0o666)  # the mode of the folder decides who can connect
     except OSError as error:
-        raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
+        raise StartError(f"cannot listen on {listen}: {error.strerror or error}") from None
     return server
 
 
 class Listening:
-    """Accept one connection in each turn of the event loop. asyncio's own server accepts hundreds in a turn and makes a
-    task for each.
+    """Accept one connection in each turn of the event loop. asyncio's own server accepts hundreds in a turn, and
+    creates a task for each.
     """
 
     def __init__(
-        self, server: asyncio.Server, selector: FairSelector, take: Callable[[socket.socket, object], None]
+        self, server: asyncio.Server, selector: FairSelector, on_connection: Callable[[socket.socket, object], None]
     ) -> None:
-        """take: called with each accepted connection and its peer."""
-        self._server, self._selector, self._take = server, selector, take
+        """on_connection: called with each accepted socket and its peer name."""
+        self._server, self._selector, self._on_connection = server, selector, on_connection
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
         self._timers: dict[socket.socket, asyncio.TimerHandle] = {}
         for each in self._sockets:
             each.setblocking(False)
             each.listen(_BACKLOG)
-            self._accept_from(each)
+            self._listen_to(each)
 
-    def _accept_from(self, listening: socket.socket) -> None:
+    def _listen_to(self, listening: socket.socket) -> None:
         self._selector.watch(listening.fileno(), lambda _: self._accept(listening))
-        self._selector.look_for(listening.fileno(), select.EPOLLIN)
+        self._selector.set_events(listening.fileno(), select.EPOLLIN)
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            self._take(*listening.accept())
+            self._on_connection(*listening.accept())
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except (OSError, MemoryError) as error:  # no more files, or no memory
-            why = error.strerror if isinstance(error, OSError) else "out of memory"
-            _LOG.error("cannot accept connections for a second: %s", why)
+            reason = error.strerror if isinstance(error, OSError) else "out of memory"
+            _LOG.error("cannot accept connections for a second: %s", reason)
             self._ignore(listening)
-            self._timers[listening] = asyncio.get_running_loop().call_later(1, self._accept_from, listening)
+            self._timers[listening] = asyncio.get_running_loop().call_later(1, self._listen_to, listening)
 
     def _ignore(self, listening: socket.socket) -> None:
-        with suppress(KeyError):  # it is ignored already
-            self._selector.look_for(listening.fileno(), 0)
-        self._selector.forget(listening.fileno())
+        with suppress(KeyError):  # the socket is ignored already
+            self._selector.set_events(listening.fileno(), 0)
+        self._selector.unwatch(listening.fileno())
 
     def close(self) -> None:
         for timer in self._timers.values():
@@ -280,18 +282,18 @@ class Listening:
         self._server.close()
 
 
-def tell_systemd(state: str) -> None:
-    """Tell systemd the state of this program, if systemd started it, so that `systemctl start` waits for READY=1."""
-    to = os.environ.get("NOTIFY_SOCKET", "")
-    if to:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-            told.sendto(state.encode("ascii"), "\0" + to[1:] if to.startswith("@") else to)
+def notify_systemd(state: str) -> None:
+    """Notify systemd of the state of this program, if systemd started it. `systemctl start` waits for READY=1."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            notify.sendto(state.encode("ascii"), "\0" + address[1:] if address.startswith("@") else address)
 
 
-async def _until_done(door: FrontDoor, seconds: float) -> None:
+async def _wait_for_requests(door: FrontDoor, seconds: float) -> None:
     loop = asyncio.get_running_loop()
-    until = loop.time() + seconds
-    while door.open and loop.time() < until:
+    deadline = loop.time() + seconds
+    while door.open and loop.time() < deadline:
         await asyncio.sleep(0.05)
 
 

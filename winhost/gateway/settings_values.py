@@ -12,13 +12,13 @@ SERVICE = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.[a-z0-9]([a-z0-9-]{0,61}
 
 
 class WrongSettings(ValueError):
-    """The message says which setting is wrong, and what is expected."""
+    """A setting is wrong. The message says which one, and what is expected."""
 
 
 @dataclass(frozen=True)
 class SocketOrPort:
-    """An address to listen at or to connect to: a Unix socket, an address and a port, or a Service of the cluster and a
-    port.
+    """An endpoint to listen at or to connect to: a Unix socket, an address and a port, or a Service of the cluster and
+    a port.
     """
 
     socket: str | None = None
@@ -27,7 +27,7 @@ class SocketOrPort:
     service: str | None = None
 
     @property
-    def only_this_machine(self) -> bool:
+    def is_loopback(self) -> bool:
         return self.socket is not None or ipaddress.ip_address(self.address or "").is_loopback
 
     def __str__(self) -> str:
@@ -38,62 +38,64 @@ class SocketOrPort:
         return f"[{self.address}]:{self.port}" if ":" in (self.address or "") else f"{self.address}:{self.port}"
 
 
-def table(value: Any, where: str, needed: tuple[str, ...], known: list[str] | None = None) -> dict[str, Any]:
+def table(value: Any, path: str, required: tuple[str, ...], known: list[str] | None = None) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise WrongSettings(f"{where}: an object is expected")
-    if missing := [name for name in needed if name not in value]:
-        raise WrongSettings(f"{where}: {', '.join(missing)} is missing")
-    if foreign := [name for name in value if name not in (known or needed)]:
-        raise WrongSettings(f"{where}: {foreign[0]!r} is no setting; there are {', '.join(known or needed)}")
+        raise WrongSettings(f"{path}: an object is expected")
+    if missing := [name for name in required if name not in value]:
+        raise WrongSettings(f"{path}: {', '.join(missing)} is missing")
+    if unknown := [name for name in value if name not in (known or required)]:
+        raise WrongSettings(f"{path}: {unknown[0]!r} is no setting; there are {', '.join(known or required)}")
     return value
 
 
-def names_of(settings: type) -> list[str]:
-    """The names of the settings in a dataclass."""
+def field_names(settings: type) -> list[str]:
+    """Return the names of the settings in a dataclass."""
     return [each.name for each in fields(settings)]
 
 
-def one_of(value: Any, where: str, known: tuple[Any, ...]) -> Any:
+def choice(value: Any, path: str, known: tuple[Any, ...]) -> Any:
     if value not in known or isinstance(value, bool):
-        raise WrongSettings(f"{where}: one of {', '.join(map(str, known))} is expected, not {value!r}")
+        raise WrongSettings(f"{path}: one of {', '.join(map(str, known))} is expected, not {value!r}")
     return value
 
 
-def word(given: dict[str, Any], where: str, name: str, form: re.Pattern[str]) -> str:
-    value = given[name]
-    if not isinstance(value, str) or not form.fullmatch(value) or ".." in value:
-        raise WrongSettings(f"{where}.{name}: {value!r} does not match {form.pattern}")
+def matching_text(values: dict[str, Any], path: str, name: str, regex: re.Pattern[str]) -> str:
+    value = values[name]
+    if not isinstance(value, str) or not regex.fullmatch(value) or ".." in value:
+        raise WrongSettings(f"{path}.{name}: {value!r} does not match {regex.pattern}")
     return value
 
 
-def number(given: dict[str, Any], where: str, name: str, most: int, least: int = 1) -> int:
-    value = given[name]
-    if type(value) is not int or not least <= value <= most:
-        raise WrongSettings(f"{where}.{name}: a whole number from {least} to {most} is expected, not {value!r}")
+def number(values: dict[str, Any], path: str, name: str, maximum: int, minimum: int = 1) -> int:
+    value = values[name]
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise WrongSettings(f"{path}.{name}: a whole number from {minimum} to {maximum} is expected, not {value!r}")
     return value
 
 
-def flag(given: dict[str, Any], where: str, name: str) -> bool:
-    value = given.get(name, False)
+def flag(values: dict[str, Any], path: str, name: str) -> bool:
+    value = values.get(name, False)
     if not isinstance(value, bool):
-        raise WrongSettings(f"{where}.{name}: true or false is expected, not {value!r}")
+        raise WrongSettings(f"{path}.{name}: true or false is expected, not {value!r}")
     return value
 
 
-def engine_endpoint(value: Any, where: str) -> SocketOrPort:
-    """Parse the address of an engine, which may also be a Service."""
+def engine_endpoint(value: Any, path: str) -> SocketOrPort:
+    """Parse the endpoint of an engine, which may also be a Service."""
     if not (isinstance(value, dict) and "service" in value):
-        return endpoint(value, where)
-    given = table(value, where, ("service", "port"))
-    return SocketOrPort(service=word(given, where, "service", SERVICE), port=number(given, where, "port", 65535))
+        return endpoint(value, path)
+    values = table(value, path, ("service", "port"))
+    return SocketOrPort(
+        service=matching_text(values, path, "service", SERVICE), port=number(values, path, "port", 65535)
+    )
 
 
-def endpoint(value: Any, where: str) -> SocketOrPort:
+def endpoint(value: Any, path: str) -> SocketOrPort:
     if isinstance(value, dict) and "socket" in value:
-        return SocketOrPort(socket=word(table(value, where, ("socket",)), where, "socket", SOCKET))
-    given = table(value, where, ("address", "port"))
+        return SocketOrPort(socket=matching_text(table(value, path, ("socket",)), path, "socket", SOCKET))
+    values = table(value, path, ("address", "port"))
     try:
-        address = ipaddress.ip_address(given["address"] if isinstance(given["address"], str) else "")
+        address = ipaddress.ip_address(values["address"] if isinstance(values["address"], str) else "")
     except ValueError:
-        raise WrongSettings(f"{where}.address: an IP address is expected, not {given['address']!r}") from None
-    return SocketOrPort(address=str(address), port=number(given, where, "port", 65535))
+        raise WrongSettings(f"{path}.address: an IP address is expected, not {values['address']!r}") from None
+    return SocketOrPort(address=str(address), port=number(values, path, "port", 65535))

@@ -1,7 +1,7 @@
 """Read HTTP/1.1 strictly: refuse whatever two parsers could read in two ways.
 
-Engines get nothing of a client's head beyond the values in `Head`, and nothing of the body but its bytes. So the way a
-client writes its headers or cuts its body into chunks makes no difference to an engine.
+Of a client's head, an engine gets only values in `Head`; of the body it gets the bytes. So the way in which a client
+writes its headers or divides its body into chunks makes no difference to an engine.
 """
 
 import re
@@ -23,9 +23,9 @@ CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
 # (`___prefill_addr_HOST:PORT`). So the id has no colon and no two underscores in a row.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_)){0,63}")
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
-_FORWARDED = b"x-forwarded-for"  # the only one that may be there more than once and is read
-# Two of them could be read as the first, the last, or both together.
-_ONCE = frozenset(
+_FORWARDED = b"x-forwarded-for"  # the only header that is read and may occur more than once
+# Headers that may occur once. Of two, a parser may use the first, the last, or both together.
+_SINGLE_HEADERS = frozenset(
     b"host accept authorization content-type content-length transfer-encoding expect content-encoding connection"
     b" upgrade x-api-key".split()
 )
@@ -40,17 +40,17 @@ class Refused(Exception):
 
 
 class Head(NamedTuple):
-    """The head of a request. minor: of the version, HTTP/1.0 or HTTP/1.1; length: of the body; None if it comes in
-    chunks; kept: the connection may stay after the answer; expects: the client sends the body when it is told to;
-    forwarded: `X-Forwarded-For`, joined if there are several; request_id: `X-Request-Id`, empty if there is none that
-    may be used.
+    """The head of a request. minor: the minor version of HTTP/1.x; length: of the body, None if it comes in chunks;
+    keep_alive: the client allows another request on the connection; expects: it waits for `100 Continue` before it
+    sends the body; forwarded: `X-Forwarded-For`, joined if there are several; request_id: `X-Request-Id`, empty if
+    there is no valid one.
     """
 
     method: str
     target: str
     minor: int
     length: int | None
-    kept: bool
+    keep_alive: bool
     authorization: str
     content_type: str
     expects: bool
@@ -59,14 +59,14 @@ class Head(NamedTuple):
 
 
 def parse_head(lines: list[bytes], body_limit: int) -> Head:
-    """lines: without their ends. Raises Refused."""
+    """Parse the lines of a head, without their ends. Raises Refused."""
     line = _LINE.fullmatch(lines[0])
     if line is None:
         raise Refused("request-line")
     method, target, minor = line.groups()
     if method not in _METHODS:
         raise Refused("method", 501)
-    headers = headers_in(lines[1:])
+    headers = parse_headers(lines[1:])
     host = headers.get(b"host")
     if host is None and minor == b"1":
         raise Refused("no-host")
@@ -85,19 +85,19 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
         headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1"),
         minor == b"1" and headers.get(b"expect", b"").lower() == b"100-continue",
         headers.get(_FORWARDED),
-        given.decode("ascii") if _REQUEST_ID.fullmatch(given := headers.get(b"x-request-id", b"")) else "",
+        id_.decode("ascii") if _REQUEST_ID.fullmatch(id_ := headers.get(b"x-request-id", b"")) else "",
     )
 
 
-def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
-    """Parse the headers of a request or an answer, by names in lower case. Raises Refused."""
+def parse_headers(lines: list[bytes]) -> dict[bytes, bytes]:
+    """Parse the headers of a request or an answer. Return values by name in lower case. Raises Refused."""
     found: dict[bytes, bytes] = {}
     for line in lines:
         if not _HEADER.fullmatch(line):
             raise Refused("header")  # this also refuses a space before the colon, and a folded line
         name, _, value = line.partition(b":")
         name = name.lower()
-        if name in found and name in _ONCE:
+        if name in found and name in _SINGLE_HEADERS:
             raise Refused(f"two-{name.decode('ascii')}")
         value = value.strip(b" \t")
         found[name] = found[name] + b"," + value if name == _FORWARDED and name in found else value
@@ -105,7 +105,7 @@ def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
 
 
 def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | None:
-    """The length of the body in bytes; None for a chunked body. Raises Refused."""
+    """Return the length of the body in bytes; None for a chunked body. Raises Refused."""
     coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
     if coding is not None:
         if length is not None:
@@ -125,39 +125,40 @@ def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | 
 class Framing:
     """Find the beginning and end of each request of one connection.
 
-    forwarded: called with the `X-Forwarded-For` of each head, may raise Refused; in_head: a head has begun and not
-    ended; in_body: a body has.
+    on_forwarded: called with the `X-Forwarded-For` of each head, may raise Refused; in_head: an incomplete head was
+    received; in_body: the body of the last head is incomplete.
     """
 
     def __init__(self, body_limit: int) -> None:
         self._limit = body_limit
-        self._rest = bytearray()
-        self._read: Callable[[Framing], Head | bytes | None] = Framing._head  # no bound method: it would hold itself
-        self._left = self._body = self._count = 0
+        self._unread = bytearray()
+        # A bound method would be a reference of the object to itself.
+        self._parse_next: Callable[[Framing], Head | bytes | None] = Framing._parse_head
+        self._remaining = self._body_bytes = self._chunk_count = 0
         self._joined = bytearray()
         self._after_chunk = False
-        self.forwarded: Callable[[bytes | None], None] | None = None
+        self.on_forwarded: Callable[[bytes | None], None] | None = None
 
     @property
     def in_head(self) -> bool:
-        return self._read is Framing._head and bool(self._rest)
+        return self._parse_next is Framing._parse_head and bool(self._unread)
 
     @property
     def in_body(self) -> bool:
-        return self._read is not Framing._head
+        return self._parse_next is not Framing._parse_head
 
     def feed(self, data: bytes) -> Iterator[Head | bytes]:
-        """Yield heads, and after each one the parts of its body, until `in_body` is false; the last part may be empty.
-        Raises Refused; then the connection can only be closed.
+        """Yield each head, and then the parts of its body until `in_body` is false. The last part may be empty. Raises
+        Refused; then the connection can only be closed.
         """
-        self._rest += data
-        while (found := self._read(self)) is not None:
+        self._unread += data
+        while (found := self._parse_next(self)) is not None:
             if found or not self.in_body:
                 yield found
 
-    def _head(self) -> Head | None:
-        end = self._rest.find(b"\r\n\r\n")
-        head = bytes(self._rest if end < 0 else self._rest[:end])
+    def _parse_head(self) -> Head | None:
+        end = self._unread.find(b"\r\n\r\n")
+        head = bytes(self._unread if end < 0 else self._unread[:end])
         if len(head) > HEAD_BYTES:
             raise Refused("head-too-large", 431)
         without_ends = head.replace(b"\r\n", b"")
@@ -166,77 +167,77 @@ class Framing:
         if end < 0:
             return None
         parsed = parse_head(head.split(b"\r\n"), self._limit)
-        if self.forwarded:
-            self.forwarded(parsed.forwarded)
-        del self._rest[: end + 4]
-        self._left, self._body, self._count = parsed.length or 0, 0, 0
+        if self.on_forwarded:
+            self.on_forwarded(parsed.forwarded)
+        del self._unread[: end + 4]
+        self._remaining, self._body_bytes, self._chunk_count = parsed.length or 0, 0, 0
         if parsed.length is None:
-            self._read, self._after_chunk = Framing._chunks, False
+            self._parse_next, self._after_chunk = Framing._parse_chunks, False
         elif parsed.length:
-            self._read = Framing._plain_body
+            self._parse_next = Framing._parse_plain_body
         return parsed
 
-    def _plain_body(self) -> bytes | None:
-        taken = bytes(self._rest[: self._left])
-        del self._rest[: len(taken)]
-        self._left -= len(taken)
-        if not self._left:
-            self._read = Framing._head
-        return taken or None
+    def _parse_plain_body(self) -> bytes | None:
+        part = bytes(self._unread[: self._remaining])
+        del self._unread[: len(part)]
+        self._remaining -= len(part)
+        if not self._remaining:
+            self._parse_next = Framing._parse_head
+        return part or None
 
-    def _chunks(self) -> bytes | None:
+    def _parse_chunks(self) -> bytes | None:
         """Return the body in parts of `JOINED_BYTES`, however small its chunks are. The last part may be smaller."""
-        rest, at = self._rest, 0
-        while self._read is Framing._chunks:
-            part = rest[at : at + self._left]
+        unread, offset = self._unread, 0
+        while self._parse_next is Framing._parse_chunks:
+            part = unread[offset : offset + self._remaining]
             self._joined += part
-            self._left -= len(part)
-            at += len(part)
-            found = None if self._left else self._chunk_line(at)
-            if found is None:
+            self._remaining -= len(part)
+            offset += len(part)
+            line = None if self._remaining else self._find_size_line(offset)
+            if line is None:
                 break
-            self._begin_chunk(found)
-            at += len(found) + 2 + 2 * self._after_chunk
+            self._start_chunk(line)
+            offset += len(line) + 2 + 2 * self._after_chunk
             self._after_chunk = True
-        del rest[:at]
-        return self._joined_so_far()
+        del unread[:offset]
+        return self._take_joined()
 
-    def _chunk_line(self, at: int) -> bytearray | None:
-        """The line with the size of the next chunk, after the end of the last one; None if it has not come yet."""
-        begin = at + 2 * self._after_chunk
-        if len(self._rest) >= begin and bytes(self._rest[at:begin]) not in (b"\r\n", b""):
+    def _find_size_line(self, offset: int) -> bytearray | None:
+        """Return the line with the size of the next chunk; None if it is incomplete. Raises Refused."""
+        begin = offset + 2 * self._after_chunk
+        if len(self._unread) >= begin and bytes(self._unread[offset:begin]) not in (b"\r\n", b""):
             raise Refused("chunk")
-        end = self._rest.find(b"\r\n", begin, begin + CHUNK_LINE_BYTES)
-        if end < 0 and len(self._rest) >= begin + CHUNK_LINE_BYTES:
+        end = self._unread.find(b"\r\n", begin, begin + CHUNK_LINE_BYTES)
+        if end < 0 and len(self._unread) >= begin + CHUNK_LINE_BYTES:
             raise Refused("chunk")
-        return None if end < 0 else self._rest[begin:end]
+        return None if end < 0 else self._unread[begin:end]
 
-    def _begin_chunk(self, line: bytearray) -> None:
+    def _start_chunk(self, line: bytearray) -> None:
         if not CHUNK.fullmatch(line):
             raise Refused("chunk")  # an extension, a sign, a space
-        self._left = int(line, 16)
-        self._body += self._left
-        self._count += 1
-        if self._body > self._limit:
+        self._remaining = int(line, 16)
+        self._body_bytes += self._remaining
+        self._chunk_count += 1
+        if self._body_bytes > self._limit:
             raise Refused("too-large", 413)
-        if self._left == 0:
-            self._read = Framing._last_line
-        elif self._count > FREE_CHUNKS and self._body < self._count * SMALL_BYTES:
+        if self._remaining == 0:
+            self._parse_next = Framing._parse_last_line
+        elif self._chunk_count > FREE_CHUNKS and self._body_bytes < self._chunk_count * SMALL_BYTES:
             raise Refused("small-chunks")
 
-    def _joined_so_far(self) -> bytes | None:
-        """Return the bytes that are ready; None if there are none and the body has not ended."""
-        ended = self._read is not Framing._chunks
-        ready = len(self._joined) if ended else len(self._joined) - len(self._joined) % JOINED_BYTES
-        passed = bytes(self._joined[:ready])
-        del self._joined[:ready]
-        return passed if passed or ended else None
+    def _take_joined(self) -> bytes | None:
+        """Return the bytes that fill whole parts; None if there are none and the body has not ended."""
+        ended = self._parse_next is not Framing._parse_chunks
+        size = len(self._joined) if ended else len(self._joined) - len(self._joined) % JOINED_BYTES
+        part = bytes(self._joined[:size])
+        del self._joined[:size]
+        return part if part or ended else None
 
-    def _last_line(self) -> bytes | None:
-        if len(self._rest) < 2:
+    def _parse_last_line(self) -> bytes | None:
+        if len(self._unread) < 2:
             return None
-        if self._rest[:2] != b"\r\n":
+        if self._unread[:2] != b"\r\n":
             raise Refused("chunk")  # a trailer
-        del self._rest[:2]
-        self._read = Framing._head
+        del self._unread[:2]
+        self._parse_next = Framing._parse_head
         return b""

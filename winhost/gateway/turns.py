@@ -1,7 +1,7 @@
-"""Give turns to requests: models that share GPUs are awake in turn, and engines have a limited number of requests.
+"""Give turns to requests: models that share GPUs are awake in turn, and engines get a limited number of requests.
 
-Each request takes a seat before its body is read, and with it a turn once its model is known. Wherever requests wait,
-API keys take turns.
+Each request takes a seat before its body is read. Once its model is known, it waits for a turn with the model's engine.
+In each queue, API keys take turns.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from .engine_control import EngineControl
 from .engine_moves import EngineMoves
-from .fair_line import FairLine, WaitedTooLong
+from .fair_queue import FairQueue, QueueTimeout
 from .gateway_metrics import TurnMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .gpu_group import GpuGroup
@@ -20,7 +20,7 @@ from .turn_settings import gpu_groups
 from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter
 from .yielding import Yielding
 
-_READY = (
+_READY_STATES = (
     TurnState.AWAKE,
     TurnState.DRAINING,
     TurnState.FALLING_ASLEEP,
@@ -28,20 +28,20 @@ _READY = (
     TurnState.SUSPENDED,
     TurnState.WAKING,
 )
-_LONGEST_S = 120
+_MAX_RETRY_AFTER_S = 120
 
 
 class Busy(Exception):
-    """No turn comes soon enough. after: seconds until one may come."""
+    """No seat or turn is available in time. retry_after: seconds until one may be."""
 
-    def __init__(self, after: float = 5) -> None:
+    def __init__(self, retry_after: float = 5) -> None:
         super().__init__()
-        self.after = max(1, min(_LONGEST_S, math.ceil(after)))
+        self.retry_after = max(1, min(_MAX_RETRY_AFTER_S, math.ceil(retry_after)))
 
 
 class Turns:
-    """The turns of all models. running: the number of requests that engines have; yielding: whether something else
-    wants the GPUs.
+    """The turns of all models. running: the number of requests that engines have; yielding: the requests for the GPUs
+    by something else.
     """
 
     def __init__(
@@ -52,31 +52,31 @@ class Turns:
     ) -> None:
         self._limits = settings.limits
         self._seats: dict[Seat, None] = {}  # in the order of their requests
-        self._line: FairLine[Waiter] = FairLine(self._begin)
+        self._queue: FairQueue[Waiter] = FairQueue(self._try_start)
         self.running = 0
         self._metrics = TurnMetrics()
         self.yielding = Yielding(settings.yields)
-        self.yielding.changed = self._yielding_changed
+        self.yielding.on_change = self._handle_yield_change
         moves = EngineMoves(settings.turns, keeper, self._metrics, self.yielding)
         self._groups: dict[str, GpuGroup] = {}
-        for names in gpu_groups(settings.taking_turns):
+        for names in gpu_groups(settings.turn_models):
             models = [settings.models[name] for name in names]
             members = [Member(model.name, model.turns, control(model)) for model in models if model.turns]
-            group = GpuGroup(members, settings.turns, moves, self._metrics, self._line.go_on, self.yielding)
+            group = GpuGroup(members, settings.turns, moves, self._metrics, self._queue.admit_waiting, self.yielding)
             self._groups.update(dict.fromkeys(names, group))
         self._all_groups = tuple(dict.fromkeys(self._groups.values()))
-        self._running: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to move engines."""
-        self._running = [asyncio.ensure_future(group.run()) for group in self._all_groups]
-        self._running.append(asyncio.ensure_future(self.yielding.follow_file()))
+        """Start moving engines."""
+        self._tasks = [asyncio.ensure_future(group.run()) for group in self._all_groups]
+        self._tasks.append(asyncio.ensure_future(self.yielding.follow_file()))
 
     def stop(self) -> None:
-        """Stop moving engines. They stay as they are."""
+        """Stop moving engines, and leave them in their present states."""
         for group in self._all_groups:
             group.stopped = True
-        for task in self._running:
+        for task in self._tasks:
             task.cancel()
 
     @property
@@ -84,13 +84,13 @@ class Turns:
         """The number of requests that still send their body or wait for an engine."""
         return sum(not seat.running for seat in self._seats)
 
-    def until(self) -> float:
-        """The time of the event loop until which a request that comes now may wait."""
+    def deadline(self) -> float:
+        """Return the time of the event loop until which a request that comes now may wait."""
         return asyncio.get_running_loop().time() + self._limits.hold
 
-    def _yielding_changed(self, begins: bool) -> None:
+    def _handle_yield_change(self, is_new: bool) -> None:
         for group in self._all_groups:
-            group.yielding_changed(begins)
+            group.handle_yield_change(is_new)
 
     # ---- requests
 
@@ -99,7 +99,7 @@ class Turns:
         task = asyncio.current_task()
         assert task
         if len(self._seats) >= self._limits.requests + self._limits.waiting:
-            self._make_room(key)
+            self._evict(key)
         seat = Seat(key, task)
         self._seats[seat] = None
         return seat
@@ -107,38 +107,39 @@ class Turns:
     def leave_seat(self, seat: Seat) -> None:
         self._seats.pop(seat, None)
 
-    def _make_room(self, key: str) -> None:
+    def _evict(self, key: str) -> None:
         """Free a seat, or raise Busy. The key with the most waiting requests loses its newest one to a key with fewer.
         A stream that waits for its engine to start again keeps its seat, because its client has a part of it.
         """
-        waiting = Counter(seat.key for seat in self._seats if not (seat.running or seat.begun))
-        most = max(waiting, key=lambda each: waiting[each], default=key)
-        if waiting[most] <= waiting[key] + 1:
+        waiting = [seat for seat in self._seats if not (seat.running or seat.answer_started)]
+        counts = Counter(seat.key for seat in waiting)
+        crowded_key = max(counts, key=lambda each: counts[each], default=key)
+        if counts[crowded_key] <= counts[key] + 1:
             raise Busy
-        newest = next(seat for seat in reversed(self._seats) if seat.key == most and not (seat.running or seat.begun))
+        newest = next(seat for seat in reversed(waiting) if seat.key == crowded_key)
         del self._seats[newest]
-        newest.put_out = True
+        newest.evicted = True
         newest.task.cancel()
 
-    async def take_turn(self, seat: Seat, model: str, until: float) -> Waiter:
+    async def take_turn(self, seat: Seat, model: str, deadline: float) -> Waiter:
         """Wait for a turn with this model's engine. Raises Busy, TurnEnded."""
         group = self._groups.get(model)
-        if self.yielding.asked:
+        if self.yielding.is_requested:
             raise TurnEnded(model)
         loop = asyncio.get_running_loop()
-        asleep = group is not None and not group.awake(model)
-        waiter = Waiter(seat.key, seat, model, loop.time(), asleep)
+        was_asleep = group is not None and not group.is_awake(model)
+        waiter = Waiter(seat.key, seat, model, loop.time(), was_asleep)
         try:
             if group:
-                group.joined(waiter)
-            await self._line.wait(waiter, until)
-        except WaitedTooLong:
-            busy = Busy(group.expected(model) if group else 5)
+                group.add_waiter(waiter)
+            await self._queue.wait(waiter, deadline)
+        except QueueTimeout:
+            busy = Busy(group.expected_wait(model) if group else 5)
             self.end_turn(waiter)
             raise busy from None
         except BaseException as error:
             self.end_turn(waiter)
-            if seat.ended and isinstance(error, asyncio.CancelledError):
+            if seat.turn_ended and isinstance(error, asyncio.CancelledError):
                 raise TurnEnded(model) from None
             raise
         return waiter
@@ -148,52 +149,52 @@ class Turns:
             waiter.seat.running = False
             self.running -= 1
         if group := self._groups.get(waiter.model):
-            group.left(waiter)
-        self._line.go_on()
+            group.remove_request(waiter)
+        self._queue.admit_waiting()
 
-    def _begin(self, waiter: Waiter) -> "bool | None":
+    def _try_start(self, waiter: Waiter) -> "bool | None":
         if self.running >= self._limits.requests:
             return None
         group = self._groups.get(waiter.model)
         if group:
-            if not group.awake(waiter.model):
+            if not group.is_awake(waiter.model):
                 return False
-            group.began(waiter)
+            group.start_request(waiter)
         waiter.seat.running = True
         self.running += 1
         return True
 
-    def not_up(self, model: str) -> bool:
-        """Note that no engine listened. Returns whether the request may ask for a turn again."""
+    def note_unreachable(self, model: str) -> bool:
+        """Note that no engine listened. Return whether the request may wait for another turn."""
         if group := self._groups.get(model):
-            group.not_up(model)
+            group.note_unreachable(model)
         return group is not None
 
-    def doubt(self, model: str) -> None:
+    def note_failure(self, model: str) -> None:
         """Note that the engine failed a request."""
         if group := self._groups.get(model):
-            group.doubt(model)
+            group.note_failure(model)
 
-    def died(self, model: str) -> None:
+    def note_death(self, model: str) -> None:
         """Note that the engine ended or hangs."""
         if group := self._groups.get(model):
-            group.died(model)
+            group.note_death(model)
 
-    # ---- what is known of them
+    # ---- the state of models
 
     def takes_turns(self, model: str) -> bool:
         return model in self._groups
 
-    def ready(self, model: str) -> bool:
-        """Tell whether a model is awake, or off its GPUs because others have their turn."""
+    def is_ready(self, model: str) -> bool:
+        """Tell whether a model is awake, or off its GPUs because others have a turn."""
         member = self._members()[model]
-        stopped = member.state is TurnState.DOWN and not (member.sleeps or member.resident or member.failures)
-        return stopped or member.state in _READY
+        stopped = member.state is TurnState.DOWN and not (member.can_sleep or member.resident or member.failures)
+        return stopped or member.state in _READY_STATES
 
     @property
-    def on_gpus(self) -> list[str]:
+    def models_on_gpus(self) -> list[str]:
         """The models that take turns and are still on their GPUs."""
-        return [name for name, member in self._members().items() if member.on_the_gpu]
+        return [name for name, member in self._members().items() if member.is_on_gpu]
 
     def _members(self) -> "dict[str, Member]":
         return {name: group.members[name] for name, group in self._groups.items()}
@@ -211,8 +212,8 @@ class Turns:
 
 
 # These are classes because a generator as a context manager costs as much as reading the head of a request.
-class Seated:
-    """A seat for one request of this key. Entering raises Busy; leaving does so if another key's request took it."""
+class SeatedRequest:
+    """A request of a key, with a seat. Entering raises Busy; leaving does so if another key's request took the seat."""
 
     def __init__(self, turns: Turns, key: str) -> None:
         self._turns, self._key = turns, key
@@ -224,27 +225,27 @@ class Seated:
 
     def __exit__(self, kind: "type[BaseException] | None", error: object, trace: object) -> None:
         self._turns.leave_seat(self._seat)
-        if self._seat.put_out and isinstance(error, asyncio.CancelledError):
+        if self._seat.evicted and isinstance(error, asyncio.CancelledError):
             raise Busy from None
 
 
 class Turn:
     """A request's turn with the engine of its model. Entering raises Busy, TurnEnded; leaving raises TurnEnded."""
 
-    def __init__(self, turns: Turns, seat: Seat, model: str, until: float) -> None:
-        self._turns, self._seat, self._model, self._until = turns, seat, model, until
+    def __init__(self, turns: Turns, seat: Seat, model: str, deadline: float) -> None:
+        self._turns, self._seat, self._model, self._deadline = turns, seat, model, deadline
         self._waiter: Waiter
 
     async def __aenter__(self) -> "Turn":
-        self._waiter = await self._turns.take_turn(self._seat, self._model, self._until)
+        self._waiter = await self._turns.take_turn(self._seat, self._model, self._deadline)
         return self
 
-    async def anew(self, until: float) -> None:
+    async def retake(self, deadline: float) -> None:
         """Wait for another turn, because the engine failed. Raises Busy, TurnEnded."""
         self._turns.end_turn(self._waiter)
-        self._waiter = await self._turns.take_turn(self._seat, self._model, until)
+        self._waiter = await self._turns.take_turn(self._seat, self._model, deadline)
 
     async def __aexit__(self, kind: "type[BaseException] | None", error: object, trace: object) -> None:
         self._turns.end_turn(self._waiter)
-        if self._seat.ended and isinstance(error, asyncio.CancelledError):
+        if self._seat.turn_ended and isinstance(error, asyncio.CancelledError):
             raise TurnEnded(self._model) from None

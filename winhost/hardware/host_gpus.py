@@ -2,7 +2,7 @@
 
 import re
 
-from winhost.core.answers import NOT_THERE, MissingFact, if_known
+from winhost.core.answers import NOT_READ, MissingFact, if_known
 from winhost.hardware.gpus import GpuModel, find_model, find_model_by_name
 from winhost.model.errors import visible
 from winhost.model.facts import Instance
@@ -37,7 +37,7 @@ def runs_cuda(gpu: Gpu) -> bool:
         return True
     if _OTHER_VENDOR_NAME.search(name):
         return False
-    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_THERE)
+    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_READ)
 
 
 def may_drive_display(gpu: Gpu) -> bool:
@@ -80,7 +80,7 @@ def gpu_memory(gpu: Gpu) -> Bytes:
     model = catalogue_entry(gpu)
     size = gpu.pci.state.vram or (model and model.memory)
     if not size:
-        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_THERE)
+        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_READ)
     return size
 
 

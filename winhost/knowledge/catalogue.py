@@ -1,9 +1,9 @@
-"""The catalogue: what each reason's code says to people, what to do about it, and what it rests on.
+"""The catalogue of reasons: the sentence, meaning, remedy and evidence of each code.
 
-reasons/: by code, why it matters (sentence), what follows (means), the remedy, the evidence (none where the eye is
-enough) and the consents it asks for (risks). evidence/: what a stranger can check. gaps.yaml: what is said where a fact
-or evidence lacks, of whatever path or capability. paths.yaml, capabilities/: what each is, and what its being
-supported rests on (grounds). Severity and condition are in the rules.
+reasons/: by code, why it matters (sentence), what follows (means), the remedy, the evidence (none where the observation
+is enough), the consents that it requires (risks), and the rule: severity and condition. evidence/: claims with sources
+that anybody can check. gaps.yaml: the entries for missing facts and missing evidence, for every path and capability.
+paths.yaml, capabilities/: what each is, and the evidence that it is supported (grounds).
 """
 
 from collections import ChainMap
@@ -13,30 +13,32 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.catalogue import CITED, Catalogue, proof, typed
-from winhost.findings.condition import Condition, Reader, Undecided, say
+from winhost.findings.catalogue import INLINE_EVIDENCE, Catalogue, parse_evidence, parse_row
+from winhost.findings.condition import Condition, Reader, Undecided, format_sentence
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, GROUPS, path_of
 from winhost.model.reason import Evidence, Explanation, KnownRemedy, Remedy, Severity
 
-ANY = "*"  # stands for every path and capability
+ANY_TOPIC = "*"  # every path and capability
 
-_HERE = files(__package__)
+_FOLDER = files(__package__)
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents.
+    """A row of the catalogue: the texts of a reason, and its rule.
 
-    severity: of what its rule finds, None where the rule decides; some: instead, where `which` chose not all; unknown:
-    what a fact that was not read causes; only: the paths and variants that it is about, none for all of them; also:
-    other capabilities that it is about; each: what it is asked of; when, which, observed: the rule itself, the GPUs
-    that it is about, and what it says of the facts; none: what none of the GPUs may be; among, named: what else both
-    choose from, and how each is named; asks: the judge (a function of compat) in the place of `observed`, asked where
-    `when` holds; case: for tests. older: of which (versions.yaml) it finds a version that is too old, so that its
-    evidence begins with a newer one; `when` tells it by itself.
+    sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents; case: for tests.
+
+    severity: of the finding, None where the judge decides; some: the severity where `which` chose only some; unknown:
+    what happens where a fact was not read; only: the paths and variants that the rule applies to, empty for all; also:
+    further capabilities that it applies to; each: its subject; when: its condition; observed: the sentence about the
+    facts; asks: the judge (a function of compat) that is called instead of `observed` where `when` holds; which: the
+    condition that chooses GPUs; none: the condition that no GPU may meet; among: what to choose from instead of GPUs;
+    named: how each chosen one is named; older: the subjects of versions.yaml whose version the rule finds too old, so
+    that its evidence begins with a newer version (derived from `when` where possible).
     """
 
     sentence: str
@@ -60,31 +62,30 @@ class CatalogueEntry:
     observed: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
 
-    def choice(self, reading: Callable[[str], Reader]) -> Callable[[Sequence[Any]], Sequence[Any] | None]:
-        """Compile the row's choice among several. It returns those that are as `which` wants them; without that, all of
-        them; None where none is, or one is as `none` forbids. It raises MissingFact.
+    def compile_choice(self, reader_of: Callable[[str], Reader]) -> Callable[[Sequence[Any]], Sequence[Any] | None]:
+        """Return a function that chooses among items: those that meet `which`, or all without it. It returns None where
+        no item meets it, or where one meets `none`. It raises MissingFact. reader_of: returns the reader of a question.
         """
-        forbidden = self.none.by(reading) if self.none is not None else None
-        wanted = self.which.by(reading) if self.which else None
+        is_forbidden = self.none.compile(reader_of) if self.none is not None else None
+        is_chosen = self.which.compile(reader_of) if self.which else None
 
-        def chosen(ones: Sequence[Any]) -> Sequence[Any] | None:
-            if forbidden and any(map(forbidden, ones)):
+        def choose(items: Sequence[Any]) -> Sequence[Any] | None:
+            if is_forbidden and any(map(is_forbidden, items)):
                 return None
-            found = list(filter(wanted, ones)) if wanted else ones
-            return found if found or (forbidden and not wanted) else None
+            chosen = list(filter(is_chosen, items)) if is_chosen else items
+            return chosen if chosen or (is_forbidden and not is_chosen) else None
 
-        return chosen
+        return choose
 
-    def name_all(self, ones: Iterable[Any]) -> str:
-        """Name those that the row chose, each name once."""
-        return ", ".join(dict.fromkeys(say(self.named or "{label}", one) for one in ones))
+    def name_all(self, items: Iterable[Any]) -> str:
+        """Name the chosen items, each name once."""
+        return ", ".join(dict.fromkeys(format_sentence(self.named or "{label}", item) for item in items))
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A path or a capability. title, means: for people; grounds: evidence ids, by path or variant; loses: trade-offs.
-
-    asks: by variant, the setting without which a plan does not use it.
+    """A path or a capability. title, means: for people; grounds: evidence ids, by path or variant; loses: trade-offs;
+    asks: by variant, the setting that a plan must have to use it.
     """
 
     title: str
@@ -93,78 +94,80 @@ class Topic:
     loses: str | None = None
     asks: Mapping[str, str] = field(default_factory=dict)
 
-    def rests_on(self, variant: str) -> tuple[str, ...]:
-        """Evidence that it works where no reason speaks against it: that of the variant, else of the path."""
+    def grounds_for(self, variant: str) -> tuple[str, ...]:
+        """Return the evidence that it works where no reason speaks against it: that of the variant, else of the
+        path.
+        """
         return self.grounds.get(variant, self.grounds.get(path_of(variant), ()))
 
 
-def unknown_code(code: str, others: Iterable[str] = ()) -> UsageError:
-    """The error for a code that no reason has. others: further codes that can be explained."""
-    every = [*entries(), *others]
-    begun = sum(known.startswith(f"{code}.") for known in every)
-    what = f"no reason has the code '{visible(code)}'{did_you_mean(code, every)}"
+def unknown_code_error(code: str, others: Iterable[str] = ()) -> UsageError:
+    """Return the error for an unknown code. others: codes besides those of reasons that can be explained."""
+    known = [*entries(), *others]
+    longer = sum(each.startswith(f"{code}.") for each in known)
+    what = f"no reason has the code '{visible(code)}'{did_you_mean(code, known)}"
     hint = "winhost assess shows the codes that apply to a host; winhost explain --list shows all of them"
     meaning = None
-    if begun:
-        what = f"'{visible(code)}' is no code, but the beginning of {begun} codes"
+    if longer:
+        what = f"'{visible(code)}' is no code, but the beginning of {longer} codes"
         meaning = "winhost explain takes a whole code, what another program printed when it failed, or a log file."
         topic = _TOPICS.get(code, code)
-        asked = "--path" if topic in EVERY_PATH else "--need" if topic in CAPABILITIES else None
-        lead = f"Whether a host can do it, and why: winhost assess HOST {asked} {topic}\n" if asked else ""
+        option = "--path" if topic in EVERY_PATH else "--need" if topic in CAPABILITIES else None
+        lead = f"Whether a host can do it, and why: winhost assess HOST {option} {topic}\n" if option else ""
         hint = f"{lead}All codes that begin with it: winhost explain --list {code}"
     return UsageError("UnknownCode", what=what, meaning=meaning, hint=hint)
 
 
-_TOPICS = {"mmio": "dda", "wsl": "wsl2"}  # what begins codes without being a path or a capability
+_TOPICS = {"mmio": "dda", "wsl": "wsl2"}  # the path of codes that begin with another word
 
 
 def entry(code: str) -> CatalogueEntry:
-    """The entry of a code, or of a missing fact (`*.unknown`).
+    """Return the entry of a code, or of a missing fact (`*.unknown`).
 
     Raises UsageError: UnknownCode.
     """
     found = entries().get(code) or gaps().get(code)
     if found is None:
-        raise unknown_code(code)
+        raise unknown_code_error(code)
     return found
 
 
 @once
 def entries() -> Mapping[str, CatalogueEntry]:
-    """Every entry by code, those of missing facts included."""
+    """Return every entry by code, including those of missing facts for each path and capability."""
     topics = (*EVERY_PATH, *CAPABILITIES)
-    lacking = {gap.replace(ANY, topic): entry for topic in topics for gap, entry in gaps().items()}
-    return {**own_entries(), **lacking}
+    missing = {gap.replace(ANY_TOPIC, topic): entry for topic in topics for gap, entry in gaps().items()}
+    return {**reason_entries(), **missing}
 
 
-def own_entries() -> Mapping[str, CatalogueEntry]:
-    """The entries with a condition of their own, by code."""
+def reason_entries() -> Mapping[str, CatalogueEntry]:
+    """Return the entries of reasons/, by code: all except those of missing facts."""
     return _REASONS
 
 
 def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
-    told = typed(code, row, texts=("only",))
-    told["only"] = tuple(path for word in told.get("only", ()) for path in GROUPS.get(word, (word,)))
-    told["older"] = (*told.get("older", ()), *_below(row.get("when", {})))
-    return CatalogueEntry(**told)
+    parsed = parse_row(code, row, texts=("only",))
+    parsed["only"] = tuple(path for word in parsed.get("only", ()) for path in GROUPS.get(word, (word,)))
+    parsed["older"] = (*parsed.get("older", ()), *_subjects_too_old(row.get("when", {})))
+    return CatalogueEntry(**parsed)
 
 
-def _below(when: Mapping[str, Any]) -> Iterator[str]:
-    """The subjects that a condition requires to be older than some version."""
-    for question, wanted in when.items():
-        if str(wanted).startswith("<"):
+def _subjects_too_old(when: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the subjects that a condition requires to be older than some version."""
+    for question, expected in when.items():
+        if str(expected).startswith("<"):
             yield from ("windows", "server") if question == "OperatingSystem.build" else (question,)
 
 
-_REASONS = Catalogue(_HERE / "reasons", _entry)
-_GAPS = Catalogue(_HERE / "gaps.yaml", lambda _, row: CatalogueEntry(**row))
-_REMEDIES = Catalogue(_HERE / "remedies.yaml", lambda key, row: KnownRemedy(key, **row))
+_REASONS = Catalogue(_FOLDER / "reasons", _entry)
+_GAPS = Catalogue(_FOLDER / "gaps.yaml", lambda _, row: CatalogueEntry(**row))
+_REMEDIES = Catalogue(_FOLDER / "remedies.yaml", lambda key, row: KnownRemedy(key, **row))
 
 
 @once
 def gaps() -> Mapping[str, CatalogueEntry]:
-    """The entries for missing facts of any path or capability, by `*.unknown`."""
-    return {f"{ANY}.{name}": entry for name, entry in _GAPS.items()}
+    """Return the entries of gaps.yaml by code, such as `*.unknown`."""
+    return {f"{ANY_TOPIC}.{name}": entry for name, entry in _GAPS.items()}
 
 
 def remedies() -> Mapping[str, KnownRemedy]:
@@ -173,70 +176,74 @@ def remedies() -> Mapping[str, KnownRemedy]:
 
 
 def remedy(key: str | None) -> Remedy | None:
-    """The words of the remedy with this id, without its effect on facts; None for no id."""
-    return _told_remedies()[key] if key else None
+    """Return the remedy with this id, without its effect on facts; None for no id."""
+    return _remedies_without_effects()[key] if key else None
 
 
 @once
-def _told_remedies() -> Mapping[str, Remedy]:
+def _remedies_without_effects() -> Mapping[str, Remedy]:
     return {key: Remedy(key, known.do, known.who, known.unverified) for key, known in _REMEDIES.items()}
 
 
 @once
 def evidence() -> Mapping[str, Evidence]:
-    """The evidence by id: what several rows share, and what stands within the rows read so far."""
-    return ChainMap(CITED, dict(Catalogue(_HERE / "evidence", proof)))
+    """Return the evidence by id: the shared evidence, and what rows read so far define inline."""
+    return ChainMap(INLINE_EVIDENCE, dict(Catalogue(_FOLDER / "evidence", parse_evidence)))
 
 
 def evidence_of(ids: Iterable[str]) -> tuple[Evidence, ...]:
-    """The pieces with these ids."""
     return tuple(evidence()[key] for key in ids)
 
 
 def _topic(name: str, row: Mapping[str, Any]) -> Topic:
-    return Topic(**{**row, "grounds": typed(name, row.get("grounds", {}))})
+    return Topic(**{**row, "grounds": parse_row(name, row.get("grounds", {}))})
 
 
 @once
 def topics() -> Mapping[str, Topic]:
     """Paths and capabilities, by name."""
-    return {**Catalogue(_HERE / "paths.yaml", _topic), **Catalogue(_HERE / "capabilities", _topic)}
+    return {**Catalogue(_FOLDER / "paths.yaml", _topic), **Catalogue(_FOLDER / "capabilities", _topic)}
 
 
-# --- What explain says of a code, with reasons about the same thing, found by what they have in common ----------------
+# --- The explanation of a code, with related codes -------------------------------------------------------------------
 
-MOST_RELATED = 5
-# What two reasons have in common, by how surely it makes them speak of one thing.
-SAME_EVIDENCE = 4  # each piece
-SAME_REMEDY = 3
-SAME_FACT = 3  # `dda.virtualization-off`, `wsl2.virtualization-off`
-SAME_TOPIC = 1
+MAX_RELATED = 5
+# The weight of each thing that two reasons may have in common.
+EVIDENCE_WEIGHT = 4  # for each piece
+REMEDY_WEIGHT = 3
+FACT_WEIGHT = 3  # `dda.virtualization-off`, `wsl2.virtualization-off`
+TOPIC_WEIGHT = 1
 
 
 def related(code: str, entry: CatalogueEntry, entries: Mapping[str, CatalogueEntry]) -> tuple[str, ...]:
-    """Codes of `entries`, the closest first; of equally close ones those that stand nearer in the catalogue."""
+    """Return the most similar codes of `entries`, at most MAX_RELATED; of equally similar ones the nearer in the
+    catalogue come first.
+    """
     order = {name: number for number, name in enumerate(entries)}
-    here = order.get(code, 0)
-    bonds = {name: bond((code, entry), (name, other)) for name, other in entries.items() if name != code}
-    close = [name for name, strength in bonds.items() if strength]
-    return tuple(sorted(close, key=lambda name: (-bonds[name], abs(order[name] - here), name))[:MOST_RELATED])
+    own = order.get(code, 0)
+    scores = {name: similarity((code, entry), (name, other)) for name, other in entries.items() if name != code}
+    similar = [name for name, score in scores.items() if score]
+    return tuple(sorted(similar, key=lambda name: (-scores[name], abs(order[name] - own), name))[:MAX_RELATED])
 
 
-def bond(one: tuple[str, CatalogueEntry], other: tuple[str, CatalogueEntry]) -> int:
-    """A symmetric measure of what two reasons have in common; 0: nothing."""
+def similarity(one: tuple[str, CatalogueEntry], other: tuple[str, CatalogueEntry]) -> int:
+    """Return how much two reasons have in common (symmetric); 0: nothing."""
     (topic, _, fact), (other_topic, _, other_fact) = (code.partition(".") for code, _ in (one, other))
-    mine, others = one[1], other[1]
+    entry, other_entry = one[1], other[1]
     return (
-        SAME_EVIDENCE * len({*mine.evidence} & {*others.evidence})
-        + SAME_REMEDY * (mine.remedy is not None and mine.remedy == others.remedy)
-        + SAME_FACT * (fact == other_fact)
-        + SAME_TOPIC * (topic == other_topic)
+        EVIDENCE_WEIGHT * len({*entry.evidence} & {*other_entry.evidence})
+        + REMEDY_WEIGHT * (entry.remedy is not None and entry.remedy == other_entry.remedy)
+        + FACT_WEIGHT * (fact == other_fact)
+        + TOPIC_WEIGHT * (topic == other_topic)
     )
 
 
 @once
 def explain(code: str) -> Explanation:
-    """Kept: the reports of many hosts explain the same codes. Raises UsageError: UnknownCode."""
+    """Return the explanation of a code. Cached, because the reports of many hosts explain the same codes.
+
+    Raises UsageError: UnknownCode.
+    """
     found = entry(code)
     return Explanation(
         code=code,
@@ -245,5 +252,5 @@ def explain(code: str) -> Explanation:
         risks=found.risks,
         remedy=remedy(found.remedy),
         evidence=evidence_of(found.evidence),
-        related=related(code, found, own_entries()),
+        related=related(code, found, reason_entries()),
     )

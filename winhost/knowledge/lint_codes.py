@@ -1,4 +1,4 @@
-"""The codes of all linters, and the story of each, as `winhost explain` tells it."""
+"""The codes of all linters, and the explanation of each for `winhost explain`."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -10,7 +10,7 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Category, Explanation, Remedy, Severity
 
-# By the linter, the package that has its rows.
+# The package that has the rows of a linter.
 _PACKAGES = {
     "wslconfig": "wslconfig",
     "wslconf": "wslconfig",
@@ -33,41 +33,43 @@ _COUNTED = {Category.DEFECT: "a defect", Category.ADVICE: "advice"}
 
 @once
 def lint_codes() -> Mapping[str, Row]:
-    """Every code that a linter prints, with its row."""
-    found: dict[str, Row] = {}
+    """Return every code that a linter prints, with its row."""
+    rows: dict[str, Row] = {}
     for linter, package in _PACKAGES.items():
-        rest = "serve" if package == _PACKAGES["serve"] else linter
-        named = load_catalogue(files("winhost").joinpath(package, "findings.yaml")).get("_linters", {})
+        default = "serve" if package == _PACKAGES["serve"] else linter
+        codes_of_linters = load_catalogue(files("winhost").joinpath(package, "findings.yaml")).get("_linters", {})
         for code, row in rows_of(f"winhost.{package}").items():
-            if linter in ([each for each, codes in named.items() if code in codes.split()] or [rest]):
-                found[f"{linter}.{code}"] = row
-    return found
+            if linter in ([each for each, codes in codes_of_linters.items() if code in codes.split()] or [default]):
+                rows[f"{linter}.{code}"] = row
+    return rows
 
 
 def explain_lint(code: str) -> Explanation:
-    """The story of a code among `lint_codes`."""
+    """Return the explanation of a code of `lint_codes`."""
     row, linter = lint_codes()[code], code.partition(".")[0]
-    advice = _told(row.do)
-    others = [name for name, other in lint_codes().items() if name.startswith(f"{linter}.") and name != code]
-    near = [name for name in others if {*lint_codes()[name].evidence} & {*row.evidence}]
+    advice = _name_placeholders(row.do)
+    others = [name for name in lint_codes() if name.startswith(f"{linter}.") and name != code]
+    related = [name for name in others if {*lint_codes()[name].evidence} & {*row.evidence}]
     return Explanation(
         code=code,
-        sentence=_told(row.says),
+        sentence=_name_placeholders(row.says),
         means=f"{_MEANS[row.severity]} `winhost lint` finds it in a file, as {_COUNTED[row.severity.category]}.",
         risks=(),
         remedy=Remedy(None, advice) if advice else None,
         evidence=catalogue.evidence_of(row.evidence),
-        related=tuple(near[: catalogue.MOST_RELATED]),
+        related=tuple(related[: catalogue.MAX_RELATED]),
     )
 
 
-def _told(text: str) -> str:
-    """A sentence without a finding: its words are named, and what may be at the end of a word is left out."""
-    told = ""
+def _name_placeholders(text: str) -> str:
+    """Return a sentence with `<name>` for each placeholder. A placeholder that only ends a word, such as a plural, is
+    dropped.
+    """
+    result = ""
     for literal, name, _, _ in Formatter().parse(text):
-        told += literal
+        result += literal
         if name == "near":
-            told += "."
-        elif name and not (told[-1:].isalnum() or told.endswith(">")):
-            told += f"<{name}>"
-    return told
+            result += "."
+        elif name and not (result[-1:].isalnum() or result.endswith(">")):
+            result += f"<{name}>"
+    return result

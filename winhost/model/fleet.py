@@ -1,7 +1,7 @@
 """`fleet.yaml`: the hosts that winhost manages, and how each is reached.
 
-Its classes are what is read of the file and what winhost works with. A host has its own keys of `transport` and `ssh`,
-then those of its groups, then the defaults: see `_inherited`.
+The classes declare the format of the file; winhost works with the same objects. A host has its own keys of `transport`
+and `ssh`, then those of its groups, then the defaults: see `_inherited`.
 """
 
 import ipaddress
@@ -18,12 +18,12 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
-from winhost.model.files import heed_writers
-from winhost.model.secrets import SecretRef
+from winhost.model.files import check_writers
+from winhost.model.secrets import SecretRef, is_loopback
 from winhost.model.written import NOT_WRITTEN, Duration, Matching, Omittable, Text, Written, WrittenAs, WrittenModel
-from winhost.model.yamlfile import Loaded, Loc, Mistake, load_placed
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_with_positions
 
-UNVERIFIED = "insecure-skip-verification"
+SKIP_VERIFICATION = "insecure-skip-verification"
 """The one spelling that switches TLS verification off, for one host."""
 
 
@@ -58,19 +58,19 @@ def _address(text: str) -> str:
 
 
 def _verify(value: object) -> bool | Path:
-    if value == UNVERIFIED:
-        raise ValueError(f"{UNVERIFIED} is said host by host, not in defaults or groups")
+    if value == SKIP_VERIFICATION:
+        raise ValueError(f"{SKIP_VERIFICATION} is said host by host, not in defaults or groups")
     return _verify_of_host(value)
 
 
 def _verify_of_host(value: object) -> bool | Path:
     if value is True:
         return True
-    if value == UNVERIFIED:
+    if value == SKIP_VERIFICATION:
         return False
     if isinstance(value, str) and value and value.isprintable():
         return Path(value)
-    raise ValueError(f"should be true, or the path of a CA bundle, or on a single host {UNVERIFIED}")
+    raise ValueError(f"should be true, or the path of a CA bundle, or on a single host {SKIP_VERIFICATION}")
 
 
 def _key(value: object) -> SecretRef:
@@ -90,7 +90,10 @@ def _host_key(text: str) -> str:
     return text
 
 
-_CHECKED: list[dict[str, Any]] = [{"const": True}, {"type": "string", "minLength": 1, "not": {"const": UNVERIFIED}}]
+_VERIFY_SCHEMAS: list[dict[str, Any]] = [
+    {"const": True},
+    {"type": "string", "minLength": 1, "not": {"const": SKIP_VERIFICATION}},
+]
 
 # Names become file names and words of a command line. A group is in lower case, because `DDA` beside `dda` would
 # quietly be a second group without its options.
@@ -115,9 +118,11 @@ _HostKey = Annotated[str, AfterValidator(_host_key), Field(min_length=1)]
 _KnownHosts = Annotated[Path, WrittenAs(Text, Path)]
 _Address = Annotated[str, AfterValidator(_address)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
-_Verify = Annotated[bool | Path, PlainValidator(_verify), WithJsonSchema({"anyOf": _CHECKED})]
+_Verify = Annotated[bool | Path, PlainValidator(_verify), WithJsonSchema({"anyOf": _VERIFY_SCHEMAS})]
 _VerifyOfHost = Annotated[
-    bool | Path, PlainValidator(_verify_of_host), WithJsonSchema({"anyOf": [*_CHECKED, {"const": UNVERIFIED}]})
+    bool | Path,
+    PlainValidator(_verify_of_host),
+    WithJsonSchema({"anyOf": [*_VERIFY_SCHEMAS, {"const": SKIP_VERIFICATION}]}),
 ]
 
 
@@ -129,18 +134,18 @@ _L = TypeVar("_L", bound="Login")
 
 
 class _Options(WrittenModel):
-    """A mapping of a host whose keys may come from elsewhere: from its groups, the defaults, another logon."""
+    """A mapping of a host that inherits missing keys from its groups, the defaults, or another logon."""
 
     written_at: Annotated[Mapping[str, str], NOT_WRITTEN] = Field(default={}, repr=False)
     """The position of each key in the file: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
 
-    def at(self, *keys: str) -> str | None:
-        """The position of the first of these keys that is set; else the one where the first of them would stand."""
-        found = (self.written_at[key] for key in keys if key in self.model_fields_set and key in self.written_at)
-        return next(found, self.written_at.get(keys[0]))
+    def position_of(self, *keys: str) -> str | None:
+        """Return the position of the first of these keys that is set; else that where the first of them would be."""
+        positions = (self.written_at[key] for key in keys if key in self.model_fields_set and key in self.written_at)
+        return next(positions, self.written_at.get(keys[0]))
 
-    def with_unset(self: _P, **values: Any) -> _P:
-        """A copy with these values for keys that are not set."""
+    def with_defaults(self: _P, **values: Any) -> _P:
+        """Return a copy with these values for keys that are not set."""
         return self.model_copy(update={key: value for key, value in values.items() if key not in self.model_fields_set})
 
 
@@ -254,7 +259,7 @@ class Layer(Written):
     """The connection to their Linux."""
 
 
-# In code, a Windows: of an entry with kind: linux, `load_fleet` makes a LinuxHost.
+# After `load_fleet`, a Host is always Windows: an entry with kind: linux becomes a LinuxHost.
 class Host(_Options):
     """One host."""
 
@@ -278,16 +283,16 @@ class Host(_Options):
 
 
 class LinuxHost(Ssh):
-    """A Linux that is entered by SSH: one that winhost manages by itself, on metal or in a VM, or the one of a Windows.
+    """A Linux that is reached by SSH: a host of its own, on metal or in a VM, or the Linux of a Windows host.
 
-    host_key: also several, as in .pub files, one a line. timeouts: the part of the host in fleet.yaml that has them.
-    here: it is this computer, and SSH is not needed.
+    host_key: one or several, as in .pub files, one on each line. timeouts: the key of the host in fleet.yaml that has
+    them. is_this_computer: winhost runs on it, so that SSH is not needed.
     """
 
     name: Annotated[str, NOT_WRITTEN] = ""
     groups: Annotated[tuple[str, ...], NOT_WRITTEN] = ()
     timeouts: Annotated[str, NOT_WRITTEN] = "ssh"
-    here: Annotated[bool, NOT_WRITTEN] = False
+    is_this_computer: Annotated[bool, NOT_WRITTEN] = False
 
 
 AnyHost = Host | LinuxHost
@@ -315,16 +320,16 @@ class Fleet:
     hosts: tuple[AnyHost, ...]
 
     def select(self, names: Sequence[str]) -> list[AnyHost]:
-        """The hosts that are meant by names, patterns (`gpu-*`) and groups (`@dda`), each once and in this order.
+        """Return the hosts that match names, patterns (`gpu-*`) and groups (`@dda`), each once and in this order.
 
-        Raises UsageError: UnknownHost, for a name that means no host.
+        Raises UsageError: UnknownHost, for a name that matches no host.
         """
         chosen: dict[str, AnyHost] = {}
         for name in names:
-            chosen.update((host.name, host) for host in self._meant(name))
+            chosen.update((host.name, host) for host in self._match(name))
         return list(chosen.values())
 
-    def _meant(self, name: str) -> list[AnyHost]:
+    def _match(self, name: str) -> list[AnyHost]:
         if name.startswith("@"):
             found = [host for host in self.hosts if name[1:].lower() in host.groups]
             known = {f"@{group}" for host in self.hosts for group in host.groups}
@@ -334,20 +339,20 @@ class Fleet:
         if found:
             return found
         listed, kind = sorted(known), "group" if name.startswith("@") else "host"
-        more = f" and {len(listed) - _MOST_KNOWN:,} more" if len(listed) > _MOST_KNOWN else ""
-        asked = f"{kind} '{visible(name.removeprefix('@'))}'"
+        more = f" and {len(listed) - _MAX_LISTED:,} more" if len(listed) > _MAX_LISTED else ""
+        requested = f"{kind} '{visible(name.removeprefix('@'))}'"
         raise UsageError(
             "UnknownHost",
-            what=f"no {asked} in {visible(self.file.name)}{did_you_mean(name, listed)}",
-            hint=f"known: {', '.join(listed[:_MOST_KNOWN])}{more}" if listed else None,
+            what=f"no {requested} in {visible(self.file.name)}{did_you_mean(name, listed)}",
+            hint=f"known: {', '.join(listed[:_MAX_LISTED])}{more}" if listed else None,
         )
 
 
-_MOST_KNOWN = 40
+_MAX_LISTED = 40
 
 
-def in_url(address: str) -> str:
-    """The address as URLs and USER@ADDRESS have it: one of IPv6 within brackets."""
+def bracket_ipv6(address: str) -> str:
+    """Return the address for a URL or USER@ADDRESS, where an IPv6 address is in brackets."""
     return f"[{address}]" if ":" in address else address
 
 
@@ -355,19 +360,23 @@ def in_url(address: str) -> str:
 
 
 def load_fleet(path: Path) -> Fleet:
-    """Reads a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
-    loaded = load_placed(path, FleetFile, _disagreements)
+    """Read a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
+    loaded = load_with_positions(path, FleetFile, _find_mistakes)
     hosts: list[AnyHost] = []
     for name, options in loaded.value.hosts.items():
         host = options or Host()
-        hosts.append(_linux(loaded, name, host) if host.kind == "linux" else _windows(loaded, name, host))
+        hosts.append(
+            _make_linux_host(loaded, name, host) if host.kind == "linux" else _make_windows_host(loaded, name, host)
+        )
     return Fleet(path, tuple(hosts))
 
 
-def _inherited(
+def _inherit_options(
     kind: type[_P], file: FleetFile, name: str, part: str, where: Callable[[Loc], str] = lambda loc: ""
 ) -> _P:
-    """Find what is set for a part of a host: by itself, else by the first of its groups, else by the defaults."""
+    """Collect the keys of a part of a host: each from the host, else its first group that sets it, else the
+    defaults.
+    """
     values: dict[str, Any] = {}
     written_at: dict[str, str] = {}
     host = file.hosts[name] or Host()
@@ -386,65 +395,67 @@ _DISTRO_KEYS = {"key", "passphrase", "user", "address", "port"}
 _SSHD_KEYS = {"user", "port", "host_key", "key", "passphrase", "agent", "password", "known_hosts", "jump"}
 
 
-def _windows(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
+def _make_windows_host(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
     address = host.address or name
-    transport = _transport(_inherited(Transport, loaded.value, name, "transport", loaded.where), address)
+    transport = _set_transport_defaults(
+        _inherit_options(Transport, loaded.value, name, "transport", loaded.describe_position), address
+    )
     if isinstance(transport.verify, Path):
-        bundle = _beside(loaded, transport.verify)
-        heed_writers(bundle)
+        bundle = _resolve_path(loaded, transport.verify)
+        check_writers(bundle)
         transport = transport.model_copy(update={"verify": bundle})
-    ssh = _inherited(Ssh, loaded.value, name, "ssh", loaded.where)
+    ssh = _inherit_options(Ssh, loaded.value, name, "ssh", loaded.describe_position)
     sftp = host.sftp
     if sftp:
         inherited: dict[str, Any] = {"address": address, "user": transport.user, **timeouts_of(transport)}
-        if not _proves(sftp):
+        if not _has_credentials(sftp):
             inherited["password"] = transport.password
-        sftp = _logon(loaded, sftp, loaded.where(("hosts", name, "sftp")), inherited)
-    given = None if ssh.model_fields_set.isdisjoint(_DISTRO_KEYS) else ssh
+        sftp = _complete_logon(loaded, sftp, loaded.describe_position(("hosts", name, "sftp")), inherited)
+    own_ssh = None if ssh.model_fields_set.isdisjoint(_DISTRO_KEYS) else ssh
     return host.model_copy(
-        update={"name": name, "address": address, "transport": transport, "ssh": given, "sftp": sftp}
+        update={"name": name, "address": address, "transport": transport, "ssh": own_ssh, "sftp": sftp}
     )
 
 
-def _transport(given: Transport, address: str) -> Transport:
-    """The transport with its defaults, as far as they depend on others of its keys."""
-    if address.lower() == "localhost" and given.model_fields_set.isdisjoint(_NETWORK_KEYS):
-        given = given.with_unset(kind=WireKind.LOCAL)
-    auth = Auth.NTLM if given.kind is WireKind.WINRS else Auth.NEGOTIATE
-    return given.with_unset(port=5986 if given.tls else 5985, auth=auth)
+def _set_transport_defaults(transport: Transport, address: str) -> Transport:
+    """Return the transport with the defaults that depend on its other keys."""
+    if address.lower() == "localhost" and transport.model_fields_set.isdisjoint(_NETWORK_KEYS):
+        transport = transport.with_defaults(kind=WireKind.LOCAL)
+    auth = Auth.NTLM if transport.kind is WireKind.WINRS else Auth.NEGOTIATE
+    return transport.with_defaults(port=5986 if transport.tls else 5985, auth=auth)
 
 
-def _linux(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxHost:
-    linux = _inherited(LinuxHost, loaded.value, name, "ssh", loaded.where)
-    here = _is_here(host, name, linux)
-    unset = {key: loaded.where(("hosts", name, "ssh", key)) for key in ("key", "host_key", "sudo_password")}
-    user = getuser() if here else linux.user
+def _make_linux_host(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxHost:
+    linux = _inherit_options(LinuxHost, loaded.value, name, "ssh", loaded.describe_position)
+    is_local = _is_this_computer(host, name, linux)
+    unset = {key: loaded.describe_position(("hosts", name, "ssh", key)) for key in ("key", "host_key", "sudo_password")}
+    user = getuser() if is_local else linux.user
     linux = linux.model_copy(
         update={
             "name": name,
             "address": host.address or name,
             "groups": host.groups,
-            "here": here,
+            "is_this_computer": is_local,
             "user": user,
             "sudo": user != "root" if linux.sudo is None else linux.sudo,
-            "known_hosts": _beside(loaded, linux.known_hosts),
+            "known_hosts": _resolve_path(loaded, linux.known_hosts),
             "written_at": {**unset, **linux.written_at},
         }
     )
     if linux.jump is None:
         return linux
     inherited = {"user": user, "known_hosts": linux.known_hosts, **timeouts_of(linux)}
-    if not _proves(linux.jump):  # a password is never shown to both
+    if not _has_credentials(linux.jump):  # a password is never shown to both
         inherited |= {"key": linux.key, "passphrase": linux.passphrase, "agent": linux.agent}
-    jump = _logon(loaded, linux.jump, linux.written_at["jump"], inherited)
+    jump = _complete_logon(loaded, linux.jump, linux.written_at["jump"], inherited)
     return linux.model_copy(update={"jump": jump})
 
 
-def _logon(loaded: Loaded[FleetFile], logon: _L, at: str, inherited: Mapping[str, Any]) -> _L:
-    """The logon to a second sshd, with what it does not say itself. at: its position in the file."""
-    logon = logon.with_unset(**inherited)
-    known_hosts = _beside(loaded, logon.known_hosts)
-    return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
+def _complete_logon(loaded: Loaded[FleetFile], logon: _L, position: str, inherited: Mapping[str, Any]) -> _L:
+    """Return the logon to a second sshd, with inherited keys. position: of the logon in the file."""
+    logon = logon.with_defaults(**inherited)
+    known_hosts = _resolve_path(loaded, logon.known_hosts)
+    return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": position, "host_key": position}})
 
 
 def timeouts_of(options: _Timeouts) -> dict[str, Any]:
@@ -452,42 +463,44 @@ def timeouts_of(options: _Timeouts) -> dict[str, Any]:
     return {key: getattr(options, key) for key in _Timeouts.__annotations__}
 
 
-def _is_here(host: Host, name: str, ssh: Ssh) -> bool:
-    """A Linux without SSH: the one that winhost runs on."""
+def _is_this_computer(host: Host, name: str, ssh: Ssh) -> bool:
+    """Tell whether a Linux is the computer that winhost runs on, so that it needs no SSH."""
     return (host.address or name).lower() == "localhost" and ssh.model_fields_set.isdisjoint(_SSHD_KEYS)
 
 
-def _proves(logon: SharedLogon) -> bool:
-    """Tell whether a logon names something to show: a key, the agent, a password."""
+def _has_credentials(logon: SharedLogon) -> bool:
+    """Tell whether a logon has credentials: a key, the agent or a password."""
     return bool(logon.key or logon.agent or logon.password)
 
 
-def _beside(loaded: Loaded[FleetFile], path: Path) -> Path:
+def _resolve_path(loaded: Loaded[FleetFile], path: Path) -> Path:
     return loaded.path.absolute().parent / path.expanduser()
 
 
-# ---- faults that show only when parts of the file are seen together
+# ---- checks of keys that depend on each other
 
 
-def _disagreements(file: FleetFile) -> Iterator[Mistake]:
+def _find_mistakes(file: FleetFile) -> Iterator[Mistake]:
     first: dict[str, str] = {}
     for name, options in file.hosts.items():
         if (known := first.setdefault(name.lower(), name)) != name:
             yield ("hosts", name), f"is the same name as '{known}': Windows names know no case"
-        host, ssh = options or Host(), _inherited(Ssh, file, name, "ssh")
+        host, ssh = options or Host(), _inherit_options(Ssh, file, name, "ssh")
         if host.kind == "linux":
-            checks = _of_linux(name, host, ssh)
+            checks = _check_linux(name, host, ssh)
         else:
-            checks = _of_windows(host.address or name, host, _inherited(Transport, file, name, "transport"), ssh)
+            checks = _check_windows(
+                host.address or name, host, _inherit_options(Transport, file, name, "transport"), ssh
+            )
         for loc, message in checks:
             yield ("hosts", name, *loc), message
 
 
-_Faults = Iterator[tuple[tuple[str, ...], str]]  # keys below a host, and what is wrong there
+_Faults = Iterator[tuple[tuple[str, ...], str]]  # keys below a host, and the fault there
 
 
-def _of_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> _Faults:
-    """transport, ssh: with what is inherited."""
+def _check_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> _Faults:
+    """Check a Windows host. transport, ssh: with inherited keys."""
     yield from _windows_logon(address, transport)
     yield from _sftp_logon(host.sftp, transport) if host.sftp else ()
     if transport.kind is WireKind.LOCAL:
@@ -495,50 +508,45 @@ def _of_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> _Fa
             yield ("address",), "should be localhost: kind: local is the computer that winhost runs on"
         for key in sorted(host.transport.model_fields_set & _NETWORK_KEYS - {"kind"}):
             yield ("transport", key), "is for a host over the network: kind: local logs on nowhere"
-    if ssh.key is None and ssh.passphrase:  # of hosts with kind: linux, layers may say it
+    if ssh.key is None and ssh.passphrase:  # for hosts with kind: linux, layers may set it
         yield ("ssh", "key"), "is missing: the passphrase is that of a key"
     for key in sorted(host.ssh.model_fields_set - _DISTRO_KEYS) if host.ssh else ():
-        yield ("ssh", key), "is for a host with kind: linux"  # Windows says where a distro is and what it shows
+        yield ("ssh", key), "is for a host with kind: linux"  # Windows reports the address and host key of a distro
 
 
 def _sftp_logon(sftp: Login, transport: Transport) -> _Faults:
-    # The transport may name neither: the Windows session of this computer is no logon over SSH.
+    # The transport may have neither: it can use the Windows session of this computer, which is no logon over SSH.
     if not (sftp.user or transport.user):
         yield ("sftp", "user"), "is missing: which account to log on with"
-    if not _proves(sftp) and transport.password is None:
+    if not _has_credentials(sftp) and transport.password is None:
         yield ("sftp", "key"), "is missing: give it a key, agent: true, or a password"
 
 
-def _windows_logon(address: str, given: Transport) -> _Faults:
-    basic, winrs = given.auth is Auth.BASIC, given.kind is WireKind.WINRS
-    if basic and not given.tls and not _is_loopback(address):
+def _windows_logon(address: str, transport: Transport) -> _Faults:
+    basic, winrs = transport.auth is Auth.BASIC, transport.kind is WireKind.WINRS
+    if basic and not transport.tls and not is_loopback(address):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
         yield ("transport", "auth"), message
-    if winrs and given.auth is Auth.NEGOTIATE and "auth" in given.model_fields_set:
+    if winrs and transport.auth is Auth.NEGOTIATE and "auth" in transport.model_fields_set:
         yield ("transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
-    for key in ("user", "password") if basic or winrs else ():  # neither can log on as the user of this computer
-        if key not in given.model_fields_set:
+    for key in (
+        ("user", "password") if basic or winrs else ()
+    ):  # neither can log on as the current user of this computer
+        if key not in transport.model_fields_set:
             yield ("transport", key), f"is missing: {'basic' if basic else 'winrs'} needs it"
 
 
-def _of_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
-    """ssh: with what is inherited."""
+def _check_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
+    """Check a Linux host. ssh: with inherited keys."""
     for part in ("transport", "sftp"):
         if part in host.model_fields_set:
             yield (part,), "is for Windows: a host with kind: linux is reached by ssh alone"
     if ssh.address:
         yield ("ssh", "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
-    if not _is_here(host, name, ssh):
+    if not _is_this_computer(host, name, ssh):
         if not ssh.user:
             yield ("ssh", "user"), "is missing: which account to log on with"
-        if not _proves(ssh):
+        if not _has_credentials(ssh):
             yield ("ssh", "key"), "is missing: give it a key, agent: true, or a password"
     if ssh.sudo is False and ssh.sudo_password:
         yield ("ssh", "sudo_password"), "contradicts sudo: false"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address.lower() == "localhost"

@@ -1,4 +1,4 @@
-"""Reads `workload.yaml`, and finds what is wrong only when its parts are seen together."""
+"""Reads `workload.yaml`, and checks keys that depend on each other."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,24 +7,26 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from winhost.model.errors import did_you_mean, visible
-from winhost.model.workload import Deploy, Mirror, Model, Needs, Workload, WorkloadFile, standby_of
-from winhost.model.yamlfile import Mistake, load_placed
+from winhost.model.workload import Deploy, LoadFormat, Mirror, Model, Needs, Workload, WorkloadFile, standby_of
+from winhost.model.yamlfile import Mistake, load_with_positions
 
 
 def load_workload(path: Path, *, in_cluster: bool = False) -> Workload:
-    """Reads a workload.yaml. in_cluster: it is to run in one, also where it does not say so.
+    """Read a workload.yaml. in_cluster: the workload runs in a cluster, even if the file does not say so.
 
     Raises UsageError (FileFaults) with all of its faults.
     """
-    check = partial(_disagreements, in_cluster=in_cluster)
-    found = load_placed(path, WorkloadFile, check, "draft one: winhost workload init ORG/NAME -o my.yaml").value
-    return replace(found, deploy=Deploy.KUBERNETES) if in_cluster else found
+    check = partial(_find_mistakes, in_cluster=in_cluster)
+    workload = load_with_positions(
+        path, WorkloadFile, check, "draft one: winhost workload init ORG/NAME -o my.yaml"
+    ).value
+    return replace(workload, deploy=Deploy.KUBERNETES) if in_cluster else workload
 
 
-def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[Mistake]:
-    yield from _needed_twice(file.needs)
+def _find_mistakes(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[Mistake]:
+    yield from _check_needs(file.needs)
     if file.proxy_protocol:
-        yield from _by_protocol(file.trusted_proxies)
+        yield from _check_proxies(file.trusted_proxies)
     in_pods = in_cluster or file.deploy is Deploy.KUBERNETES
     if in_cluster and file.deploy is Deploy.UNITS:
         yield ("deploy",), "is units, and this is for a cluster: write deploy: kubernetes, or leave it out"
@@ -32,15 +34,21 @@ def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[
         yield ("kv_mirror", "through"), "lmcache needs a server beside the engine, which no manifest has: take tiers"
     if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
-    yield from _released(file, in_pods)
-    yield from _standby(file, in_pods)
+    yield from _check_availability(file, in_pods)
+    yield from _check_standby(file, in_pods)
     for model in file.models:
-        for check in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
+        for check in (
+            _check_sizes,
+            _check_shape,
+            _check_parallel,
+            _check_sleep,
+            _check_model_in_pods if in_pods else _check_model_on_one_machine,
+        ):
             for loc, message in check(model):
                 yield ("models", model.name, *loc), message
 
 
-def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
+def _check_standby(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
     models = {model.name: model for model in file.models}
     for position, name in enumerate(file.availability.standby):
         loc, model = ("availability", "standby", position), models.get(name)
@@ -57,7 +65,7 @@ def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
         yield ("availability", "standby"), message
 
 
-def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
+def _check_availability(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
     if file.availability.idle and not any(model.sleeps for model in file.models):
         yield ("availability", "idle"), "is for models with state: sleeping, and none is: resident ones stay awake"
     if file.availability.test_on_boot and (in_pods or not file.availability.start_on_boot):
@@ -71,7 +79,7 @@ def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
         yield ("availability", "yield_to"), f"is for models with state: sleeping alone, {why}"
 
 
-def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Mistake]:
+def _check_proxies(proxies: tuple[str, ...]) -> Iterator[Mistake]:
     if not proxies:
         yield ("proxy_protocol",), "is for proxies: name them in trusted_proxies"
     for position, each in enumerate(proxies):
@@ -83,7 +91,7 @@ def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Mistake]:
             yield ("trusted_proxies", position), message
 
 
-def _needed_twice(needs: Needs) -> Iterator[Mistake]:
+def _check_needs(needs: Needs) -> Iterator[Mistake]:
     seen: set[str] = set()
     for kind, names in (("must", needs.must), ("nice", needs.nice)):
         for position, name in enumerate(names):
@@ -92,7 +100,7 @@ def _needed_twice(needs: Needs) -> Iterator[Mistake]:
             seen.add(name)
 
 
-def _sizes(model: Model) -> Iterator[Mistake]:
+def _check_sizes(model: Model) -> Iterator[Mistake]:
     if model.parameters is None and model.weights is None and model.memory is None:
         yield (), "says nothing of its size: give parameters, or weights, or memory"
     if model.unquantized is not None and model.quantization is None:
@@ -104,7 +112,7 @@ def _sizes(model: Model) -> Iterator[Mistake]:
             yield (key,), "cannot be said beside memory, which is everything on a GPU"
 
 
-def _shape(model: Model) -> Iterator[Mistake]:
+def _check_shape(model: Model) -> Iterator[Mistake]:
     shape, embedding = model.shape, model.embedding
     for group in (("layers", "kv_heads", "head_dim"), ("vocabulary", "hidden")):
         missing = [key for key in group if getattr(shape, key) is None]
@@ -117,7 +125,7 @@ def _shape(model: Model) -> Iterator[Mistake]:
         yield ("shape", "tied_embeddings"), "tells something only with vocabulary and hidden"
 
 
-def _spread(model: Model) -> Iterator[Mistake]:
+def _check_parallel(model: Model) -> Iterator[Mistake]:
     tensor, heads = model.parallel.tensor, model.shape.kv_heads
     if heads is not None and heads % tensor and tensor % heads:
         message = f"{tensor} GPUs cannot share {heads} KV heads: one must be a multiple of the other"
@@ -127,7 +135,7 @@ def _spread(model: Model) -> Iterator[Mistake]:
         yield ("parallel", "pipeline"), f"{stages} stages cannot share {layers} layers"
 
 
-def _sleep(model: Model) -> Iterator[Mistake]:
+def _check_sleep(model: Model) -> Iterator[Mistake]:
     for key, stated in (("sleep_level", model.sleep_level), ("suspend", model.suspend)):
         if stated and not model.sleeps:
             yield (key,), "is for models with state: sleeping"
@@ -135,10 +143,12 @@ def _sleep(model: Model) -> Iterator[Mistake]:
         yield ("suspend",), "is for models on one GPU: over several nobody has seen it work"
 
 
-def _in_pods(model: Model) -> Iterator[Mistake]:
+def _check_model_in_pods(model: Model) -> Iterator[Mistake]:
     if model.sleeps:
         message = "takes turns on a GPU with others, and Kubernetes gives each GPU to one pod: use deploy: units"
         yield ("state",), message
+    if model.load_format is LoadFormat.PACKED:
+        yield ("load_format",), "packed takes a step that packs, which no manifest has: use deploy: units"
     spread = model.parallel
     if spread.pipeline % spread.nodes:
         yield ("parallel", "nodes"), f"{spread.nodes} machines cannot share {spread.pipeline} stages evenly"
@@ -146,7 +156,7 @@ def _in_pods(model: Model) -> Iterator[Mistake]:
         yield ("parallel", "data"), "copies that span machines are not written: leave data out, or nodes"
 
 
-def _on_one_machine(model: Model) -> Iterator[Mistake]:
+def _check_model_on_one_machine(model: Model) -> Iterator[Mistake]:
     if model.body.media:
         message = "is for deploy: kubernetes: an engine here has no network, so media come in requests, as data: URLs"
         yield ("body", "media"), message

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.model.facts import with_state
 from winhost.model.reason import Caution, Severity
 from winhost.resources.host import HostFacts
@@ -17,7 +17,7 @@ def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str],
         return ()
     active = [plan for plan in facts.all(PowerPlan) if plan.state.active]
     if not active:
-        raise MissingFact("PowerPlan", NOT_THERE)
+        raise MissingFact("PowerPlan", NOT_READ)
     return tuple({"scheme": plan.key["scheme"], "name": plan.state.name} for plan in active)
 
 

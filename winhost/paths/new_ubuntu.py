@@ -15,7 +15,7 @@ from winhost.autoinstall.facts_manifest import (
     windows_esp_of,
 )
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
-from winhost.autoinstall.medium_files import before_settings
+from winhost.autoinstall.medium_files import files_before_settings
 from winhost.core.answers import Json, MissingFact, Unavailable, if_available
 from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease, is_address
 from winhost.model.once import once
@@ -237,5 +237,5 @@ class UbuntuDecisions(ContainersInside):
 @once
 def _files(words: str | None, esp: str) -> str:
     """Pack the files that winhost adds to the installer's for the PowerShell script that writes them."""
-    texts = {path: data.decode("utf-8") for path, data in before_settings(words, esp).items()}
+    texts = {path: data.decode("utf-8") for path, data in files_before_settings(words, esp).items()}
     return pack(json.dumps(texts, sort_keys=True).encode("ascii"))

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable, if_known
 from winhost.hardware.host_gpus import gpu_label
-from winhost.images.ubuntu_releases import MIRROR, is_address, known_images, refuse_by_name
+from winhost.images.ubuntu_releases import MIRROR, is_address, list_images, refuse_by_name
 from winhost.images.ubuntu_releases import NAME as CLOUD_IMAGE
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
@@ -40,7 +40,7 @@ def _check_image_name(name: str) -> str:
     refuse_by_name(name)
     if not CLOUD_IMAGE.fullmatch(name) and not is_file(name) and not is_address(name):
         raise ValueError(
-            f"should be {known_images()}, with a day as ubuntu-24.04@20260814 if you like, or else an https:// address "
+            f"should be {list_images()}, with a day as ubuntu-24.04@20260814 if you like, or else an https:// address "
             "or the path of a qcow2 or raw image (./FILE)"
         )
     return name

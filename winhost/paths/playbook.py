@@ -13,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from winhost.core.answers import Id, Json, identity
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import MOST_FAULTS, did_you_mean
+from winhost.model.errors import MAX_LISTED_FAULTS, did_you_mean
 from winhost.model.once import once
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.written import Closed
-from winhost.model.yamlfile import Mistake, dotted, load_placed, mistakes_of
+from winhost.model.yamlfile import Mistake, dotted, load_with_positions, mistakes_of
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
@@ -102,7 +102,7 @@ class WrongPlaybook(ValueError):
     """The faults of a playbook that came without a file, each with its location."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        self.mistakes = tuple(islice(mistakes, MOST_FAULTS))
+        self.mistakes = tuple(islice(mistakes, MAX_LISTED_FAULTS))
         super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.mistakes))
 
 
@@ -110,7 +110,7 @@ def read_playbook(path: Path) -> Playbook:
     """Read a playbook and spell out the names in its settings. Raises UsageError (FileFaults) with every fault of the
     file.
     """
-    playbook = _shipped(path) or load_placed(path, Playbook, _faults).value
+    playbook = _shipped(path) or load_with_positions(path, Playbook, _faults).value
     return playbook.model_copy(update={"settings": expand_names(playbook.path, playbook.settings)})
 
 

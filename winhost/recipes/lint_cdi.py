@@ -1,4 +1,4 @@
-"""Specifications of CDI: what gives containers their GPUs, held against the machine that they are for."""
+"""Lints CDI specifications, which give containers their GPUs, against the target machine."""
 
 import re
 from collections import Counter
@@ -9,14 +9,14 @@ from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import version_of
-from winhost.findings.finding import Found, run
+from winhost.findings.finding import Observation, run_rules
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, find_duplicate_keys, parse_documents
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
-# By what of which a version can be too low: the list, and the field of its items; SPEC.md of 1.1.0.
+# The first version with each field: the list, the field of its items, the version. Source: SPEC.md of 1.1.0.
 _FIELDS_SINCE = (
     ("mounts", "type", Version("0.4.0")),
     ("deviceNodes", "hostPath", Version("0.5.0")),
@@ -24,27 +24,27 @@ _FIELDS_SINCE = (
 )
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-_THERE = (r"(?s).+", "it has to be there")
-# By the list and the field of its items: what a value has to be, as the library of CDI checks it.
+_NOT_EMPTY = (r"(?s).+", "it has to be there")
+# By list and field of its items: the pattern of valid values, as the CDI library checks them, and its description.
 _EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _THERE},
+    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _NOT_EMPTY},
     "deviceNodes": {
-        "path": _THERE,
+        "path": _NOT_EMPTY,
         "type": ("[bcup]?", "it is b, c, u or p"),
         "permissions": ("[rwm]*", "it has no letters but r, w and m"),
     },
-    "mounts": {"hostPath": _THERE, "containerPath": _THERE},
+    "mounts": {"hostPath": _NOT_EMPTY, "containerPath": _NOT_EMPTY},
 }
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
 _LIBRARIES = ("/usr/lib/wsl", "/usr/lib/wsl/lib")
-_STORE = ("/usr/lib/wsl/", "/dev/dxg")
+_WSL_PATHS = ("/usr/lib/wsl/", "/dev/dxg")
 
 
 @dataclass(frozen=True)
 class CdiCase:
-    """A specification, and the machine that it is for."""
+    """A specification and its target machine."""
 
     document: YamlNode
     target: RecipeTarget
@@ -57,98 +57,98 @@ class CdiCase:
 
     @cached_property
     def nodes(self) -> list[YamlNode]:
-        """The paths of devices."""
+        """The paths of device nodes."""
         return list(_paths(self.document, "deviceNodes", "path", "hostPath"))
 
     @cached_property
     def mounts(self) -> list[YamlNode]:
-        """The paths of mounts, within containers and outside."""
+        """The paths of mounts, in containers and on the host."""
         return list(_paths(self.document, "mounts", "hostPath", "containerPath"))
 
     @cached_property
     def folders(self) -> list[YamlNode]:
-        """The mounts of whole folders, whatever is in them."""
+        """The mounts of folders."""
         return [each for each in self.mounts if ".so" not in each.value.rpartition("/")[2]]
 
 
-def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
-    """All that is wrong in a specification."""
+def find_in_cdi(source: SourceFile, target: RecipeTarget) -> list[Observation]:
+    """Return all observations in a specification."""
     try:
-        found = documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
+        found = parse_documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
     except NotYaml as wrong:
-        return [Found("unreadable", wrong.offset, {"problem": str(wrong)})]
+        return [Observation("unreadable", wrong.offset, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
-    # What another maker's devices need is not known.
+    # The requirements of other makers' devices are not known.
     known = case.document.get("devices").items() and case.document.get("kind").value in (_GPU, "")
-    return [*keys_twice(case.document), *run(RULES if known else OF_ANY, case)]
+    return [*find_duplicate_keys(case.document), *run_rules(RULES if known else RULES_OF_ANY_KIND, case)]
 
 
-def versions(case: CdiCase) -> Iterator[Found]:
-    """The version is there, a text, and one that is known."""
+def versions(case: CdiCase) -> Iterator[Observation]:
+    """Check that the version is present, a text, and known."""
     found = case.document.get("cdiVersion")
     if not found.value:
-        yield Found("no-cdi-version", case.document.start if case.document.node else 0)
+        yield Observation("no-cdi-version", case.document.start if case.document.node else 0)
     elif found.tag in ("float", "int"):
-        yield Found("cdi-version-number", found.start, {"value": found.value})
+        yield Observation("cdi-version-number", found.start, {"value": found.value})
     elif case.version is None or not FIRST <= case.version <= LAST:
-        yield Found("cdi-version-unknown", found.start, {"value": found.value, "first": FIRST, "last": LAST})
+        yield Observation("cdi-version-unknown", found.start, {"value": found.value, "first": FIRST, "last": LAST})
 
 
-def kind(case: CdiCase) -> Iterator[Found]:
-    """The kind of device is NVIDIA's GPUs."""
+def kind(case: CdiCase) -> Iterator[Observation]:
+    """Check that the kind of device is NVIDIA's GPUs."""
     found = case.document.get("kind")
     if not _KIND.fullmatch(found.value):
         shown = f", not {found.value}" if found.value else ""
-        yield Found("no-cdi-kind", found.start if found.node else 0, {"found": shown})
+        yield Observation("no-cdi-kind", found.start if found.node else 0, {"found": shown})
     elif found.value != _GPU:
-        yield Found("other-kind", found.start, {"value": found.value})
+        yield Observation("other-kind", found.start, {"value": found.value})
 
 
-def devices(case: CdiCase) -> Iterator[Found]:
-    """Each device has a name of its own, and changes something in a container."""
+def devices(case: CdiCase) -> Iterator[Observation]:
+    """Check that each device has a unique name, and changes something in a container."""
     document, version = case.document, case.version
     found = document.get("devices")
     if not found.items():
-        yield Found("no-cdi-devices", found.start if found.node else 0)
+        yield Observation("no-cdi-devices", found.start if found.node else 0)
         return
     names = Counter(each.get("name").value for each in found.items())
     if "all" not in names and document.get("kind").value == _GPU:
-        yield Found("no-device-all", found.start, {"asked": "winhost's profiles and most recipes"})
+        yield Observation("no-device-all", found.start, {"asked": "winhost's profiles and most recipes"})
     for each in found.items():
         name = each.get("name")
         words = {"name": name.value or "nothing"}
         if names[name.value] > 1:
             names[name.value] = 0
-            yield Found("device-twice", each.start, words)
+            yield Observation("device-twice", each.start, words)
         if name.value[:1].isdigit() and version is not None and version < _DIGITS_SINCE:
-            yield Found("device-begins-with-digit", each.start, words)
+            yield Observation("device-begins-with-digit", each.start, words)
         if not each.get("containerEdits") and not document.get("containerEdits"):
-            yield Found("device-without-edits", each.start, words)
+            yield Observation("device-without-edits", each.start, words)
 
 
-def fields(case: CdiCase) -> Iterator[Found]:
-    """Fields of a later version than the file says, each once."""
+def fields(case: CdiCase) -> Iterator[Observation]:
+    """Report fields of a later version than that of the file, each once."""
     document, version = case.document, case.version
     used = [
         (name, since, node) for list_name, name, since in _FIELDS_SINCE for node in _paths(document, list_name, name)
     ]
     used += [(name, since, edits.get(name)) for edits in _edits(document) for name, since in _EDITS_SINCE]
-    told = set()
+    reported = set()
     for name, since, node in used:
-        if version is not None and version < since and node.node is not None and name not in told:
-            told.add(name)
-            yield Found("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
+        if version is not None and version < since and node.node is not None and name not in reported:
+            reported.add(name)
+            yield Observation("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
 
 
-def paths(case: CdiCase) -> Iterator[Found]:
-    """Paths that are not absolute."""
+def paths(case: CdiCase) -> Iterator[Observation]:
+    """Report paths that are not absolute."""
     for each in (*case.nodes, *case.mounts, *_paths(case.document, "hooks", "path")):
         if not each.value.startswith("/"):
-            yield Found("not-absolute-path", each.start, {"value": each.value})
+            yield Observation("not-absolute-path", each.start, {"value": each.value})
 
 
-def bad_edits(case: CdiCase) -> Iterator[Found]:
-    """Values for which the specification is refused as a whole."""
+def bad_edits(case: CdiCase) -> Iterator[Observation]:
+    """Report values for which the whole specification is refused."""
     for edits in _edits(case.document):
         for list_name, rules in _EDIT_RULES.items():
             for each in edits.get(list_name).items():
@@ -156,12 +156,12 @@ def bad_edits(case: CdiCase) -> Iterator[Found]:
                     value = each.get(field)
                     if not re.fullmatch(pattern, value.value) and not (value.node is not None and not value.is_scalar):
                         words = {"field": f"{field} of {list_name}", "value": value.value or "empty", "rule": rule}
-                        yield Found("cdi-bad-edit", value.start if value.node else each.start, words)
+                        yield Observation("cdi-bad-edit", value.start if value.node else each.start, words)
         for each in edits.get("env").items():
             if not re.match(r"[^=]+=", each.value):
                 what = "what stands here" if each.value else "empty"  # it may be a secret
                 words = {"field": "A variable", "value": what, "rule": "it is written NAME=VALUE"}
-                yield Found("cdi-bad-edit", each.start, words)
+                yield Observation("cdi-bad-edit", each.start, words)
 
 
 def _edits(document: YamlNode) -> list[YamlNode]:
@@ -175,42 +175,42 @@ def _paths(document: YamlNode, list_name: str, *names: str) -> Iterator[YamlNode
             yield from (found for name in names if (found := each.get(name)).value)
 
 
-def driver(case: CdiCase) -> Iterator[Found]:
-    """Compare the driver of the mounted files with the target's. Files of WSL do not name theirs."""
+def driver(case: CdiCase) -> Iterator[Observation]:
+    """Compare the driver version of the mounted files with that of the target. Files of WSL have no version."""
     if not case.folders and not any("libcuda" in each.value for each in case.mounts):
-        yield Found("no-driver-library", case.document.start)
+        yield Observation("no-driver-library", case.document.start)
     found = {match[1]: each for each in case.mounts if (match := _DRIVER.search(each.value))}
     if len(found) > 1:
         first = next(iter(found.values()))
-        yield Found("cdi-of-two-drivers", first.start, {"value": ", ".join(sorted(found))})
+        yield Observation("cdi-of-two-drivers", first.start, {"value": ", ".join(sorted(found))})
     loaded = case.target.driver if case.target.path != "wsl2" else None
     for version, each in found.items():
         if loaded is not None and Version(version).release[: len(loaded.release)] != loaded.release:
-            yield Found("cdi-of-other-driver", each.start, {"value": version, "driver": loaded})
+            yield Observation("cdi-of-other-driver", each.start, {"value": version, "driver": loaded})
 
 
-def wsl(case: CdiCase) -> Iterator[Found]:
-    """A specification of WSL names its device and libraries, and any other none of them."""
+def wsl(case: CdiCase) -> Iterator[Observation]:
+    """Check that a specification for WSL has its device and libraries, and that others do not."""
     sources = (*case.nodes, *case.mounts)
     if case.target.path == "wsl2":
-        yield from _lacks_of_wsl(case)
-    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_STORE)), None)):
-        yield Found("only-for-wsl", odd.start, {"value": odd.value})
+        yield from _missing_in_wsl(case)
+    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_WSL_PATHS)), None)):
+        yield Observation("only-for-wsl", odd.start, {"value": odd.value})
 
 
-def _lacks_of_wsl(case: CdiCase) -> Iterator[Found]:
+def _missing_in_wsl(case: CdiCase) -> Iterator[Observation]:
     document, nodes, mounts = case.document, case.nodes, case.mounts
     if odd := next((each for each in nodes if each.value.startswith("/dev/nvidia")), None):
-        yield Found("not-for-wsl", odd.start, {"value": odd.value})
+        yield Observation("not-for-wsl", odd.start, {"value": odd.value})
     elif not any(each.value == "/dev/dxg" for each in (*nodes, *mounts)):
-        yield Found("no-dxg", document.start)
+        yield Observation("no-dxg", document.start)
     elif not any("libdxcore" in each.value or each.value.rstrip("/") in _LIBRARIES for each in mounts):
-        yield Found("no-dxcore", document.start)
+        yield Observation("no-dxcore", document.start)
     elif not any("/drivers" in each.value or each.value.rstrip("/") in _LIBRARIES for each in case.folders) and not any(
         "libnvidia-encode" in each.value or "libnvcuvid" in each.value for each in mounts
     ):
-        yield Found("no-video-libraries", document.start)
+        yield Observation("no-video-libraries", document.start)
 
 
-OF_ANY = (versions, kind, devices, fields, bad_edits, paths)
-RULES = (*OF_ANY, driver, wsl)
+RULES_OF_ANY_KIND = (versions, kind, devices, fields, bad_edits, paths)
+RULES = (*RULES_OF_ANY_KIND, driver, wsl)

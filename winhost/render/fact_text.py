@@ -1,4 +1,4 @@
-"""Facts in words: what was read, or that it was not."""
+"""Format facts for people: the value, or that it is unknown."""
 
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -8,15 +8,16 @@ from winhost.model.errors import visible
 
 ORIGINS: Mapping[str, str] = {
     "recorded": "read from the host",
-    "imported": "imported from what its tools printed",
+    "imported": "imported from the output of its tools",
     "synthetic": "simulated, no real host",
 }
 
-NOT_YET = "not yet"
+PENDING = "not yet"
+"""The text of a fact that does not exist yet."""
 
 
 def format_fact(read: Callable[[], object]) -> str:
-    """Format what `read` returns; `not yet` or `unknown` where it could not be read."""
+    """Return the fact that `read` returns as text; `not yet` or `unknown` if it raises MissingFact."""
     try:
         return str(read())
     except MissingFact as gap:
@@ -24,24 +25,24 @@ def format_fact(read: Callable[[], object]) -> str:
 
 
 def format_gap(gap: MissingFact) -> str:
-    return NOT_YET if isinstance(gap.missing, Unavailable) else "unknown"
+    return PENDING if isinstance(gap.missing, Unavailable) else "unknown"
 
 
 def percent(part: int, whole: int) -> float:
-    """The part in percent, as precisely as a drawing needs it."""
+    """Return the part in percent, as precisely as a drawing needs it."""
     return round(100 * part / whole, 3)
 
 
-def columns(text: str) -> int:
-    """The width of a text in columns; most East Asian characters take two."""
+def text_width(text: str) -> int:
+    """Return the width of a text in columns. Most East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
-def fitted(text: str, width: int) -> str:
-    """The text with escapes for control characters, cut to `width` columns with `…` where it is longer."""
-    text_shown = visible(text)
-    if columns(text_shown) <= width:
-        return text_shown
-    while columns(text_shown) >= width:
-        text_shown = text_shown[:-1]
-    return text_shown.rstrip() + "…"
+def truncate(text: str, width: int) -> str:
+    """Escape the control characters of a text, and cut it to `width` columns with `…` if it is longer."""
+    shown = visible(text)
+    if text_width(shown) <= width:
+        return shown
+    while text_width(shown) >= width:
+        shown = shown[:-1]
+    return shown.rstrip() + "…"

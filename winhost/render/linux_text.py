@@ -1,4 +1,4 @@
-"""Describe a Linux host in words and rows, for the terminal and the report alike."""
+"""Describe a Linux host in lines and table rows, for the terminal and the report."""
 
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
@@ -20,14 +20,14 @@ PORT_COLUMNS = ("address", "port", "reached from", "processes")
 
 
 def system_line(host: HostFacts) -> str:
-    """The distribution and its kernel."""
+    """Return the distribution and its kernel."""
     system = host.the(LinuxSystem)
     return f"{system.id} {system.version or ''}, kernel {system.kernel}, {system.architecture}"
 
 
 def machine_line(host: HostFacts) -> str:
     system = host.the(LinuxSystem)
-    where = (
+    platform = (
         f"WSL ({system.wsl_networking})"
         if system.wsl
         else "on metal"
@@ -36,11 +36,11 @@ def machine_line(host: HostFacts) -> str:
     )
     shm = "no /dev/shm" if system.shm is None else f"/dev/shm up to {about(system.shm)}"  # noqa: S108
     boot = {None: "no UEFI", True: "Secure Boot on", False: "Secure Boot off"}[system.secure_boot]
-    return f"{where}, {about(system.memory)} memory ({shm}), cgroups {system.cgroups}, {boot}"
+    return f"{platform}, {about(system.memory)} memory ({shm}), cgroups {system.cgroups}, {boot}"
 
 
 def driver_line(host: HostFacts) -> str:
-    """NVIDIA's driver, as it runs and as it is on disk."""
+    """Return the version of NVIDIA's driver that runs, and of the one on disk."""
     driver = host.the(LinuxGpuDriver)
     if driver.wsl_libcuda:
         return "NVIDIA driver of Windows"
@@ -50,15 +50,15 @@ def driver_line(host: HostFacts) -> str:
 
 
 def engines_line(host: HostFacts) -> str:
-    found = [
+    engines = [
         f"{each.key['engine']} {each.state.version}{f' ({each.state.socket})' if each.state.socket else ''}"
         for each in host.all(ContainerEngine)
     ]
-    return f"Containers: {', '.join(found) or 'no engine'}"
+    return f"Containers: {', '.join(engines) or 'no engine'}"
 
 
 def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """Cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE."""
+    """Return rows with cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE."""
     return [_gpu_row(each) for each in host.all(LinuxGpu)]
 
 
@@ -74,7 +74,7 @@ def _gpu_row(each: Instance[LinuxGpu]) -> tuple[str, ...]:
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """Cells in the order of DISK_COLUMNS."""
+    """Return rows with cells in the order of DISK_COLUMNS."""
     return [
         (
             each.key["disk"],
@@ -91,7 +91,7 @@ def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
 
 
 def port_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """Cells in the order of PORT_COLUMNS."""
+    """Return rows with cells in the order of PORT_COLUMNS."""
     ports = sorted(host.all(ListeningPort), key=lambda each: (int(each.key["port"]), each.key["address"]))
     return [
         (

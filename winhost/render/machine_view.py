@@ -1,4 +1,4 @@
-"""A machine for its diagram: processors, memory, GPUs in their slots, and VMs with the GPUs assigned to them."""
+"""Collect the content of a machine's diagram: processors, memory, GPUs in their slots, and VMs with their GPUs."""
 
 import re
 from collections import Counter
@@ -25,8 +25,8 @@ _ROOT = re.compile(r"PCIROOT\(([0-9A-F]+)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class ShownGpu:
-    """A GPU. number: counts from 1 in the order of locations; memory in bytes, None where it is unknown."""
+class GpuView:
+    """A GPU. number: counts from 1 in the order of locations; memory: bytes, None if unknown."""
 
     number: int
     name: str
@@ -42,13 +42,13 @@ class ShownGpu:
     cuda: bool
 
     @property
-    def holds(self) -> str:
-        """The GPU's memory, for people."""
+    def memory_text(self) -> str:
+        """The GPU's memory as text."""
         return "unknown" if self.memory is None else size(self.memory)
 
 
 @dataclass(frozen=True)
-class ShownVm:
+class VmView:
     """A virtual machine and the numbers of the GPUs assigned to it."""
 
     id: str
@@ -60,9 +60,9 @@ class ShownVm:
 
 
 @dataclass(frozen=True)
-class MachinePicture:
-    """The content of a diagram. gaps: what could not be read, each with the reason; said: lines about a Linux of its
-    own besides the diagram.
+class MachineView:
+    """The content of a diagram. gaps: sentences about what could not be read, each with the reason; details: for a
+    Linux host, names and texts of further lines.
     """
 
     host: str
@@ -70,54 +70,57 @@ class MachinePicture:
     model: str
     memory: str
     sockets: tuple[tuple[str, str], ...]
-    gpus: tuple[ShownGpu, ...]
-    vms: tuple[ShownVm, ...]
+    gpus: tuple[GpuView, ...]
+    vms: tuple[VmView, ...]
     gaps: tuple[str, ...]
-    said: tuple[tuple[str, str], ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
     is_linux: bool = False
 
     @property
-    def counted(self) -> tuple[str, ...]:
-        """The machine's GPUs by kind: `8x NVIDIA L40S`."""
+    def gpu_counts(self) -> tuple[str, ...]:
+        """The number of the machine's GPUs of each kind: `8x NVIDIA L40S`."""
         kinds = Counter(gpu.name for gpu in self.gpus if gpu.serves)
         return tuple(f"{count}x {name}" if count > 1 else name for name, count in kinds.items())
 
 
-def machine(facts: HostFacts) -> MachinePicture:
-    """The view of a Windows host. What could not be read is listed in the gaps and raises nothing."""
+def make_machine_view(facts: HostFacts) -> MachineView:
+    """Make the view of a Windows host. A missing fact is listed in the gaps, and raises nothing."""
     gaps: list[str] = []
-    sockets = _listed("Processors", lambda: facts.all(Processor), gaps)
-    gpus = tuple(_gpu(facts, gpu, at) for at, gpu in enumerate(_listed("GPUs", lambda: facts.gpus, gaps), 1))
-    vms = _listed("Virtual machines", lambda: facts.vms, gaps)
-    return MachinePicture(
+    sockets = _read_or_note_gap("Processors", lambda: facts.all(Processor), gaps)
+    gpus = tuple(
+        _make_gpu_view(facts, gpu, number)
+        for number, gpu in enumerate(_read_or_note_gap("GPUs", lambda: facts.gpus, gaps), 1)
+    )
+    vms = _read_or_note_gap("Virtual machines", lambda: facts.vms, gaps)
+    return MachineView(
         host=facts.host,
         system=format_fact(lambda: facts.os.caption),
         model=format_fact(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
         memory=format_fact(lambda: about(facts.memory.total)),
-        sockets=tuple((each.key["socket"], format_fact(partial(_processor, each.state))) for each in sockets),
+        sockets=tuple((each.key["socket"], format_fact(partial(_format_processor, each.state))) for each in sockets),
         gpus=gpus,
-        vms=tuple(_vm(facts, vm, gpus) for vm in vms),
+        vms=tuple(_make_vm_view(facts, vm, gpus) for vm in vms),
         gaps=tuple(gaps),
     )
 
 
-def _listed(what: str, read: Callable[[], tuple[T, ...]], gaps: list[str]) -> tuple[T, ...]:
+def _read_or_note_gap(title: str, read: Callable[[], tuple[T, ...]], gaps: list[str]) -> tuple[T, ...]:
     try:
         return read()
     except MissingFact as gap:
-        gaps.append(f"{what} {gap.missing}")
+        gaps.append(f"{title} {gap.missing}")
         return ()
 
 
-def _processor(found: Processor) -> str:
-    return f"{found.name}, {found.cores} cores, {found.threads} threads"
+def _format_processor(processor: Processor) -> str:
+    return f"{processor.name}, {processor.cores} cores, {processor.threads} threads"
 
 
-def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
+def _make_gpu_view(facts: HostFacts, gpu: Gpu, number: int) -> GpuView:
     state = gpu.pci.state
     assignment = format_fact(lambda: facts.assignment(gpu.pci))
     root = _ROOT.search(gpu.location)
-    return ShownGpu(
+    return GpuView(
         number=number,
         name=format_fact(lambda: gpu_name(gpu)),
         location=gpu.location,
@@ -133,7 +136,7 @@ def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
     )
 
 
-def _vm(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[ShownGpu]) -> ShownVm:
+def _make_vm_view(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[GpuView]) -> VmView:
     def startup() -> str:
         memory = facts.find(VmMemory, vm.key)
         return size(memory.startup) if memory else "unknown"
@@ -142,7 +145,7 @@ def _vm(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[ShownGpu]) -> ShownVm
         mmio = facts.find(VmMmio, vm.key)
         return f"{mib(mmio.low)} low, {mib(mmio.high)} high" if mmio else "unknown"
 
-    return ShownVm(
+    return VmView(
         id=vm.key["vm"],
         name=format_fact(lambda: vm.state.name),
         state=format_fact(lambda: f"{vm.state.state}, generation {vm.state.generation}"),
@@ -152,55 +155,55 @@ def _vm(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[ShownGpu]) -> ShownVm
     )
 
 
-# --- A Linux of its own ----------------------------------------------------------------------------------------------
+# --- Linux hosts ----------------------------------------------------------------------------------------------
 
 
-def linux_machine(host: HostFacts) -> MachinePicture:
-    """The view of a Linux host. What could not be read is listed in the gaps and raises nothing."""
+def make_linux_view(host: HostFacts) -> MachineView:
+    """Make the view of a Linux host. A missing fact is listed in the gaps, and raises nothing."""
     gaps: list[str] = []
-    gpus = _listed("GPUs", lambda: host.all(LinuxGpu), gaps)
+    gpus = _read_or_note_gap("GPUs", lambda: host.all(LinuxGpu), gaps)
 
     def system() -> str:
-        found = host.the(LinuxSystem)
-        return f"{found.id.capitalize()} {found.version or ''}".strip()
+        linux_system = host.the(LinuxSystem)
+        return f"{linux_system.id.capitalize()} {linux_system.version or ''}".strip()
 
     def model() -> str:
         virtualization = host.the(LinuxSystem).virtualization
         return "metal" if virtualization == "none" else f"a VM ({virtualization})"
 
-    return MachinePicture(
+    return MachineView(
         host=host.host,
         system=format_fact(system),
         model=format_fact(model),
         memory=format_fact(lambda: about(host.the(LinuxSystem).memory)),
         sockets=(),
-        gpus=tuple(_linux_gpu(gpu, number) for number, gpu in enumerate(gpus, 1)),
+        gpus=tuple(_make_linux_gpu_view(gpu, number) for number, gpu in enumerate(gpus, 1)),
         vms=(),
         gaps=tuple(gaps),
-        said=tuple((what, format_fact(partial(tell, host))) for what, tell in _SAID),
+        details=tuple((title, format_fact(partial(format_line, host))) for title, format_line in _LINUX_DETAILS),
         is_linux=True,
     )
 
 
-_SAID: Sequence[tuple[str, Callable[[HostFacts], str]]] = (
+_LINUX_DETAILS: Sequence[tuple[str, Callable[[HostFacts], str]]] = (
     ("System", linux_text.system_line),
     ("Machine", linux_text.machine_line),
     ("Driver", linux_text.driver_line),
     ("Containers", lambda host: linux_text.engines_line(host).removeprefix("Containers: ")),
-    ("Disks", lambda host: _joined(linux_text.disk_rows(host), "{} {}")),
-    ("Listening", lambda host: _joined(linux_text.port_rows(host), "{} port {}")),
+    ("Disks", lambda host: _join_rows(linux_text.disk_rows(host), "{} {}")),
+    ("Listening", lambda host: _join_rows(linux_text.port_rows(host), "{} port {}")),
 )
 
 
-def _joined(rows: list[tuple[str, ...]], form: str) -> str:
+def _join_rows(rows: list[tuple[str, ...]], form: str) -> str:
     return ", ".join(form.format(*row) for row in rows) or "none"
 
 
-def _linux_gpu(gpu: Instance[LinuxGpu], number: int) -> ShownGpu:
-    """The view of a GPU of a Linux. Its name and memory are those of the catalogue until a driver reports them."""
+def _make_linux_gpu_view(gpu: Instance[LinuxGpu], number: int) -> GpuView:
+    """Make the view of a Linux host's GPU. Until a driver reports its name and memory, they are from the catalogue."""
     state = gpu.state
     catalogued = find_model(if_known(lambda: state.device) or "")
-    return ShownGpu(
+    return GpuView(
         number=number,
         name=format_fact(lambda: state.name or (catalogued.name if catalogued else f"GPU {state.device}")),
         location=gpu.key["address"],

@@ -1,4 +1,4 @@
-"""The matrix of capabilities: a row for each, a cell for each variant, and the reasons."""
+"""The matrix of capabilities: a row for each capability, a cell for each variant, and the reasons."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
@@ -34,7 +34,7 @@ class VariantGroup:
 
 @dataclass(frozen=True)
 class ObservedReason:
-    """A reason and the variants to which it applies. observed: empty where it only names the variant."""
+    """A reason and the variants to which it applies. observed: empty if it only names the variant."""
 
     variants: tuple[str, ...]
     reason: Finding
@@ -43,7 +43,7 @@ class ObservedReason:
 
 @dataclass(frozen=True)
 class Ground:
-    """Evidence that it works, and the variants for which it holds."""
+    """Evidence that a capability works, and the variants for which it holds."""
 
     variants: tuple[str, ...]
     key: str
@@ -51,35 +51,35 @@ class Ground:
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """wanted: must, nice, or nothing."""
+    """A capability. requirement: must, nice, or empty."""
 
     capability: str
     title: str
     means: str
-    wanted: str
+    requirement: str
     cells: tuple[Cell, ...]
     groups: tuple[VariantGroup, ...]
     reasons: tuple[ObservedReason, ...]
     grounds: tuple[Ground, ...]
 
 
-def matrix(variants: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
-    """Required capabilities first, the others in the order of the catalogue."""
-    rows = [_row(name, variants, needs) for name in CAPABILITIES]
-    return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.wanted)))
+def make_matrix(variants: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
+    """Make the rows: required capabilities first, the others in the order of the catalogue."""
+    rows = [_make_row(name, variants, needs) for name in CAPABILITIES]
+    return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.requirement)))
 
 
-def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
-    """Reasons are those of variants that are not unsupported."""
+def _make_row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
+    """Make a row. Its reasons are those of variants that are not unsupported."""
     offered = [(each.path, each.offers(name)) for each in variants if each.verdict is not Verdict.UNSUPPORTED]
     topic = catalogue.topics()[name]
-    alike = _variants_by((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
-    grounds = _variants_by((variant, key) for variant, offer in offered for key in offer.grounds)
+    alike = _group_variants((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
+    grounds = _group_variants((variant, key) for variant, offer in offered for key in offer.grounds)
     return MatrixRow(
         capability=name,
         title=topic.title,
         means=topic.means,
-        wanted="must" if name in needs.must else "nice" if name in needs.nice else "",
+        requirement="must" if name in needs.must else "nice" if name in needs.nice else "",
         cells=tuple(
             Cell(each.path, each.offers(name).verdict, each.verdict is Verdict.UNSUPPORTED) for each in variants
         ),
@@ -89,27 +89,29 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
     )
 
 
-def named(variants: Sequence[str]) -> str:
-    """Name variants for people; a path stands for all of its variants."""
-    lacking = {path_of(variant) for variant in EVERY_VARIANT if variant not in variants}
-    return ", ".join(dict.fromkeys(each if path_of(each) in lacking else path_of(each) for each in variants))
+def name_variants(variants: Sequence[str]) -> str:
+    """Join the names of variants, with the path instead of all its variants."""
+    incomplete_paths = {path_of(variant) for variant in EVERY_VARIANT if variant not in variants}
+    return ", ".join(dict.fromkeys(each if path_of(each) in incomplete_paths else path_of(each) for each in variants))
 
 
 def _observed_reasons(offered: Offered) -> tuple[ObservedReason, ...]:
-    """The reasons with the variants to which each applies, the heaviest first."""
-    every = []
+    """Return the reasons with the variants to which each applies, the most severe first."""
+    observed_reasons = []
     for variant, offer in offered:
         names = (f"on {variant}", f"on {path_of(variant)}")
-        every += [(variant, each, "" if each.observed in names else each.observed) for each in offer.reasons]
-    found = _variants_by((variant, (reason.code, reason.severity, observed)) for variant, reason, observed in every)
-    firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(every)}
-    reasons = [ObservedReason(variants, firsts[key], key[2]) for key, variants in found.items()]
+        observed_reasons += [(variant, each, "" if each.observed in names else each.observed) for each in offer.reasons]
+    variants_by_reason = _group_variants(
+        (variant, (reason.code, reason.severity, observed)) for variant, reason, observed in observed_reasons
+    )
+    firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(observed_reasons)}
+    reasons = [ObservedReason(variants, firsts[key], key[2]) for key, variants in variants_by_reason.items()]
     return tuple(sorted(reasons, key=lambda each: -each.reason.severity.rank))
 
 
-def _variants_by(pairs: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
-    """The variants of each thing, in the order of their first one."""
+def _group_variants(pairs: Iterable[tuple[str, K]]) -> dict[K, tuple[str, ...]]:
+    """Group the variants of pairs by the second member, in the order of the first occurrence."""
     variants: dict[K, tuple[str, ...]] = {}
-    for variant, thing in pairs:
-        variants[thing] = (*variants.get(thing, ()), variant)
+    for variant, key in pairs:
+        variants[key] = (*variants.get(key, ()), variant)
     return variants

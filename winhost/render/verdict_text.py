@@ -3,40 +3,40 @@
 from collections.abc import Iterable
 
 from winhost.compat.evaluation import Evaluation, Supposed
-from winhost.compat.needs import Fit, Nearest, Needs
-from winhost.compat.remedy import Mended
+from winhost.compat.needs import Fit, NearestFit, Needs
+from winhost.compat.remedy import Repair
 from winhost.knowledge import catalogue
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict
 
 
-def decisive(variant: PathVerdict, fit: Fit) -> Finding | None:
-    """The first reason that decides the verdict, of the variant or of its capabilities; None where supported."""
+def find_decisive_reason(variant: PathVerdict, fit: Fit) -> Finding | None:
+    """Return the first reason that decides the verdict, of the variant or its capabilities; None if it is supported."""
     if fit.verdict is Verdict.SUPPORTED:
         return None
     own = [reason for reason in variant.every_reason if reason.code in variant.because]
-    lacking = [reason for offered in fit.lacking for reason in offered.reasons]
-    return next(r for r in (*own, *lacking, *fit.denied) if r.severity.rank == fit.verdict.rank)
+    missing = [reason for offered in fit.lacking for reason in offered.reasons]
+    return next(r for r in (*own, *missing, *fit.denied) if r.severity.rank == fit.verdict.rank)
 
 
-def recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
-    """Word the recommendation, its cost, and how sure it is; one sentence where the best fit is unsupported, or the
-    kind of Windows is unknown.
+def describe_recommendation(evaluation: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
+    """Describe the recommendation, its trade-offs and its verdict; only one sentence if the best fit is unsupported, or
+    the kind of Windows is unknown.
     """
-    stated = ", ".join(answer.assessment.stated)
-    marked = (f"Stated, not read: {stated}. Verdicts and reasons that depend on it say so.",) if stated else ()
+    stated = ", ".join(evaluation.assessment.stated)
+    note = (f"Stated, not read: {stated}. Verdicts and reasons that depend on it say so.",) if stated else ()
     if fit.verdict is Verdict.UNSUPPORTED:
         desired = " and meets the requirements" if needs.must else ""
-        return (f"No option works here as it is{desired}.", *marked)
-    if answer.assessment.recommended is None:
-        return ("No recommendation: it is unknown which Windows this is.", *marked)
+        return (f"No option works here as it is{desired}.", *note)
+    if evaluation.assessment.recommended is None:
+        return ("No recommendation: it is unknown which Windows this is.", *note)
     topic = catalogue.topics()[path_of(fit.variant)]
     costs = " ".join(filter(None, (topic.loses, topic.asks.get(fit.variant))))
     trade_offs = (f"Trade-offs: {costs}",) if costs else ()
-    return f"Recommended: {fit.variant}. {topic.means}", *trade_offs, _standing(fit, needs), *marked
+    return f"Recommended: {fit.variant}. {topic.means}", *trade_offs, _describe_fit(fit, needs), *note
 
 
-def _standing(fit: Fit, needs: Needs) -> str:
+def _describe_fit(fit: Fit, needs: Needs) -> str:
     missed = (
         f" Nice to have, unavailable: {', '.join(offered.capability for offered in fit.missed)}." if fit.missed else ""
     )
@@ -50,28 +50,30 @@ def _standing(fit: Fit, needs: Needs) -> str:
             return f"Unverified on this host; no verified option meets your needs.{missed}"
 
 
-def settling(answer: Evaluation) -> tuple[str, ...]:
-    """The command to run where nothing can be recommended, or imported facts lack what verdicts wait for."""
-    if not answer.settle or (answer.assessment.recommended is not None and answer.assessment.origin != "imported"):
+def describe_settling_commands(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return lines with commands to run if nothing can be recommended, or if imported facts lack facts for verdicts."""
+    if not evaluation.settle or (
+        evaluation.assessment.recommended is not None and evaluation.assessment.origin != "imported"
+    ):
         return ()
-    lines = ["To settle what is unknown, run on that machine:"]
-    for number, each in enumerate(answer.settle, 1):
+    lines = ["To read the unknown facts, run on that machine:"]
+    for number, each in enumerate(evaluation.settle, 1):
         resources = dict.fromkeys(fact.partition(".")[0] for fact in each.settles)
-        wait = "reason waits" if each.reasons == 1 else "reasons wait"
-        lines += [f"{number}. {each.run}", f"{each.reasons} {wait} for this ({', '.join(resources)}). {each.then}"]
+        verb = "reason waits" if each.reasons == 1 else "reasons wait"
+        lines += [f"{number}. {each.run}", f"{each.reasons} {verb} for this ({', '.join(resources)}). {each.then}"]
     return tuple(lines)
 
 
-def supposed(what: Supposed) -> str:
-    """Mark a verdict as hypothetical and name what was assumed for it."""
-    done = f"as if {', '.join(what.what_if)} were applied" if what.what_if else ""
-    offered = f"for a target that must offer {', '.join(what.needs)}" if what.needs else ""
-    known = f"with {', '.join(what.assumed)} as stated" if what.assumed else ""
-    return f"Hypothetical: evaluated {' and '.join(filter(None, (done, offered, known)))}."
+def describe_assumptions(assumptions: Supposed) -> str:
+    """Return a sentence that marks a verdict as hypothetical, and names its assumptions."""
+    remedies = f"as if {', '.join(assumptions.what_if)} were applied" if assumptions.what_if else ""
+    needs = f"for a target that must offer {', '.join(assumptions.needs)}" if assumptions.needs else ""
+    facts = f"with {', '.join(assumptions.assumed)} as stated" if assumptions.assumed else ""
+    return f"Hypothetical: evaluated {' and '.join(filter(None, (remedies, needs, facts)))}."
 
 
-def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:
-    """The heading of the cheapest changes, or that there are none; None where the best fit needs no change."""
+def changes_heading(best: Fit, cheapest: Repair | None, path: str | None = None) -> str | None:
+    """Return the heading of the cheapest changes, or a sentence that there are none; None if no change is needed."""
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
     if cheapest is None:
@@ -80,18 +82,18 @@ def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str 
     return f"Cheapest changes that would make {cheapest.fit.variant} {cheapest.fit.verdict} here{bought}:"
 
 
-def nearest(found: Nearest) -> tuple[str, ...]:
-    """The smaller workload that a variant would fit, with its arithmetic: first what, then how much."""
-    unknown = (f"Unknown even then: {', '.join(found.fix.unknown)}",) if found.fix.unknown else ()
-    sentence = f"With a smaller workload, {found.variant} would work ({found.verdict}): {found.fix.text}."
-    return (sentence, *found.fix.shows, *unknown)
+def describe_smaller_workload(smaller: NearestFit) -> tuple[str, ...]:
+    """Describe the smaller workload that a variant would fit: a sentence, then the arithmetic."""
+    unknown = (f"Unknown even then: {', '.join(smaller.fix.unknown)}",) if smaller.fix.unknown else ()
+    sentence = f"With a smaller workload, {smaller.variant} would work ({smaller.verdict}): {smaller.fix.text}."
+    return (sentence, *smaller.fix.shows, *unknown)
 
 
-def heaviest_first(reasons: Iterable[Finding]) -> list[Finding]:
-    """Reasons by their weight, else in the order in which they were found."""
+def sort_by_severity(reasons: Iterable[Finding]) -> list[Finding]:
+    """Sort reasons by severity, the most severe first; equal ones keep their order."""
     return sorted(reasons, key=lambda reason: -reason.severity.rank)
 
 
-def named(offered: CapabilityVerdict) -> str:
-    """A capability with how much of it there is, or which."""
+def name_capability(offered: CapabilityVerdict) -> str:
+    """Return the name of a capability, with its measure if there is one."""
     return f"{offered.capability} ({offered.measure})" if offered.measure else offered.capability

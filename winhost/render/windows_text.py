@@ -1,4 +1,4 @@
-"""The GPUs and disks of a Windows host, in rows: disks by the names that settings take, and what is on each."""
+"""Describe the GPUs and disks of a Windows host in table rows. Disks have the names that settings take."""
 
 from winhost.compat.target import driver_branch
 from winhost.core.answers import MissingFact
@@ -22,7 +22,7 @@ from winhost.resources.windows.read_only import Disk
 GPU_COLUMNS = ("GPU", "memory", "driver", "mode", "assignment", "displays")
 GPU_COLUMNS_WIDE = ("BARs", "location", "class", "device")
 DISK_COLUMNS = ("disk", "size", "model", "bus", "table", "partitions", "state")
-_KINDS = {
+_PARTITION_KINDS = {
     EFI: "EFI",
     RESERVED: "reserved",
     BASIC_DATA: "data",
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """Cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE. Raises MissingFact."""
+    """Return rows with cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE. Raises MissingFact."""
     return [_gpu_row(host, gpu) for gpu in host.gpus]
 
 
@@ -42,7 +42,7 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
     state = gpu.pci.state
     try:
         driver = " ".join(filter(None, (state.driver, state.driver_version))) or "none"
-    except MissingFact:  # only its version was read, as from an nvidia-smi in WSL, which tells NVIDIA's number alone
+    except MissingFact:  # an nvidia-smi in WSL, for example, reports only NVIDIA's version number
         driver = format_fact(lambda: driver_branch(state.driver_version) or state.driver_version)
     return (
         state.name,
@@ -59,7 +59,9 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """Cells in the order of DISK_COLUMNS. The GUID of its table names a disk, as in Linux, or else its unique id."""
+    """Return rows with cells in the order of DISK_COLUMNS. The GUID of its partition table names a disk, or else its
+    unique id.
+    """
     return [_disk_row(host, each) for each in host.all(Disk)]
 
 
@@ -71,12 +73,14 @@ def _disk_row(host: HostFacts, each: Instance[Disk]) -> tuple[str, ...]:
         disk.model,
         disk.bus,
         "none" if disk.style == "RAW" else disk.style,
-        format_fact(lambda: _partitions(host, disk)),
+        format_fact(lambda: _format_partitions(host, disk)),
         format_fact(lambda: disk.health + ", offline" * disk.offline + ", read-only" * disk.read_only),
     )
 
 
-def _partitions(host: HostFacts, disk: Disk) -> str:
-    found = [part.state for part in partitions_on_disk(host, disk.guid)]
-    named = (f"{part.letter}:" if part.letter else _KINDS.get(part.type, "another system's") for part in found)
-    return ", ".join(named) or ("not read" if disk.style == "MBR" else "none")
+def _format_partitions(host: HostFacts, disk: Disk) -> str:
+    partitions = [part.state for part in partitions_on_disk(host, disk.guid)]
+    names = (
+        f"{part.letter}:" if part.letter else _PARTITION_KINDS.get(part.type, "another system's") for part in partitions
+    )
+    return ", ".join(names) or ("not read" if disk.style == "MBR" else "none")

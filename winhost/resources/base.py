@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transf
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
+from winhost.core.answers import NOT_READ, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
+from winhost.core.rules import UNDO_EACH_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.values import Value
 
@@ -105,7 +105,7 @@ class ResourceType:
     credential: str = ""
     timeout: Callable[[Change], float] = lambda change: 0
     irreversible: tuple[KeepIf, ...] = ()
-    undo: UndoRule = BY_PROPERTY
+    undo: UndoRule = UNDO_EACH_PROPERTY
     state: type[State] = field(default=State)
 
     def check_names(self, key: Key, desired: Mapping[str, Json]) -> str | None:
@@ -161,7 +161,7 @@ class Form:
 
 
 # The default of a property that facts of older versions may not contain. Reading such a property raises `MissingFact`.
-NOT_REPORTED: Any = NOT_THERE
+NOT_REPORTED: Any = NOT_READ
 VERSION = Form(Version, "a version such as 2.6.1")
 ADDRESS = Form(ip_address, "an IP address")
 

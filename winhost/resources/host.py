@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from packaging.version import Version
 
-from winhost.core.answers import NOT_THERE, MissingFact, Record
+from winhost.core.answers import NOT_READ, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts, Instance
@@ -282,7 +282,7 @@ class HostFacts:
         """Return the only instance of a resource without a key. Raises MissingFact, WrongState."""
         instances = self.all(state)
         if not instances:
-            raise MissingFact(state.resource_type.name, NOT_THERE)
+            raise MissingFact(state.resource_type.name, NOT_READ)
         if len(instances) > 1:
             raise WrongState(state.resource_type.name, f"{len(instances)} records of what a host has once")
         return instances[0].state
@@ -337,7 +337,7 @@ class HostFacts:
         """Return the assignment of a PCI function: host-enabled, host-disabled, dismounted or assigned:<VM GUID>."""
         device = self.find(AssignableDevice, function.key)
         if device is None:
-            raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
+            raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_READ)
         return device.assignment
 
     @property

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from winhost.core.answers import NOT_THERE, Record
+from winhost.core.answers import NOT_READ, Record
 from winhost.model.errors import visible
 from winhost.model.facts import OrMissing
 from winhost.model.once import once
@@ -30,7 +30,7 @@ def validator(resource: str) -> "SchemaValidator":
     hints = get_type_hints(state, include_extras=True)
     schemas = {name: _schema(hints[name]) for name in state.__annotations__}
     schemas |= {
-        name: core_schema.with_default_schema(schemas[name], default=NOT_THERE) for name in state.optional_properties
+        name: core_schema.with_default_schema(schemas[name], default=NOT_READ) for name in state.optional_properties
     }
     properties = [core_schema.dataclass_field(name, schema) for name, schema in schemas.items()]
     arguments = core_schema.dataclass_args_schema(state.__name__, properties)

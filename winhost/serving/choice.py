@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
-from winhost.compat.capabilities.amounts import FROM_DISK
-from winhost.compat.needs import Fit, fit_of, fits, needs_of
-from winhost.compat.swap import STARTS, slowest
-from winhost.compat.target import Target, available_memory, in_a_guest
+from winhost.compat.capabilities.amounts import DISK_RATE
+from winhost.compat.needs import Fit, fit_of, fit_paths, needs_of
+from winhost.compat.swap import START_SECONDS, slowest
+from winhost.compat.target import Target, available_memory, is_in_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
@@ -22,27 +22,27 @@ from winhost.resources.windows.distros import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
 from winhost.serving.engine_spec import EngineSpec
-from winhost.serving.levels import Asleep, Levels, asleep_of, fit_together, levels_of, wait_of
+from winhost.serving.levels import Levels, TurnState, fit_together, levels_of, restart_of, state_between_turns
 from winhost.serving.profile import base_of, no_sleep, profile
-from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
+from winhost.serving.profile_lines import ProfileLine, container_of, profile_lines
 from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
-from winhost.sizing.memories import as_planned
+from winhost.sizing.memories import planned_memory
 from winhost.wslconfig.keys import effective
 
-READ_SPEED = round(FROM_DISK * 1000)  # MB/s
+READ_SPEED = round(DISK_RATE * 1000)  # MB/s
 EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
 
 
 @dataclass(frozen=True)
-class Lost:
-    """The cost of stopping a model instead of putting it to sleep, in seconds; None where the size of its weights is
-    not known.
+class StopCost:
+    """The cost of stopping a model instead of putting it to sleep. Times are in seconds, and None where the size of its
+    weights is not known.
 
-    waking: fastest and slowest, as measured; reading: all weights from files at read_speed MB/s; starting: of a whole
-    start, as measured; least: the shortest possible start; within: what the workload allows; kept: whether the start is
-    in time, None where no limit is set.
+    waking: fastest and slowest time to wake, as measured; reading: time to read all weights from files at read_speed
+    MB/s; starting: fastest and slowest time of a whole start, as measured; least: the shortest possible start; within:
+    the limit of the workload (`swap_within`); kept: the start is within that limit, None without a limit.
     """
 
     weights: Bytes | None
@@ -56,19 +56,19 @@ class Lost:
     evidence: tuple[str, ...] = EVIDENCE
 
 
-def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
+def stop_cost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> StopCost:
     """read_speed: of the disk that the weights are on, MB/s."""
-    asleep = replace(model, chosen_level=model.level or 1)
-    share, swap = weights(model), slowest(replace(workload, models=(asleep,)), budget)
-    whole = share.bytes * model.gpus if isinstance(share, MemoryPart) else None
-    reading = None if whole is None else whole / (read_speed * 10**6)
-    least, within = max(reading or 0, STARTS[0]), workload.availability.swap_within
-    return Lost(
-        weights=whole,
+    sleeper = replace(model, chosen_level=model.level or 1)
+    share, swap = weights(model), slowest(replace(workload, models=(sleeper,)), budget)
+    size = share.bytes * model.gpus if isinstance(share, MemoryPart) else None
+    reading = None if size is None else size / (read_speed * 10**6)
+    least, within = max(reading or 0, START_SECONDS[0]), workload.availability.swap_within
+    return StopCost(
+        weights=size,
         waking=(swap.best, swap.worst) if swap else None,
         read_speed=read_speed,
         reading=reading,
-        starting=STARTS,
+        starting=START_SECONDS,
         least=least,
         within=within,
         kept=None if within is None else least <= within,
@@ -76,19 +76,18 @@ def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> L
 
 
 WSL = "wsl2"
-PROFILED = ("wsl2", "dda", "bare-metal", "dual-boot", *PATHS_OF_LINUX)
-"""Paths with profiles."""
+PATHS_WITH_PROFILES = ("wsl2", "dda", "bare-metal", "dual-boot", *PATHS_OF_LINUX)
 
 
 @dataclass(frozen=True)
 class Served:
-    """One engine with its profile. because: what rules out sleep; empty where nothing does, or where the user named the
-    profile.
+    """One engine with its profile.
 
-    gpus: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
-    that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
-    awake: what it takes of each GPU in its turn, where it takes turns; asleep: how it sleeps between them; stands_by:
-    the model whose second engine it is, or empty; anew: how it comes back, where it is its own standby.
+    because: the reasons against sleep; empty where there are none, or where the user named the profile; gpus: numbers
+    of its GPUs; left_out: lines whose condition is not known and that may do harm, and lines that this version of vLLM
+    does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped instead; awake: bytes of
+    each GPU that it takes in its turn, where it takes turns; asleep: its state between turns; stands_by: the model that
+    it is a standby of, or empty; anew: how it starts after a failure, where it is its own standby.
     """
 
     model: str
@@ -100,12 +99,12 @@ class Served:
     shared_memory: Bytes
     lines: tuple[ProfileLine, ...]
     left_out: tuple[ProfileLine, ...]
-    lost: Lost | None
+    lost: StopCost | None
     level: int
     awake: Bytes | None
-    asleep: Asleep | None
+    asleep: TurnState | None
     stands_by: str
-    anew: Asleep | None
+    anew: TurnState | None
 
     @property
     def served_name(self) -> str:
@@ -114,7 +113,7 @@ class Served:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """A sentence for each line of which something is not known."""
+        """A sentence for each line about which something is not known."""
         lines = (line for line in (*self.lines, *self.left_out) if line.doubt)
         return tuple(f"{self.model}: {line.text} is unverified: {line.doubt}" for line in lines)
 
@@ -124,7 +123,7 @@ class Served:
         return EngineSpec(
             served_name=self.served_name,
             socket=self.socket,
-            options=tuple(word for line in engine for word in line.words),
+            options=tuple(argument for line in engine for argument in line.arguments),
             environment={line.name: str(line.value) for line in self.lines if line.kind == "env"},
             container=container_of(self.lines),
         )
@@ -132,8 +131,9 @@ class Served:
 
 @dataclass(frozen=True)
 class Serving:
-    """All models of a workload on one variant; vllm: its version, if stated; chosen: why this variant; together: those
-    that take turns would fit awake at once.
+    """All models of a workload on one variant.
+
+    vllm: its version, if stated; chosen: why this variant; together: the models that take turns would all fit awake.
     """
 
     host: str
@@ -153,22 +153,22 @@ def serving(
     read_speed: int = READ_SPEED,
     path: str | None = None,
 ) -> Serving:
-    """The profile of each model: the named one, else the first safe one of the path. read_speed in MB/s. path: one with
-    profiles; by default that of the named profile, else WSL 2, or where only that carries the workload DDA.
+    """Choose the profile of each model: the named one, else the first safe one of the path.
 
-    Raises RefusedError (NoProfile, UnsafeSleep, GpuShared), MissingFact.
+    read_speed: in MB/s. path: one with profiles; by default that of the named profile, else WSL 2, or DDA where WSL 2
+    cannot serve the workload. Raises RefusedError (NoProfile, UnsafeSleep, GpuShared), MissingFact.
     """
     judged = assess(facts, stated=workload.versions)
-    asked = path or (PATHS_OF_LINUX[0] if facts.is_linux else base_of(named) if named else None)
+    fixed_path = path or (PATHS_OF_LINUX[0] if facts.is_linux else base_of(named) if named else None)
     try:
-        return _serving(judged, facts, workload, named, read_speed, asked or WSL, told=bool(path or named))
+        return _serving(judged, facts, workload, named, read_speed, fixed_path or WSL, requested=bool(path or named))
     except RefusedError as refused:
-        if asked or refused.code != "NoProfile":
+        if fixed_path or refused.code != "NoProfile":
             raise
-        dda = [fit for fit in fits(judged, needs_of(workload), workload) if path_of(fit.variant) == "dda"]
+        dda = [fit for fit in fit_paths(judged, needs_of(workload), workload) if path_of(fit.variant) == "dda"]
         if all(fit.verdict is Verdict.UNSUPPORTED for fit in dda):
             raise
-    return _serving(judged, facts, workload, named, read_speed, "dda", told=False)
+    return _serving(judged, facts, workload, named, read_speed, "dda", requested=False)
 
 
 def _serving(
@@ -179,9 +179,9 @@ def _serving(
     read_speed: int,
     path: str,
     *,
-    told: bool,
+    requested: bool,
 ) -> Serving:
-    """told: somebody asked for this path."""
+    """requested: the user chose this path."""
     target = Target(facts, f"{path}/{VARIANTS[path][0]}" if path in VARIANTS else path, workload.versions)
     base = base_profile(target)
     if named is not None and base_of(named) != base:
@@ -192,35 +192,37 @@ def _serving(
             hint=f"Use one of these, or leave --profile out: --profile {base}",
             host=facts.host,
         )
-    by_default = available_memory(target)
-    granted = as_planned(by_default, workload)
+    default_memory = available_memory(target)
+    granted = planned_memory(default_memory, workload)
     workload = with_fitting_standbys(workload, granted)
-    set_now = _set_now(facts, by_default.ram) if path == WSL else by_default.ram
+    wsl_ram = _configured_wsl_ram(facts, default_memory.ram) if path == WSL else default_memory.ram
     levels = Levels(workload) if named else levels_of(target, workload, granted, no_sleep(base))
     workload = levels.workload
-    choices = [_choice(case, base, named, levels.stopped) for case in _cases(target, workload, granted, set_now)]
+    choices = [
+        _choose_profile(case, base, named, levels.stopped) for case in _cases(target, workload, granted, wsl_ram)
+    ]
     pairs = zip(workload.models, choices, strict=True)
     # A model that is stopped instead of put to sleep takes turns as before and leaves nothing in memory.
-    models = (replace(model, chosen_level=0) if _sleepless(choice) else model for model, choice in pairs)
+    models = (replace(model, chosen_level=0) if _is_sleepless(choice) else model for model, choice in pairs)
     awake = replace(workload, models=tuple(models))
     if path == WSL:
-        running, verdicts = _running(facts), {each.path: each.verdict for each in judged.path(WSL).every_variant}
+        running, verdicts = _running_modes(facts), {each.path: each.verdict for each in judged.path(WSL).every_variant}
         # The variant that a plan uses by default.
-        own = min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
+        default = min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
         modes = running or frozenset(VARIANTS[WSL])
         offered = [each for each in judged.path(WSL).every_variant if variant_name(each.path) in modes]
-        variant, verdict = _fit(judged, workload, awake, granted, offered, own)
-        why = _chosen(variant, own, running)
+        variant, verdict = _choose_variant(judged, workload, awake, granted, offered, default)
+        why = _why_variant(variant, default, running)
     else:
-        variant, verdict = _fit(judged, workload, awake, granted, judged.path(path).every_variant, path)
-        why = "what was asked for" if told else "what can carry this workload here"
-    cases = _cases(target.on(variant), awake, granted, set_now)
+        variant, verdict = _choose_variant(judged, workload, awake, granted, judged.path(path).every_variant, path)
+        why = "what was asked for" if requested else "what can carry this workload here"
+    cases = _cases(target.for_variant(variant), awake, granted, wsl_ram)
     served = tuple(
         _served(
             case,
             choice,
-            lost(model, awake, case.budget, read_speed) if _sleepless(choice) and model.sleeps else None,
-            asleep_of(case, granted),
+            stop_cost(model, awake, case.budget, read_speed) if _is_sleepless(choice) and model.sleeps else None,
+            state_between_turns(case, granted),
         )
         for case, choice, model in zip(cases, choices, workload.models, strict=True)
     )
@@ -233,34 +235,37 @@ def base_profile(target: Target) -> str:
     """The profile of a target, one of BASES. Raises MissingFact."""
     if target.path in (WSL, "dda"):
         return target.path
-    return "dda" if target.path in PATHS_OF_LINUX and in_a_guest(target) else "bare-metal"
+    return "dda" if target.path in PATHS_OF_LINUX and is_in_guest(target) else "bare-metal"
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
 
 
-def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
-    """The memory in .wslconfig, if it was read and sets any; the smallest of several, since any account may serve."""
+def _configured_wsl_ram(facts: HostFacts, default: Bytes) -> Bytes:
+    """Return the memory in .wslconfig, if it was read and sets any; the smallest of several, since any account may
+    serve.
+    """
     try:
         texts = [config.state.text or "" for config in facts.all(WslConfig)]
     except MissingFact:
-        return by_default
-    stated = [effective(text).get(("wsl2", "memory")) or by_default for text in texts]
-    return min((size for size in stated if isinstance(size, int)), default=by_default)
+        return default
+    sizes = [effective(text).get(("wsl2", "memory")) or default for text in texts]
+    return min((size for size in sizes if isinstance(size, int)), default=default)
 
 
-def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now: Bytes) -> list[Case]:
-    taken = budget(workload, replace(granted, variant=target.variant))
-    return [Case(target, workload, model, taken, granted.gpus, set_now) for model in workload.models]
+def _cases(target: Target, workload: Workload, granted: AvailableMemory, wsl_ram: Bytes) -> list[Case]:
+    memory = budget(workload, replace(granted, variant=target.variant))
+    return [Case(target, workload, model, memory, granted.gpus, wsl_ram) for model in workload.models]
 
 
 # --- Choosing --------------------------------------------------------------------------------------------------------
 
 Choice: TypeAlias = tuple[str, tuple[Finding, ...]]
+"""A profile, and the reasons against sleep."""
 
 
-def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Finding, ...]]) -> Choice:
-    """stopped: models that are, and why. Raises RefusedError: UnsafeSleep."""
+def _choose_profile(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Finding, ...]]) -> Choice:
+    """stopped: models that are stopped instead of put to sleep, and why. Raises RefusedError: UnsafeSleep."""
     causes = stopped.get(case.model.name) or tuple(causes_of(case, no_sleep(base)))
     known = tuple(cause for cause in causes if cause.lacks is None)
     if named == base and known:
@@ -273,11 +278,11 @@ def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tupl
     return named or (no_sleep(base) if causes else base), causes
 
 
-def _sleepless(choice: Choice) -> bool:
+def _is_sleepless(choice: Choice) -> bool:
     return choice[0] != base_of(choice[0])
 
 
-def _running(facts: HostFacts) -> frozenset[str]:
+def _running_modes(facts: HostFacts) -> frozenset[str]:
     """The networking modes in which WSL runs now."""
     try:
         modes = {vm.state.mode for vm in facts.all(WslVm) if vm.state.running and vm.state.mode}
@@ -286,31 +291,31 @@ def _running(facts: HostFacts) -> frozenset[str]:
     return frozenset(modes & set(VARIANTS[WSL]))
 
 
-def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
+def _why_variant(variant: str, default: str, running: frozenset[str]) -> str:
     if running:
         return "the networking mode that WSL runs in now"
-    if variant == own:
+    if variant == default:
         return "the networking mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
     switch = " --set bridge.switch=NAME" if variant == f"{WSL}/bridged" else ""
-    chosen = f"--set network={variant_name(variant)}{switch}"
-    return f"{own} cannot carry this workload here; winhost plan takes this with {chosen}"
+    option = f"--set network={variant_name(variant)}{switch}"
+    return f"{default} cannot carry this workload here; winhost plan takes this with {option}"
 
 
-def _fit(
+def _choose_variant(
     judged: Assessment,
     workload: Workload,
     awake: Workload,
     granted: AvailableMemory,
     offered: Sequence[PathVerdict],
-    own: str,
+    default: str,
 ) -> tuple[str, Verdict]:
-    """The default variant of a plan if it can serve, else the best one. Sleep is not required here, because profiles
-    are chosen by it. Raises RefusedError: NoProfile.
+    """Choose the default variant of a plan if it can serve, else the best one. Sleep is not required of it, because the
+    profile is chosen afterwards, with or without sleep. Raises RefusedError: NoProfile.
     """
     must = tuple(need for need in needs_of(awake).must if not need.startswith("sleep-"))
     variants = [replace(variant, available_memory=replace(granted, variant=variant.path)) for variant in offered]
-    found = [(variant, fit_of(variant, Needs(must), awake)) for variant in variants]
-    variant, fit = min(found, key=lambda each: _preference(own, *each))
+    fitted = [(variant, fit_of(variant, Needs(must), awake)) for variant in variants]
+    variant, fit = min(fitted, key=lambda each: _preference(default, *each))
     if _verdict(variant, fit) is not Verdict.UNSUPPORTED:
         return fit.variant, _verdict(variant, fit)
     reasons = [reason for reason in variant.every_reason if reason.code in variant.because]
@@ -321,18 +326,19 @@ def _fit(
         if reason.severity is Severity.UNSUPPORTED
     ]
     why += [f"It would fit with: {fix.text}." for fix in (fit.short.fixes if fit.short else ())]
-    best, path = fits(judged, needs_of(workload), workload)[0], path_of(own)
+    best, path = fit_paths(judged, needs_of(workload), workload)[0], path_of(default)
     possible = best.verdict is not Verdict.UNSUPPORTED and path_of(best.variant) != path
-    raise _no_profile(judged.host, path, dict.fromkeys(why), path_of(best.variant) if possible else None)
+    raise _profile_error(judged.host, path, dict.fromkeys(why), path_of(best.variant) if possible else None)
 
 
-def _no_profile(host: str, path: str, why: Iterable[str], instead: str | None) -> RefusedError:
-    """instead: a path that can serve the workload as the host is."""
+def _profile_error(host: str, path: str, why: Iterable[str], alternative: str | None) -> RefusedError:
+    """alternative: a path that can serve the workload as the host is."""
     hint = f"What would change it: winhost assess --facts FACTS --workload WORKLOAD --path {path} --explain"
-    if instead in PROFILED:
-        hint += f"\nPossible as it is: {instead}: winhost serve profile FACTS --workload WORKLOAD --path {instead}"
-    elif instead:
-        hint += f"\nPossible as it is: {instead}, for which there is no profile."
+    if alternative in PATHS_WITH_PROFILES:
+        command = f"winhost serve profile FACTS --workload WORKLOAD --path {alternative}"
+        hint += f"\nPossible as it is: {alternative}: {command}"
+    elif alternative:
+        hint += f"\nPossible as it is: {alternative}, for which there is no profile."
     return RefusedError(
         "NoProfile",
         what=f"{path} on {visible(host)} does not offer what this workload takes",
@@ -342,10 +348,10 @@ def _no_profile(host: str, path: str, why: Iterable[str], instead: str | None) -
     )
 
 
-def _preference(own: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
-    """Smaller is better."""
+def _preference(default: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
+    """A sort key: smaller is better."""
     verdict = _verdict(variant, fit)
-    return verdict is Verdict.UNSUPPORTED, variant.path != own, verdict.rank
+    return verdict is Verdict.UNSUPPORTED, variant.path != default, verdict.rank
 
 
 def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
@@ -355,9 +361,9 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
 # --- Filling in ------------------------------------------------------------------------------------------------------
 
 
-def _served(case: Case, choice: Choice, lost: Lost | None, asleep: Asleep | None) -> Served:
+def _served(case: Case, choice: Choice, cost: StopCost | None, asleep: TurnState | None) -> Served:
     name, because = choice
-    lines, left_out = lines_of(profile(name), case)
+    lines, left_out = profile_lines(profile(name), case)
     size, _ = shared_memory(case.model, case.budget)
     gpus, awake = case.budget.placement.gpus.get(case.model.name, ()), None
     if case.model.sleeps or case.model.starts_anew:
@@ -373,10 +379,10 @@ def _served(case: Case, choice: Choice, lost: Lost | None, asleep: Asleep | None
         shared_memory=size,
         lines=lines,
         left_out=left_out,
-        lost=lost,
+        lost=cost,
         level=case.model.level,
         awake=awake,
         asleep=asleep,
         stands_by=case.model.stands_by,
-        anew=wait_of(case.model),
+        anew=restart_of(case.model),
     )

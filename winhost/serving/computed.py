@@ -38,15 +38,15 @@ from winhost.sizing.memories import (
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
-# Of each GPU. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
-# communicators of an engine (world, tensor, pipeline, data, expert, and vLLM's own) make 3.45 GiB. /dev/shm is a limit:
-# what nobody writes takes no memory, but where it ends NCCL fails, or falls back on sockets.
+# For each GPU. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
+# communicators of an engine (world, tensor, pipeline, data, expert, and vLLM's own) make 3.45 GiB. The size of /dev/shm
+# is a limit: unused space takes no memory, but when it is full NCCL fails, or falls back on sockets.
 SHM_MARGIN: Bytes = 4 * GiB
 
 
 @dataclass(frozen=True)
 class Computed:
-    """value: what is set; how: the arithmetic, if there is any; doubt: why it may be wrong."""
+    """A value of a profile. how: the arithmetic, if there is any; doubt: why it may be wrong."""
 
     value: str | int | Mount | None
     how: str | None
@@ -58,61 +58,63 @@ _ORDER_IN_GUEST = "counted in the order of the host; the guest has an order of i
 
 
 def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
-    """Size of /dev/shm for a model's container, and how: the budget plus a margin, rounded up, at least 8 GiB."""
-    counted = [line for line in budget.lines if line.where == SHM and line.model == model.name]
-    needed = sum(line.bytes for line in counted) + model.gpus * SHM_MARGIN
-    parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in counted]
+    """Return the size of /dev/shm for a model's container, and its arithmetic: the budget plus a margin, rounded up, at
+    least 8 GiB.
+    """
+    lines = [line for line in budget.lines if line.where == SHM and line.model == model.name]
+    needed = sum(line.bytes for line in lines) + model.gpus * SHM_MARGIN
+    parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in lines]
     parts.append(f"{gib(model.gpus * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a GPU)")
     size = max(SHM_LEAST, -(-needed // SHM_STEP) * SHM_STEP)
     return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
 
 
 def _share(case: Case) -> Computed:
-    """The same share of each of the model's GPUs; on a shared GPU the remaining memory is split between its models.
-    The share leaves room for what an engine takes beside it.
+    """Compute the share of GPU memory for vLLM, which is the same on each of the model's GPUs. On a GPU with several
+    models the remaining memory is split between them. The share leaves room for what an engine takes outside it.
     """
     vllm = case.workload.versions.get("vllm")
-    each = engine(case.model, max(case.vram), vllm)
+    parts = engine(case.model, max(case.vram), vllm)
     memories = [memory for memory in case.budget.memories if memory.gpu in case.budget.placement.gpus[case.model.name]]
-    given = [_given(case, memory) for memory in memories]
-    beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
-    holds = sum(part.least for part in each.share)
+    available = [_available_memory(case, memory) for memory in memories]
+    outside, least_outside = sum(part.bytes for part in parts.outside), sum(part.least for part in parts.outside)
+    least_share = sum(part.least for part in parts.share)
     shares = [Fraction(limit_of(case.target.path, case.workload.models).share, 100)]
-    for (bytes_, _), memory in zip(given, memories, strict=True):
+    for (bytes_, _), memory in zip(available, memories, strict=True):
         # Where only the lower ends fit, the share has to hold at least these.
-        risky = min(holds, bytes_ + (memory.most or 0) - (memory.capacity or 0) - least)
-        shares.append(max(bytes_ - beside, risky, 0) / (_vram(case, memory) * CUDA_SEES))
+        risky = min(least_share, bytes_ + (memory.most or 0) - (memory.capacity or 0) - least_outside)
+        shares.append(max(bytes_ - outside, risky, 0) / (_vram(case, memory) * CUDA_SEES))
     share = int(min(shares) * 1000 + Fraction(1, 1000)) / Fraction(1000)  # capacities are whole bytes, a little less
     doubts = []
     for memory in memories:
         vram = _vram(case, memory)
-        if memory.fits and share * vram < _needed(case, memory) - beside:
+        if memory.fits and share * vram < _needed(case, memory) - outside:
             doubts.append(f"GPUs of different sizes: too little of {memory.where}")
-        doubts += filter(None, [_share_doubt(each, memory, share_holds(each, vram, share, vllm), vllm)])
-    how = "; ".join(dict.fromkeys(how for _, how in given))
-    how += f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)})"
+        doubts += filter(None, [_share_doubt(parts, memory, share_holds(parts, vram, share, vllm), vllm)])
+    how = "; ".join(dict.fromkeys(how for _, how in available))
+    how += f"; {gib(outside)} of it lie outside the share ({', '.join(part.what for part in parts.outside)})"
     how += "; of what CUDA sees, at least 98 %; rounded down"
     return Computed(str(float(share)), how, next(iter(doubts), None))
 
 
-def _share_doubt(each: Engine, memory: MemoryUse, holds: bool | None, vllm: Version | None) -> str | None:
+def _share_doubt(parts: Engine, memory: MemoryUse, holds: bool | None, vllm: Version | None) -> str | None:
     if memory.fits is False:
         taken = gib_range(memory.least, memory.used)
         return f"it takes {taken} of {memory.where}, where {gib(memory.capacity or 0)} are safe"
-    if holds or any(part.what in REMAINS for part in each.outside):
+    if holds or any(part.what in REMAINS for part in parts.outside):
         return None
     if is_first_v1(vllm):
         return f"engine V1 of vLLM {vllm} was reported to run out of memory where there was room"
-    graphs = sum(part.bytes for part in each.outside if part.what == CUDA_GRAPHS)
+    graphs = sum(part.bytes for part in parts.outside if part.what == CUDA_GRAPHS)
     return (
         f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(graphs)}) out of this share, "
         "which then has too little for them; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 turns that off"
     )
 
 
-def _given(case: Case, memory: MemoryUse) -> tuple[Bytes, str]:
-    """Memory of one GPU, inside and outside the share. Raises RefusedError (GpuShared) where the size of another model
-    on it is not known.
+def _available_memory(case: Case, memory: MemoryUse) -> tuple[Bytes, str]:
+    """Return the memory of one GPU that the model may take, inside and outside the share, and the arithmetic. Raises
+    RefusedError (GpuShared) if the size of another model on the GPU is not known.
     """
     assert memory.capacity is not None
     placed = case.budget.placement.gpus
@@ -120,28 +122,28 @@ def _given(case: Case, memory: MemoryUse) -> tuple[Bytes, str]:
     if tenants == [case.model] and memory.gpu not in placed.get(VIDEO, ()):
         return memory.capacity, f"alone on {memory.where}: {memory.how}"
     if memory.fits is None:
-        lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
-        lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
+        missing = [f"{each.model}: {each.what}" for each in case.budget.missing]
+        missing_text = "; ".join(map(visible, missing)) or "whether they fit at all is not known"
         raise RefusedError(
             "GpuShared",
             what=f"how {memory.where} is split cannot be computed; on it: "
             f"{', '.join(visible(model.name) for model in tenants)}",
             meaning="Each engine takes its share when it starts, and where shares are too large one fails. "
-            f"Missing: {lacking}",
+            f"Missing: {missing_text}",
             hint="State it in the workload file; winhost assess --workload names the keys that settle it.",
         )
     assert memory.margin is not None
-    # Those that sleep are one party: each of them can have what the largest needs awake.
+    # The models that sleep count as one party, because only one of them is awake: each can have what the largest needs.
     parties = sum(not model.sleeps for model in tenants) + any(model.sleeps for model in tenants)
-    needed, more = _needed(case, memory), memory.margin // parties
-    if more < 0:
-        return needed + more, f"{gib(needed)} of {memory.where}, less {gib(-more)} that all of them lack"
-    return needed + more, f"{gib(needed)} of {memory.where}, and {gib(more)} that nobody there needs"
+    needed, extra = _needed(case, memory), memory.margin // parties
+    if extra < 0:
+        return needed + extra, f"{gib(needed)} of {memory.where}, less {gib(-extra)} that all of them lack"
+    return needed + extra, f"{gib(needed)} of {memory.where}, and {gib(extra)} that nobody there needs"
 
 
 def _needed(case: Case, memory: MemoryUse) -> Bytes:
-    """The memory that a model needs of a GPU; for one that sleeps, its process and the largest model that takes turns
-    there.
+    """Return the memory that a model needs of a GPU; for a model that sleeps, that of its process and of the largest
+    model that takes turns there.
     """
     lines = [line for line in case.budget.lines if line.where == memory.where]
     if not case.model.sleeps:
@@ -164,14 +166,14 @@ def _gpus(case: Case) -> Computed:
 
 
 def _ram(case: Case) -> Computed:
-    whole = -(-case.ram.used // GiB)
+    size = -(-case.ram.used // GiB)
     taken = f"{gib(case.ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
     # What .wslconfig calls GB is GiB.
-    return Computed(f"{whole}GB", f"{taken}; winhost plan HOST --path wsl2 --set 'memory={whole} GiB' writes it")
+    return Computed(f"{size}GB", f"{taken}; winhost plan HOST --path wsl2 --set 'memory={size} GiB' writes it")
 
 
-def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:
-    return lambda case: Computed(str(said(case.model)), "as the workload says")
+def _from_model(value: Callable[[Model], object]) -> Callable[[Case], Computed]:
+    return lambda case: Computed(str(value(case.model)), "as the workload says")
 
 
 def _loader(case: Case) -> Computed:
@@ -180,8 +182,8 @@ def _loader(case: Case) -> Computed:
     return Computed(str(model.load_format), "as the workload says", doubt if needs_conversion(model) else None)
 
 
-def _named(said: Callable[[str], str | Mount]) -> Callable[[Case], Computed]:
-    return lambda case: Computed(said(case.model.name), "by the model's name")
+def _from_name(value: Callable[[str], str | Mount]) -> Callable[[Case], Computed]:
+    return lambda case: Computed(value(case.model.name), "by the model's name")
 
 
 def _weights_folder(case: Case) -> Computed:
@@ -192,12 +194,14 @@ def _weights_folder(case: Case) -> Computed:
 def _transfer(case: Case) -> Computed:
     mirror, version = case.workload.kv_mirror, case.workload.versions.get("vllm")
     assert mirror is not None
-    doubt = None if str(version) in _READ_OF else f"its keys were read in vLLM {' and '.join(_READ_OF)}"
+    doubt = (
+        None if str(version) in _CHECKED_VERSIONS else f"its keys were read in vLLM {' and '.join(_CHECKED_VERSIONS)}"
+    )
     config = transfer_config(case.model.served_name, mirror)
     return Computed(config, f"{gib(mirror.staging)} on the way, as stated", doubt)
 
 
-_READ_OF = ("0.24.0", "0.33.0")
+_CHECKED_VERSIONS = ("0.24.0", "0.33.0")
 
 
 def _media(case: Case) -> Computed:
@@ -209,28 +213,28 @@ def _media(case: Case) -> Computed:
 
 
 def _mirror_folder(case: Case) -> Computed:
-    """The mirror's folder. Both engines of a model share it, so that a standby reads what the first one computed."""
+    """Mount the mirror's folder. Both engines of a model share it, so that a standby reads what the first computed."""
     folder = kv_folder(case.model.served_name)
     return Computed(Mount(folder, folder), "by the model's name")
 
 
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
-    "engine.folder": _named(lambda name: Mount(socket_folder(name), socket_folder(name))),
-    "engine.socket": _named(socket),
+    "engine.folder": _from_name(lambda name: Mount(socket_folder(name), socket_folder(name))),
+    "engine.socket": _from_name(socket),
     "cache.volume": lambda _: Computed(Mount(CACHE, "/root/.cache/vllm"), None),
     "model.folder": _weights_folder,
     "kv.folder": _mirror_folder,
     "kv.transfer": _transfer,
-    "lmcache.container": _named(lmcache),
+    "lmcache.container": _from_name(lmcache),
     "shm.size": lambda case: Computed(*shared_memory(case.model, case.budget)),
     "gpu.share": _share,
     "gpu.numbers": _gpus,
     "ram": _ram,
-    "model.tensor": _of_model(lambda model: model.parallel.tensor),
-    "model.pipeline": _of_model(lambda model: model.parallel.pipeline),
-    "model.data": _of_model(lambda model: model.parallel.data),
+    "model.tensor": _from_model(lambda model: model.parallel.tensor),
+    "model.pipeline": _from_model(lambda model: model.parallel.pipeline),
+    "model.data": _from_model(lambda model: model.parallel.data),
     "media.domains": _media,
-    "model.context": _of_model(lambda model: model.context),
+    "model.context": _from_model(lambda model: model.context),
     "model.loader": _loader,
-    "model.adapters": _of_model(lambda model: model.lora and model.lora.adapters),
+    "model.adapters": _from_model(lambda model: model.lora and model.lora.adapters),
 }

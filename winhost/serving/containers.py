@@ -1,6 +1,7 @@
 """Render an engine's specification for Docker and Podman, for Compose, and as a command for a shell."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,10 @@ START = 'umask 0007; exec vllm serve "$0" "$@"'
 """A shell that lets the socket's group connect: vLLM makes its socket as the umask says."""
 IMAGE = "vllm/vllm-openai"
 DEV_MODE = "VLLM_SERVER_DEV_MODE"
-"""Not in commands to copy: everybody who reaches an engine in development mode can run code in it."""
-ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell stops here, and says why
+"""Commands to copy leave it out: everybody who reaches an engine in development mode can run code in it."""
+_IMAGE_VARIABLE = (
+    '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # without the variable the shell stops, and says why
+)
 
 
 def hardened(image: str, restart: str) -> dict[str, Any]:
@@ -29,11 +32,28 @@ def hardened(image: str, restart: str) -> dict[str, Any]:
     }
 
 
-def docker_words(spec: EngineSpec) -> list[str]:
-    """The words of `docker run` and `podman run` for an engine, without its name."""
-    variables = [f"--env={name}={value}" for name, value in spec.environment.items()]
-    shell = ["--entrypoint=/bin/sh", str(spec.image), "-c", START]
-    return [*docker_options(spec.container), *variables, *shell, *spec.arguments(MODEL)]
+def docker_engine(spec: EngineSpec) -> list[str]:
+    """The arguments of `docker run` and `podman run` for an engine, without its name."""
+    options = [*docker_options(spec.container), *docker_variables(spec.environment)]
+    return [*options, *docker_program(spec, "/bin/sh", "-c", START, *spec.arguments(MODEL))]
+
+
+def docker_program(spec: EngineSpec, program: str, *arguments: str) -> list[str]:
+    """The last arguments of `docker run`: a program of the engine's image, and its arguments."""
+    return [f"--entrypoint={program}", str(spec.image), *arguments]
+
+
+def restricted_run(*options: str, name: str | None = None) -> list[str]:
+    """The first arguments of `docker run` for a container that gains no rights and is removed when it ends. The image
+    must be on the machine. options: those that come before the rights.
+    """
+    named = [f"--name={name}"] if name else []
+    rights = ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    return ["run", *named, "--rm", "--pull=never", *options, *rights]
+
+
+def docker_variables(environment: Mapping[str, str]) -> list[str]:
+    return [f"--env={name}={value}" for name, value in environment.items()]
 
 
 def docker_options(container: Container) -> list[str]:
@@ -41,6 +61,7 @@ def docker_options(container: Container) -> list[str]:
         ("network", _network(container)),
         *(("volume", _volume(each)) for each in container.mounts),
         ("shm-size", _size(container.shm)),
+        ("memory", _size(container.memory)),
         ("stop-timeout", container.stop),
         ("gpus", container.gpus),
         ("device", container.cdi),
@@ -53,36 +74,36 @@ def command(name: str, spec: EngineSpec, vllm: str | None) -> list[str]:
     """The parts of an engine's `docker run` for a shell, each for a line of its own. name: of the container; vllm: its
     version, None if unknown.
     """
-    asked = replace(_copied(spec), image=f"{IMAGE}:v{vllm}" if vllm else ASKED_FOR)
-    words = [word if word == ASKED_FOR else quoted(word) for word in docker_words(asked)]
-    return [f"docker run --detach {quoted(f'--name={name}')}", *words]
+    pasted = replace(_without_dev_mode(spec), image=f"{IMAGE}:v{vllm}" if vllm else _IMAGE_VARIABLE)
+    arguments = [each if each == _IMAGE_VARIABLE else quoted(each) for each in docker_engine(pasted)]
+    return [f"docker run --detach {quoted(f'--name={name}')}", *arguments]
 
 
 def program_command(spec: EngineSpec) -> list[str]:
     """The parts with vLLM's own program, for a model whose process leaves its GPU, which no container's process can."""
-    asked = _copied(spec)
-    variables = (quoted(f"{name}={value}") for name, value in asked.environment.items())
-    model, *options = map(quoted, asked.arguments(asked.folder))
+    pasted = _without_dev_mode(spec)
+    variables = (quoted(f"{name}={value}") for name, value in pasted.environment.items())
+    model, *options = map(quoted, pasted.arguments(pasted.folder))
     return ["umask 0007; env", *variables, f"vllm serve {model}", *options]
 
 
-def _copied(spec: EngineSpec) -> EngineSpec:
+def _without_dev_mode(spec: EngineSpec) -> EngineSpec:
     return replace(spec, environment={name: value for name, value in spec.environment.items() if name != DEV_MODE})
 
 
-def quoted(word: str) -> str:
-    """Quote a word for bash. Characters that a terminal would interpret or hide are written as bytes."""
-    if word.isprintable():
-        return shlex.quote(word)
+def quoted(argument: str) -> str:
+    """Quote an argument for bash. Characters that a terminal would interpret or hide are written as bytes."""
+    if argument.isprintable():
+        return shlex.quote(argument)
     escaped = "".join(
         c if c.isalnum() and c.isascii() else "".join(f"\\x{b:02x}" for b in c.encode(errors="surrogatepass"))
-        for c in word
+        for c in argument
     )
     return f"$'{escaped}'"
 
 
 def compose_options(container: Container) -> dict[str, Any]:
-    """The keys of a service that say the same as `docker_options`."""
+    """The keys of a Compose service for what `docker_options` renders."""
     devices: dict[str, Any] | None = None
     if container.cdi:
         # Compose before 2.30 takes such a name among `devices` for the path of a device.
@@ -93,6 +114,7 @@ def compose_options(container: Container) -> dict[str, Any]:
         "network_mode": _network(container),
         "volumes": [_volume(each) for each in container.mounts],
         "shm_size": _size(container.shm),
+        "mem_limit": _size(container.memory),
         "stop_grace_period": container.stop and f"{container.stop}s",
         "deploy": devices and {"resources": {"reservations": {"devices": [devices]}}},
         "ipc": container.ipc,
@@ -103,9 +125,9 @@ def compose_options(container: Container) -> dict[str, Any]:
 def compose_engine(spec: EngineSpec, start: str) -> dict[str, Any]:
     """The keys of a Compose service that runs the engine by a shell. start: a command for that shell."""
     return {
-        "entrypoint": ["/bin/sh", "-c", compose_word(start)],
-        "command": [*map(compose_word, spec.arguments(MODEL))],
-        "environment": {name: compose_word(value) for name, value in spec.environment.items()},
+        "entrypoint": ["/bin/sh", "-c", compose_literal(start)],
+        "command": [*map(compose_literal, spec.arguments(MODEL))],
+        "environment": {name: compose_literal(value) for name, value in spec.environment.items()},
         **compose_options(spec.container),
     }
 
@@ -122,7 +144,7 @@ def _size(bytes_: Bytes | None) -> str | None:
     return f"{bytes_ // GiB}g" if bytes_ else None
 
 
-def compose_word(text: str) -> str:
+def compose_literal(text: str) -> str:
     """Escape `$`, so that Compose expands nothing."""
     return text.replace("$", "$$")
 

@@ -5,23 +5,31 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.resources import files
-from pathlib import PurePosixPath
 
 from winhost.core.dataclass import dataclass
 from winhost.gateway.turn_settings import IMAGES
 from winhost.model.workload import Mirror
 from winhost.serving.choice import Served
-from winhost.serving.containers import START, compose_engine, compose_text, docker_options, docker_words, hardened
+from winhost.serving.containers import (
+    START,
+    compose_engine,
+    compose_text,
+    docker_engine,
+    docker_options,
+    docker_variables,
+    hardened,
+    restricted_run,
+)
 from winhost.serving.engine_names import CACHE, MODEL, SOCKETS, UNITS, kv_folder, lmcache, slug, socket_folder
 from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.gateway_entries import GROUP
 
 _READY, _IMAGE = "ready.py", "process_image.py"
 START_SECONDS = 3600
-"""The time in which an engine has to start: to load a model and to compile its graphs."""
+"""The time limit of an engine's start: it loads a model and compiles its graphs."""
 
-# What CRIU needs to read a process and to make one; the engine has none of it.
-_OF_CRIU = " ".join(
+# CRIU needs these to read a process and to restore one; the engine itself has none of them.
+_CRIU_CAPABILITIES = " ".join(
     f"CAP_{name}"
     for name in (
         "CHECKPOINT_RESTORE", "SYS_PTRACE", "SYS_ADMIN", "SYS_RESOURCE", "SETUID", "SETGID", "SETPCAP", "NET_ADMIN",
@@ -29,9 +37,9 @@ _OF_CRIU = " ".join(
         "SYS_TIME",
     )
 )  # fmt: skip
-# By filters of system calls, all or in part. CRIU saves nothing where it has one itself; process_image.py gives the
-# engine one that keeps io_uring and other address families from it.
-_FILTERED = (
+# systemd implements these by filters of system calls, in whole or in part. CRIU saves nothing while CRIU itself runs
+# under such a filter; there process_image.py gives the engine a filter against io_uring and other address families.
+_SECCOMP_SETTINGS = (
     "ProtectKernelModules=yes",
     "ProtectKernelTunables=yes",
     "ProtectKernelLogs=yes",
@@ -46,14 +54,15 @@ _FILTERED = (
 
 @dataclass(frozen=True)
 class ServedEngine:
-    """One model's engine and how it is started. by: `docker`, `podman`, `compose`, or the path of a program such as
-    vLLM's of a venv; image: pinned, of a container; after: units that start before it, because two that start at once
-    miscount memory; turns: the gateway starts and stops it; mirror: how its KV cache is mirrored; image_on_disk: its
-    process is written to disk and starts from there.
+    """One model's engine and how it is started.
+
+    runtime: `docker`, `podman`, `compose`, or the path of vLLM's own program; image: of a container, pinned; after:
+    units that start first, because engines that start at the same time miscount memory; turns: the gateway starts and
+    stops it; mirror: how its KV cache is mirrored; image_on_disk: its process is saved to disk and restored from there.
     """
 
     served: Served
-    by: str
+    runtime: str
     image: str | None
     after: tuple[str, ...] = ()
     turns: bool = False
@@ -61,40 +70,41 @@ class ServedEngine:
     image_on_disk: bool = False
 
     @property
-    def program(self) -> str | None:
-        """The engine of containers; None where vLLM runs without."""
-        programs = {"docker": "/usr/bin/docker", "compose": "/usr/bin/docker", "podman": "/usr/bin/podman"}
-        return programs.get(self.by)
+    def container_client(self) -> str | None:
+        """The path of Docker's or Podman's program; None where vLLM runs without a container."""
+        clients = {"docker": "/usr/bin/docker", "compose": "/usr/bin/docker", "podman": "/usr/bin/podman"}
+        return clients.get(self.runtime)
 
     @property
     def spec(self) -> EngineSpec:
-        return replace(self.served.spec, image=self.image)
+        return replace(self.served.spec, image=self.image, program=None if self.container_client else self.runtime)
 
     @property
     def user(self) -> str:
-        """The user of an engine without a container, and of its second one, with which it shares its files; it exists
-        only while they run, except with an image on disk.
+        """The user of an engine without a container, and of its standby, which shares its files. It exists only while
+        they run, except with an image on disk.
         """
         return f"winhost-{slug(self.served.served_name)[:23]}"  # useradd(8): 32 characters
 
     @property
     def quoted_model(self) -> str:
         """The model's name, escaped for a unit."""
-        return _word(self.served.model)[1:-1]
+        return _quoted(self.served.model)[1:-1]
 
     @property
     def gpu_options(self) -> str:
         """The options with which another container gets the same GPUs."""
-        given = docker_options(self.spec.container.gpus_alone)
-        return " ".join(map(_word, [*given, *_variables("--env=", self.spec.gpu_environment)]))
+        options = docker_options(self.spec.container.gpu_access) + docker_variables(self.spec.gpu_environment)
+        return " ".join(map(_quoted, options))
 
     @property
     def gpu_environment(self) -> list[str]:
-        return [f"Environment={_word(each)}" for each in _variables("", self.spec.gpu_environment)]
+        """The lines of another unit that give its process the same GPUs."""
+        return _environment_lines(self.spec.gpu_environment)
 
     @property
     def folder(self) -> str:
-        """The folder of its files, named by what is in it, so that a change is a new one beside the old."""
+        """The folder of its files. A hash of their content is part of its name, so that a change makes a new folder."""
         digest = hashlib.sha256(
             json.dumps([self._compose, *self._programs.values(), self.spec.arguments(MODEL)]).encode("utf-8")
         ).hexdigest()[:16]
@@ -103,7 +113,7 @@ class ServedEngine:
     @property
     def files(self) -> Mapping[str, str]:
         """The texts of its files, by name."""
-        compose = {"compose.yaml": self._compose} if self.by == "compose" else {}
+        compose = {"compose.yaml": self._compose} if self.runtime == "compose" else {}
         return {**compose, **self._programs}
 
     @property
@@ -115,44 +125,44 @@ class ServedEngine:
     def unit(self) -> str:
         """The text of its unit."""
         server = [f"{lmcache(self.served.model)}.service"] if self.mirror is Mirror.LMCACHE else []
-        docker = ["docker.service"] if self.by in ("docker", "compose") else []
+        docker = ["docker.service"] if self.runtime in ("docker", "compose") else []
         if self.turns:
-            # The gateway may start it before a run has written the units that are to start first.
-            waits = [f"AssertPathExists={UNITS}/{name}" for name in self.after]
-            waits += [f"Wants={' '.join(self.after)}"] if self.after else []
+            # The gateway may start it before a run has written the units that must start first.
+            dependencies = [f"AssertPathExists={UNITS}/{name}" for name in self.after]
+            dependencies += [f"Wants={' '.join(self.after)}"] if self.after else []
             restart = [
                 "# The gateway starts it when its turn comes: by itself it would take a GPU that another one has."
             ]
             restart, install = [*restart, "Restart=no"], []
         else:
-            waits, restart = [], ["Restart=on-failure", "RestartSec=15"]
+            dependencies, restart = [], ["Restart=on-failure", "RestartSec=15"]
             install = ["", "[Install]", "WantedBy=multi-user.target"]
-        if self.program is None:
-            # The gateway's group reaches its socket. The engine is not of that group, which reaches every engine and
-            # the keeper; systemd gives the folder back to the engine's own group with each command, so this is last.
-            reached = f"{self.served.socket} {socket_folder(self.served.model)}"
-            body, let_in = self._by_program, [f"ExecStartPost=+/bin/chgrp --no-dereference {GROUP} {reached}"]
+        if self.container_client is None:
+            # The gateway's group may connect. The engine is not in that group, which reaches every engine and the
+            # keeper. systemd resets the folder's group before each command, so this command is the last.
+            paths = f"{self.served.socket} {socket_folder(self.served.model)}"
+            body, group_lines = self._program_lines, [f"ExecStartPost=+/bin/chgrp --no-dereference {GROUP} {paths}"]
         else:
-            body, let_in = self._in_container(self.program), []
+            body, group_lines = self._container_lines(self.container_client), []
         lines = [
             "# Written by winhost: an engine behind winhost-gateway.service, which alone reaches it.",
             "[Unit]",
             f"Description=vLLM for {self.quoted_model}",
             f"After={' '.join(('network-online.target', *docker, *server, *self.after))}",
             *(f"Requires={name}" for name in (*docker, *server)),
-            *(f"JoinsNamespaceOf={name}" for name in server if self.program is None),
-            *waits,
+            *(f"JoinsNamespaceOf={name}" for name in server if self.container_client is None),
+            *dependencies,
             "StartLimitIntervalSec=0",
             "",
             "[Service]",
             "Type=exec",
             *body,
             f"ExecStartPost=/usr/bin/python3 -I {self.folder}/{_READY} {self.served.socket}",
-            *let_in,
+            *group_lines,
             *restart,
-            # An engine that starts may not obey before it is killed.
+            # An engine that is starting may ignore a stop until it is killed.
             f"TimeoutStartSec={START_SECONDS}",
-            f"TimeoutStopSec={self._stop + 30}",
+            f"TimeoutStopSec={self.spec.container.stop_seconds + 30}",
             "KillMode=mixed",
             *install,
             "",
@@ -160,54 +170,47 @@ class ServedEngine:
         return "\n".join(lines)
 
     @property
-    def _stop(self) -> int:
-        """Seconds until the engine is killed."""
-        stop = self.spec.container.stop
-        assert stop is not None, "every profile says when an engine is killed"
-        return stop
-
-    @property
     def _name(self) -> str:
         return f"winhost-engine-{slug(self.served.model)}"
 
-    def _in_container(self, program: str) -> list[str]:
-        folder, kept = socket_folder(self.served.model), kv_folder(self.served.served_name)
-        if self.by == "compose":
+    def _container_lines(self, client: str) -> list[str]:
+        """The lines that run a container. client: the path of Docker's or Podman's program."""
+        folder, kv = socket_folder(self.served.model), kv_folder(self.served.served_name)
+        if self.runtime == "compose":
             file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
-            start = f"{program} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
+            start = f"{client} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
         else:
-            words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL"]
-            words += ["--security-opt=no-new-privileges", *docker_words(self.spec)]
-            start = " ".join([program, "run", *map(_word, words)])
-        # A container outlives docker's client when that is killed, with the GPU's memory: remove it before and after.
-        sweep = f"-{program} rm --force {self._name}"
-        tiers = [f"ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root {kept}"]
+            command, *arguments = [*restricted_run(name=self._name), *docker_engine(self.spec)]
+            start = " ".join([client, command, *map(_quoted, arguments)])
+        # A container outlives a killed client of Docker and keeps the GPU's memory: remove it before and after.
+        remove = f"-{client} rm --force {self._name}"
+        tiers = [f"ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root {kv}"]
         return [
-            f"ExecStartPre={sweep}",
+            f"ExecStartPre={remove}",
             f"ExecStartPre=/usr/bin/install -d -m 0755 {SOCKETS}",
             f"ExecStartPre=/usr/bin/install -d -m 2750 -o root -g {GROUP} {folder}",
             *(tiers if self.mirror is Mirror.TIERS else []),
             f"ExecStartPre=/bin/rm -f {self.served.socket}",
             f"ExecStart={start}",
-            f"ExecStop=-{program} stop --time {self._stop} {self._name}",
-            f"ExecStopPost={sweep}",
+            f"ExecStop=-{client} stop --time {self.spec.container.stop_seconds} {self._name}",
+            f"ExecStopPost={remove}",
             f"ExecStopPost=-/bin/rm -f {self.served.socket}",
         ]
 
     @property
-    def _by_program(self) -> list[str]:
-        """A program of the machine itself, as a user that exists only while it runs."""
-        cache, kept = f"/var/cache/{self._name}", kv_folder(self.served.served_name).rpartition("/")[2]
+    def _program_lines(self) -> list[str]:
+        """The lines that run vLLM's own program, as a user that exists only while it runs."""
+        cache, kv = f"/var/cache/{self._name}", kv_folder(self.served.served_name).rpartition("/")[2]
         environment = {**self.spec.environment, "HOME": cache, "VLLM_CACHE_ROOT": f"{cache}/vllm"}
-        program = [self.by]
-        if self.spec.packed:  # the commands of an environment that winhost made see no PYTHONPATH, which has the loader
-            program = [str(PurePosixPath(self.by).with_name("python3")), "-m", "vllm.entrypoints.cli.main"]
-        words = map(_word, self.spec.arguments(self.spec.folder))
-        command = " ".join([*map(_word, program), "serve", *words])
-        tiers = [f"StateDirectory={kept}", "StateDirectoryMode=0700"]
+        program = [self.runtime]
+        if self.spec.packed:  # the commands of an environment that winhost made ignore PYTHONPATH, which has the loader
+            program = [self.spec.environment_program("python3"), "-m", "vllm.entrypoints.cli.main"]
+        arguments = map(_quoted, self.spec.arguments(self.spec.folder))
+        command = " ".join([*map(_quoted, program), "serve", *arguments])
+        tiers = [f"StateDirectory={kv}", "StateDirectoryMode=0700"]
         return [
-            *(self._from_image(command) if self.image_on_disk else [f"ExecStart={command}"]),
-            *(f"Environment={_word(each)}" for each in _variables("", environment)),
+            *(self._image_lines(command) if self.image_on_disk else [f"ExecStart={command}"]),
+            *_environment_lines(environment),
             *([f"User={self.user}"] if self.mirror or self.image_on_disk else []),
             *([] if self.image_on_disk else ["DynamicUser=yes"]),
             *(tiers if self.mirror is Mirror.TIERS else []),
@@ -215,22 +218,24 @@ class ServedEngine:
             "RuntimeDirectoryMode=0750",
             f"CacheDirectory={self._name}",
             "UMask=0007",
-            # Its processes listen on addresses of the machine; here nobody else has these.
+            # Its processes listen on addresses of the machine; in a network of its own nobody else reaches these.
             "PrivateNetwork=yes",
             "PrivateTmp=yes",
             "NoNewPrivileges=yes",
-            f"CapabilityBoundingSet={_OF_CRIU if self.image_on_disk else ''}",
+            f"CapabilityBoundingSet={_CRIU_CAPABILITIES if self.image_on_disk else ''}",
             "ProtectSystem=strict",
             "ProtectHome=yes",
             "ProtectControlGroups=yes",
-            *([] if self.image_on_disk else _FILTERED),
+            *([] if self.image_on_disk else _SECCOMP_SETTINGS),
             "LimitMEMLOCK=infinity",
             "LimitNOFILE=65536",
             "LimitCORE=0",
         ]
 
-    def _from_image(self, command: str) -> list[str]:
-        """Start from the image as root, who alone reads and writes it; the engine gets the user of the unit."""
+    def _image_lines(self, command: str) -> list[str]:
+        """The lines that restore the process from its image. Only root reads and writes the image; the restored engine
+        gets the user of the unit.
+        """
         folder = f"{IMAGES}/{slug(self.served.model)}"
         starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {self.spec.folder} {self.user}"
         return [
@@ -250,11 +255,11 @@ class ServedEngine:
         return compose_text({"services": {"engine": engine}, "volumes": {CACHE: {"name": CACHE}}})
 
 
-def _variables(lead: str, environment: Mapping[str, str]) -> list[str]:
-    return [f"{lead}{name}={value}" for name, value in environment.items()]
+def _environment_lines(environment: Mapping[str, str]) -> list[str]:
+    return [f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()]
 
 
-def _word(text: str) -> str:
-    """Quote a word for a unit's command line, so that systemd expands nothing in it."""
+def _quoted(text: str) -> str:
+    """Quote an argument for a unit's command line, so that systemd expands nothing in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'

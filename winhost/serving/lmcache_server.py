@@ -1,8 +1,7 @@
-"""The LMCache server of an engine: one each, because an engine that falls asleep clears its server for everybody."""
-
-from pathlib import PurePosixPath
+"""The LMCache server of an engine. Each engine has its own: an engine that falls asleep clears its whole server."""
 
 from winhost.model.units import GiB
+from winhost.serving.containers import docker_program, restricted_run
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import lmcache, unit
 from winhost.serving.kv_mirror import LMCACHE_PORT
@@ -11,19 +10,21 @@ _HTTP_PORT = 8080
 
 
 def lmcache_unit(engine: ServedEngine, staging: int) -> str:
-    """The unit of one engine's server, which shares the engine's GPUs and its network; nothing else reaches that."""
+    """The unit of one engine's server. Server and engine share GPUs and a network that nothing else reaches.
+
+    staging: bytes of memory for the server's cache.
+    """
     model = engine.served.model
-    words = [f"--host=127.0.0.1 --port={LMCACHE_PORT} --http-host=127.0.0.1 --http-port={_HTTP_PORT}"]
-    words += [f"--l1-size-gb={max(1, staging // GiB)} --eviction-policy=LRU"]
-    options = " ".join(words)
+    options = f"--host=127.0.0.1 --port={LMCACHE_PORT} --http-host=127.0.0.1 --http-port={_HTTP_PORT}"
+    options += f" --l1-size-gb={max(1, staging // GiB)} --eviction-policy=LRU"
     head = ["# Written by winhost: what users asked is in its memory; only its engine reaches it.", "[Unit]"]
     head += [f"Description=LMCache for {engine.quoted_model}", "StartLimitIntervalSec=0"]
-    if engine.program is None:
-        server = f"{PurePosixPath(engine.by).with_name('lmcache')} server {options}"
+    if engine.container_client is None:
+        server = f"{engine.spec.environment_program('lmcache')} server {options}"
         body = [
             f"ExecStart={server}",
             *engine.gpu_environment,
-            f"User={engine.user}",  # that of the engine, whose memory it maps
+            f"User={engine.user}",  # the engine's user, because it maps the engine's memory
             "DynamicUser=yes",
             "PrivateNetwork=yes",
             "PrivateTmp=yes",
@@ -36,15 +37,17 @@ def lmcache_unit(engine: ServedEngine, staging: int) -> str:
         ]
         joins = [f"JoinsNamespaceOf={unit(model)}"]
         return _unit([*head, *joins], body)
-    name, program = lmcache(model), engine.program
-    run = " ".join([
-        f"{program} run --name={name} --rm --pull=never --network=none --ipc=host --cap-drop=ALL",
-        f"--security-opt=no-new-privileges {engine.gpu_options} --entrypoint=lmcache {engine.image} server {options}",
+    name, client = lmcache(model), engine.container_client
+    start = " ".join([
+        client,
+        *restricted_run("--network=none", "--ipc=host", name=name),
+        engine.gpu_options,
+        *docker_program(engine.spec, "lmcache", "server", options),
     ])  # fmt: skip
-    sweep = f"-{program} rm --force {name}"
-    docker = ["After=docker.service", "Requires=docker.service"] if program.endswith("docker") else []
-    ends = [f"ExecStop=-{program} stop --time 30 {name}", f"ExecStopPost={sweep}"]
-    return _unit([*head, *docker], [f"ExecStartPre={sweep}", f"ExecStart={run}", *ends])
+    remove = f"-{client} rm --force {name}"
+    docker = ["After=docker.service", "Requires=docker.service"] if client.endswith("docker") else []
+    ends = [f"ExecStop=-{client} stop --time 30 {name}", f"ExecStopPost={remove}"]
+    return _unit([*head, *docker], [f"ExecStartPre={remove}", f"ExecStart={start}", *ends])
 
 
 def _unit(head: list[str], body: list[str]) -> str:

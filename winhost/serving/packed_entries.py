@@ -1,4 +1,4 @@
-"""Packed models on the Linux that serves: winhost's loader beside the engine, and the step that packs on its GPU."""
+"""Packed models on the Linux that serves: winhost's loader for the engine, and the step that packs on its GPU."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.model.errors import visible
 from winhost.model.reason import Finding, Severity
-from winhost.serving.containers import docker_options
+from winhost.serving.containers import docker_options, docker_program, docker_variables, restricted_run
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import MODEL, model_folder, packed_folder
 from winhost.serving.engine_spec import Mount
@@ -18,8 +18,8 @@ from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
 from winhost.serving.profile import LOADER, Kind
 from winhost.serving.profile_lines import ProfileLine
 
-_PACKED = "/packed"  # in the container that packs
-# Root without any of its rights, who sees the machine read-only but for one folder, and no network.
+_PACKED = "/packed"  # the target folder in the container that packs
+# Root without capabilities and without a network, with a read-only file system except for one folder.
 _SANDBOX = (
     *("PrivateNetwork=yes", "PrivateTmp=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict"),
     *("ProtectHome=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
@@ -27,13 +27,15 @@ _SANDBOX = (
 
 
 def loader_folder() -> str:
-    """The folder of the loader, named by its content, so that running engines keep theirs."""
+    """Return the folder of the loader. It is named by its content, so that running engines keep theirs."""
     digest = hashlib.sha256(repr((sorted(package_texts().items()), METADATA, ENTRY_POINTS)).encode()).hexdigest()
     return f"/opt/winhost/weights-{digest[:16]}"
 
 
 def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
-    """nvcomp: the environment with its wheels, which any Python of that machine and of its containers can read."""
+    """Yield the entries that install the loader. nvcomp: the environment with nvCOMP's wheels, which any Python of that
+    machine and of its containers can read.
+    """
     yield from nvcomp.entries("nvCOMP")
     folder, why = loader_folder(), "vLLM loads packed weights with it."
     package: dict[str, Any] = {"files": dict(package_texts()), "only_root": True}
@@ -44,7 +46,7 @@ def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
 
 
 def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
-    """The lines by which an engine finds the loader. Its container has the same folders."""
+    """Yield the lines by which an engine finds the loader. A container mounts the same folders."""
     folders = (loader_folder(), nvcomp.site)
     for folder in folders:
         yield _line("container", "mount", Mount(folder, folder, read_only=True))
@@ -65,7 +67,7 @@ def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
 
 
 def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
-    """files: the desired ModelFiles of the original. Raises ValueError."""
+    """Make the entry that packs a model's weights. files: the desired ModelFiles of the original. Raises ValueError."""
     name = engine.served.model
     lines = [
         line for line in files["files"] or () if line.endswith(".safetensors") and "/" not in line.split(" ", 2)[2]
@@ -73,26 +75,26 @@ def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
     if not lines or not all(line.startswith("sha256:") for line in lines):
         raise ValueError(f"{visible(name)} has no safetensors files, and load_format: packed packs those alone")
     source, folder = model_folder(name), packed_folder(name)
-    desired: dict[str, Any] = {"source": source, "files": lines, "command": [*_command(engine, source, folder)]}
+    desired: dict[str, Any] = {"source": source, "files": lines, "command": [*_pack_command(engine, source, folder)]}
     why = "Its GPU packs the weights, which then load sooner; the original stays."
     return entry("PackedModel", f"Packed weights of {name}", {"folder": folder}, desired, why)
 
 
-def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
+def _pack_command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
+    """The command that packs on the engine's GPUs: by the engine's own Python, or in a container of its image."""
     spec = engine.spec
-    seen = {**spec.gpu_environment, "PYTHONPATH": spec.environment["PYTHONPATH"]}
-    variables = [f"{name}={value}" for name, value in seen.items()]
-    words = ("-m", "winhost_weights", "pack")
-    if engine.program is None:
+    environment = {**spec.gpu_environment, "PYTHONPATH": spec.environment["PYTHONPATH"]}
+    pack = ("-m", "winhost_weights", "pack")
+    if engine.container_client is None:
         yield from ("systemd-run", "--quiet", "--wait", "--pipe", "--collect")
         yield from (f"--property={each}" for each in (*_SANDBOX, f"ReadWritePaths={folder}"))
-        yield from (f"--setenv={each}" for each in variables)
-        yield from (str(PurePosixPath(engine.by).with_name("python3")), *words, source, folder)
+        yield from (f"--setenv={name}={value}" for name, value in environment.items())
+        yield from (spec.environment_program("python3"), *pack, source, folder)
         return
-    yield from (PurePosixPath(engine.program).name, "run", "--rm", "--pull=never", "--network=none", "--user=0:0")
-    yield from ("--cap-drop=ALL", "--security-opt=no-new-privileges")
     loader = (each for each in spec.container.mounts if each.source.startswith("/opt/winhost/"))
     mounts = (*loader, Mount(source, MODEL, read_only=True), Mount(folder, _PACKED))
-    yield from docker_options(replace(spec.container.gpus_alone, mounts=mounts))
-    yield from (f"--env={each}" for each in variables)
-    yield from ("--entrypoint=python3", str(spec.image), *words, MODEL, _PACKED)
+    yield PurePosixPath(engine.container_client).name
+    yield from restricted_run("--network=none", "--user=0:0")
+    yield from docker_options(replace(spec.container.gpu_access, mounts=mounts))
+    yield from docker_variables(environment)
+    yield from docker_program(spec, "python3", *pack, MODEL, _PACKED)

@@ -6,8 +6,8 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.catalogue import typed
-from winhost.findings.condition import Condition, When, format_when
+from winhost.findings.catalogue import parse_row
+from winhost.findings.condition import Condition, When, format_condition
 from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = ("container", "env", "engine", "wslconfig", "note")
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One setting as written: container is a field of Container, env and engine are for vLLM, a note is for people.
+    """One setting. kind: `container` for a field of Container, `env` and `engine` for vLLM, `note` for people.
 
     value: literal, or `${…}`, which is computed; must_know: conditions that have to be known, or the row is left out;
     case: a situation in which it is set, for tests.
@@ -61,12 +61,12 @@ class Profile:
 
 
 def base_of(name: str) -> str:
-    """`wsl2` of `wsl2-no-sleep`."""
+    """Return `wsl2` for `wsl2-no-sleep`."""
     return name.removesuffix("-no-sleep")
 
 
 def no_sleep(base: str) -> str:
-    """The fallback of one of BASES."""
+    """Return the name of the profile without sleep for one of BASES."""
     return f"{base}-no-sleep"
 
 
@@ -74,12 +74,12 @@ def no_sleep(base: str) -> str:
 def profile(name: str) -> Profile:
     """Read one of NAMES, or a profile that they are made of."""
     read = _read(name)
-    over = profile(read["over"]).rows if "over" in read else ()
+    inherited = profile(read["over"]).rows if "over" in read else ()
     parts = [(each, _read(each)) for each in (read.get("like"), name) if each]
-    without = {gone for _, part in parts for gone in part.get("without", ())}
+    dropped = {setting for _, part in parts for setting in part.get("without", ())}
     added = (_row(each, row) for each, part in parts for row in part.get("rows", ()))
     chosen = (Cause(**_typed(each, cause)) for each, part in parts for cause in part.get("chosen", ()))
-    return Profile(name, read["about"], (*(row for row in over if row.name not in without), *added), tuple(chosen))
+    return Profile(name, read["about"], (*(row for row in inherited if row.name not in dropped), *added), tuple(chosen))
 
 
 @once
@@ -91,7 +91,7 @@ def rows() -> Mapping[str, ProfileRow | Cause]:
     return {row.code: row for row in every}
 
 
-_DOES: Mapping[Kind, str] = {
+_EFFECTS: Mapping[Kind, str] = {
     "container": "sets the container's {}",
     "env": "sets {}",
     "engine": "sets {}",
@@ -100,7 +100,7 @@ _DOES: Mapping[Kind, str] = {
 }
 
 
-# No profile has it: a plan adds it, with values made of what that plan installs.
+# No profile has this row: a plan adds it, and its value names the folders that the plan installs.
 LOADER = ProfileRow(
     code="profile.loader",
     kind="env",
@@ -116,30 +116,30 @@ def explained() -> Mapping[str, ProfileRow | Cause]:
 
 
 def explain_row(code: str) -> Explanation:
-    """The explanation of a code among `explained`."""
+    """Explain a code of `explained`."""
     row = explained()[code]
     if row is LOADER:
         means = (
             "A plan for a model with `load_format: packed` mounts the loader's folders, and names them in PYTHONPATH."
         )
         return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
-    when = f", for: {format_when(row.when)}" if row.when else ""
-    against_sleep = "starts and stops a model instead of letting it sleep"
-    does = _DOES[row.kind].format(row.name) if isinstance(row, ProfileRow) else against_sleep
-    means = f"`winhost serve profile` {does}{when}."
+    when = f", for: {format_condition(row.when)}" if row.when else ""
+    no_sleep_effect = "starts and stops a model instead of letting it sleep"
+    effect = _EFFECTS[row.kind].format(row.name) if isinstance(row, ProfileRow) else no_sleep_effect
+    means = f"`winhost serve profile` {effect}{when}."
     return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
 
 
 def _row(file: str, written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
-    rest = {key: value for key, value in written.items() if key != kind}
-    return ProfileRow(kind=kind, name=written[kind], **_typed(file, {"id": written[kind], **rest}))
+    values = {key: value for key, value in written.items() if key != kind}
+    return ProfileRow(kind=kind, name=written[kind], **_typed(file, {"id": written[kind], **values}))
 
 
 def _typed(file: str, written: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its code: `profile.wsl2.NCCL_P2P_DISABLE`, by its file and the setting, or its `id`."""
+    """Return the fields of a row with its code, made of its file and `id`: `profile.wsl2.NCCL_P2P_DISABLE`."""
     code = f"profile.{file}.{written['id']}"
-    return {"code": code, **typed(code, {key: value for key, value in written.items() if key != "id"})}
+    return {"code": code, **parse_row(code, {key: value for key, value in written.items() if key != "id"})}
 
 
 def _read(name: str) -> dict[str, Any]:

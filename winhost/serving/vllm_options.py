@@ -1,4 +1,4 @@
-"""The options and variables of each version of vLLM that was read, and changes of their defaults."""
+"""The options and variables of each version of vLLM in the tables, and changes of their defaults."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -12,12 +12,14 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
 Kind = Literal["engine", "env"]
-_WHERE: Mapping[Kind, str] = {"engine": "options", "env": "variables"}
+_SECTIONS: Mapping[Kind, str] = {"engine": "options", "env": "variables"}
 
 
 @dataclass(frozen=True)
 class _Table:
-    """versions: in order; known: by name the positions of the versions that have it; defaults: by name, from where."""
+    """versions: in order; known: for each name the indexes of the versions that have it; defaults: for each name its
+    defaults, each with the version from which on it applies.
+    """
 
     versions: tuple[Version, ...]
     known: Mapping[Kind, Mapping[str, frozenset[int]]]
@@ -28,9 +30,9 @@ class _Table:
 def _table() -> _Table:
     read: dict[str, Any] = load_catalogue(files("winhost.knowledge").joinpath("vllm_options.yaml"))
     known: dict[Kind, dict[str, frozenset[int]]] = {"engine": {}, "env": {}}
-    for kind, where in _WHERE.items():
-        for at, names in read[where].items():
-            ends = [tuple(map(int, run.split("-"))) for run in at.split()]
+    for kind, section in _SECTIONS.items():
+        for ranges, names in read[section].items():
+            ends = [tuple(map(int, each.split("-"))) for each in ranges.split()]
             known[kind].update(dict.fromkeys(names.split(), frozenset(i for a, b in ends for i in range(a, b + 1))))
     defaults = {
         name: tuple((Version(since), value) for since, value in values.items())
@@ -40,47 +42,50 @@ def _table() -> _Table:
 
 
 def seen_versions() -> tuple[Version, ...]:
-    """The versions whose parsers were asked, in order."""
+    """Return the versions in the tables, in order."""
     return _table().versions
 
 
 def knows(kind: Kind, name: str, version: Version) -> bool | None:
-    """Tell whether a version has an option or variable. Between two versions that differ, and before the first: None; a
-    version after the last is taken to be like that.
+    """Tell whether a version has an option or variable; None for a version before the first in the tables, or between
+    two that differ. A version after the last counts as the last.
     """
     table = _table()
     having = table.known[kind].get(name, frozenset())
-    after = bisect_right(table.versions, version)
-    if after == 0:
+    next_ = bisect_right(table.versions, version)
+    if next_ == 0:
         return None
-    before = after - 1
-    if table.versions[before] == version or after == len(table.versions) or (before in having) is (after in having):
-        return before in having
+    previous = next_ - 1
+    same = (previous in having) is (next_ in having)
+    if table.versions[previous] == version or next_ == len(table.versions) or same:
+        return previous in having
     return None
 
 
 def changed_default(name: str, version: Version) -> str | None:
-    """A sentence where vLLM's own default is not the same in all versions: what it is in this one, and what it was."""
+    """Say what vLLM's own default is in this version, and what it was before or is later; None if all versions have the
+    same default.
+    """
     steps = _table().defaults.get(name)
     if steps is None:
         return None
     now = max((i for i, (since, _) in enumerate(steps) if since <= version), default=0)
     since, value = steps[now]
-    before = f", {_shown(steps[now - 1][1])} before" if now else ""
-    after = f", {_shown(steps[now + 1][1])} from {steps[now + 1][0]} on" if now + 1 < len(steps) else ""
-    return f"vLLM's own default here is {_shown(value)}{f' since {since}' if now else ''}{before or after}"
+    before = f", {_format(steps[now - 1][1])} before" if now else ""
+    after = f", {_format(steps[now + 1][1])} from {steps[now + 1][0]} on" if now + 1 < len(steps) else ""
+    return f"vLLM's own default here is {_format(value)}{f' since {since}' if now else ''}{before or after}"
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     return "decided at the start" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def names(kind: Kind) -> Mapping[str, frozenset[int]]:
-    """All that any version has."""
+    """Return all names that any version has, with the indexes of those versions."""
     return _table().known[kind]
 
 
 def versions_with(kind: Kind, name: str) -> tuple[Version, ...]:
-    """The versions, of those that were asked, that have it, in order."""
+    """Return the versions in the tables that have it, in order."""
     table = _table()
-    return tuple(table.versions[at] for at in sorted(table.known[kind].get(name, ())))
+    return tuple(table.versions[index] for index in sorted(table.known[kind].get(name, ())))

@@ -1,16 +1,16 @@
-"""The conditions of rows and causes: versions, the model, the GPUs. Unstated values stay unknown."""
+"""Evaluate the conditions of rows and causes: versions, the model, the GPUs. Unstated values stay unknown."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packaging.version import Version
 
-from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
-from winhost.compat.target import Target, in_a_guest
-from winhost.compat.workload_rules import RELOADING
-from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.compat.capabilities.nccl import PEERS, SHM, measured_transport, transport
+from winhost.compat.target import Target, is_in_guest
+from winhost.compat.workload_rules import RELOADING_FORMATS
+from winhost.core.answers import NOT_READ, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings import condition
-from winhost.findings.condition import ConditionResult, R, format_when
+from winhost.findings.condition import ConditionResult, R, format_condition
 from winhost.hardware.host_gpus import catalogue_entry, gpu_name
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
@@ -18,13 +18,13 @@ from winhost.serving.profile import Cause, ProfileRow, profile
 from winhost.sizing.budget import Budget
 from winhost.sizing.memories import RAM, MemoryUse
 
-Answer = Version | int | bool
+Value = Version | int | bool
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model of a workload on a target, with the memory of all. wsl_ram: what WSL gets as it is set now, bytes; on
-    another target all of its memory.
+    """A model of a workload on a target. budget: of all models of the workload; vram: bytes of each GPU; wsl_ram: bytes
+    of memory that WSL gets as it is configured now, on another target all of its memory.
     """
 
     target: Target
@@ -36,59 +36,59 @@ class Case:
 
     @property
     def ram(self) -> MemoryUse:
-        """The memory of the machine."""
-        found = self.budget.at(RAM)
-        assert found is not None
-        return found
+        """The use of the machine's memory."""
+        use = self.budget.use_of(RAM)
+        assert use is not None
+        return use
 
 
-def _blackwell(case: Case) -> bool:
+def _has_blackwell(case: Case) -> bool:
     gpus = [(gpu, catalogue_entry(gpu)) for gpu in case.target.gpus]
     if any(model and model.architecture == "Blackwell" for _, model in gpus):
         return True
     for gpu, model in gpus:
         if model is None or model.architecture is None:
-            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_THERE)
+            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_READ)
     return False
 
 
-def _peers(case: Case) -> bool:
-    """Tell whether the GPUs of an engine may copy to each other; in a guest not before somebody has shown it."""
-    if case.target.path in ("dda", "linux") and in_a_guest(case.target):
-        return shown_transport(case.target) == PEERS
+def _can_use_peers(case: Case) -> bool:
+    """Tell whether the GPUs of an engine may copy to each other; in a guest only once a measurement has shown it."""
+    if case.target.path in ("dda", "linux") and is_in_guest(case.target):
+        return measured_transport(case.target) == PEERS
     found = transport(case.target)
     return found is None or found.name != SHM
 
 
-def _mirrored(case: Case, through: Mirror) -> bool:
+def _is_mirrored(case: Case, through: Mirror) -> bool:
     return case.workload.kv_mirror is not None and case.workload.kv_mirror.through is through
 
 
 def _backups_fit(case: Case) -> bool:
-    """Tell whether the backups of all models that sleep fit, beside what else is in memory."""
+    """Tell whether the backups of all models that sleep fit next to everything else in memory."""
     ram = case.ram
     if ram.fits is None:
-        raise MissingFact("the memory of all sleeping models", NOT_THERE)
+        raise MissingFact("the memory of all sleeping models", NOT_READ)
     return ram.fits
 
 
 def _residues_fit(case: Case) -> bool:
-    """Tell whether the residues on the model's GPUs fit beside the model whose turn it is. Missing sizes count as
-    fitting.
+    """Tell whether what sleeping models leave on the model's GPUs fits next to the model whose turn it is. Unknown
+    sizes count as fitting.
     """
     gpus = case.budget.placement.gpus.get(case.model.name, ())
     return all(memory.fits is not False for memory in case.budget.memories if memory.gpu in gpus)
 
 
-ASKED: Mapping[str, Callable[[Case], Answer]] = {
+VALUES: Mapping[str, Callable[[Case], Value]] = {
     "vllm": lambda case: case.target.vllm,
     "cuda": lambda case: case.target.cuda,
     "wsl": lambda case: case.target.wsl,
     "kernel": lambda case: case.target.kernel,
     "driver": lambda case: case.target.driver,
     "gpus": lambda case: len(case.target.gpus),
-    "blackwell": _blackwell,
-    "peers": _peers,
+    "blackwell": _has_blackwell,
+    "peers": _can_use_peers,
     "models": lambda case: len(case.workload.models),
     "model_gpus": lambda case: case.model.gpus,
     "tensor": lambda case: case.model.parallel.tensor,
@@ -104,11 +104,11 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "backs_up": lambda case: case.model.sleeps and case.model.level == 1,
     "loader": lambda case: case.model.load_format is not LoadFormat.AUTO,
     "weight_cache": lambda case: case.model.load_format is LoadFormat.IPC_CACHE,
-    "reloads": lambda case: case.model.load_format in RELOADING,
+    "reloads": lambda case: case.model.load_format in RELOADING_FORMATS,
     "backups_fit": _backups_fit,
     "residues_fit": _residues_fit,
-    "kv_tiers": lambda case: _mirrored(case, Mirror.TIERS),
-    "lmcache": lambda case: _mirrored(case, Mirror.LMCACHE),
+    "kv_tiers": lambda case: _is_mirrored(case, Mirror.TIERS),
+    "lmcache": lambda case: _is_mirrored(case, Mirror.LMCACHE),
     "pinned": lambda case: "pinned-memory" in case.workload.needs.must,
     "above_wsl_ram": lambda case: case.ram.used > case.wsl_ram,
 }
@@ -116,13 +116,15 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 
 def holding(rows: Iterable[R], case: Case) -> Iterator[tuple[R, ConditionResult]]:
     """Yield the rows of a profile that hold for a model on a target, or may hold."""
-    return condition.holding(rows, lambda asked: (ASKED[asked](case),), "blocks")
+    return condition.matching_rows(rows, lambda name: (VALUES[name](case),), "blocks")
 
 
 def reason(
     row: ProfileRow | Cause, case: Case, severity: Severity, *, observed: str, lacks: str | None = None
 ) -> Finding:
-    """The reason for a line of a profile, or for the choice of one; unverified where something is not known."""
+    """Make the reason for a line of a profile, or for the choice of a profile. It is unverified where `lacks` says what
+    is not known.
+    """
     return Finding(
         code=row.code,
         severity=Severity.UNVERIFIED if lacks and severity is Severity.NOTE else severity,
@@ -136,7 +138,7 @@ def reason(
 
 
 def causes_of(case: Case, fallback: str) -> Iterator[Finding]:
-    """The reasons for a fallback, which is worse than sleep: those that hold, and unverified ones that may hold."""
-    for cause, found in holding(profile(fallback).chosen, case):
-        severity = Severity.UNVERIFIED if found.doubt else Severity.DEGRADED
-        yield reason(cause, case, severity, observed=format_when(cause.when, found), lacks=found.doubt)
+    """Yield the reasons for the profile without sleep: those that hold, and unverified ones that may hold."""
+    for cause, result in holding(profile(fallback).chosen, case):
+        severity = Severity.UNVERIFIED if result.doubt else Severity.DEGRADED
+        yield reason(cause, case, severity, observed=format_condition(cause.when, result), lacks=result.doubt)

@@ -14,7 +14,7 @@ from packaging.version import Version
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import Model
-from winhost.sizing.quantized import stored
+from winhost.sizing.quantized import quantized_weights
 
 BLOCK = 16  # tokens of the KV cache are given out in blocks of this size
 
@@ -130,7 +130,7 @@ def _sleeps_in_place(model: Model) -> bool:
 
 def weights(model: Model) -> MemoryPart | Missing:
     """The weights on the GPU that holds most of them."""
-    whole = _whole_weights(model)
+    whole = _total_weights(model)
     if isinstance(whole, Missing) or model.engine_gpus == 1:
         return whole
     if model.parallel.pipeline == 1:
@@ -140,7 +140,7 @@ def weights(model: Model) -> MemoryPart | Missing:
     return _stage(model, whole)
 
 
-def _whole_weights(model: Model) -> MemoryPart | Missing:
+def _total_weights(model: Model) -> MemoryPart | Missing:
     if model.weights is not None:
         return MemoryPart("weights", model.weights, model.weights, f"{gib(model.weights)} are stated")
     if model.parameters is None:
@@ -152,7 +152,7 @@ def _whole_weights(model: Model) -> MemoryPart | Missing:
     if model.embedding is None:
         why = f"{model.quantization} leaves embeddings at {bits} bits, and how many they are is not stated"
         return Missing(model.name, "weights", why, ("shape.vocabulary and shape.hidden", "weights"))
-    found = stored(model, model.quantization, model.embedding, model.parameters)
+    found = quantized_weights(model, model.quantization, model.embedding, model.parameters)
     return MemoryPart("weights", found.bytes, found.least, found.how, found.evidence, estimate=True)
 
 

@@ -1,12 +1,12 @@
-"""Find what makes a workload fit: how much memory is missing where, and the nearest changes, each of them tried.
+"""Find what makes a workload fit: how much each memory is short of, and the smallest changes that help.
 
 A fix is one change of the workload or of the GPUs, together with the host memory that it then takes. Only fixes that
 were computed to fit are returned, and none that contains another. Unknown values do not rule a fix out: they are
 listed with it.
 
 The smallest change comes first: settings that cost nothing, then a workload that is a little smaller, then spread,
-asleep, much smaller or moved away. Other weights are advice, for they may answer differently; what has to be bought is
-last.
+asleep, much smaller or moved to another machine. Other weights are advice, because they may answer differently;
+purchases come last.
 """
 
 from collections import defaultdict
@@ -19,19 +19,19 @@ from winhost.model.units import Bytes, GiB, gib
 from winhost.model.workload import Model, ModelState, Quantization, Workload
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import Missing, engine
-from winhost.sizing.fit_changes import ADVICE, LESS, PURCHASE, STEP, ChangeKind, FitChange, Fix, applied, minimal
+from winhost.sizing.fit_changes import ADVICE, PURCHASE, REDUCTIONS, STEP, ChangeKind, FitChange, Fix, applied, minimal
 from winhost.sizing.memories import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
 
-PARTS = 64  # steps in which all models are reduced together, before each gets back what still fits
+PARTS = 64  # steps in which all models are reduced together, before each is enlarged as far as it still fits
 TENSOR = (1, 2, 4, 8)  # GPUs that share a layer
-MORE_GPUS = 8  # are tried at most
-SUBSETS = 64  # of models to put to sleep
+MAX_ADDED_GPUS = 8
+SUBSETS = 64  # sets of models to put to sleep that are tried at most
 Changes = tuple[FitChange, ...]
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """The bytes that a memory lacks. at_least: even if everything takes its least."""
+    """The bytes that a memory is short of. at_least: even if everything takes its least."""
 
     where: str
     bytes: Bytes
@@ -39,11 +39,11 @@ class Shortage:
 
 
 @dataclass(frozen=True)
-class WhatWouldFit:
-    """Why a workload does not fit, and what would.
+class FitAdvice:
+    """Why a workload does not fit, and which changes make it fit.
 
     homeless: models that need more GPUs than there are; missing: values that were not stated, counted as zero; fixes:
-    the smallest change first; nearest: the first that takes neither other weights nor a purchase.
+    the smallest change first; nearest: the first fix that needs neither other weights nor a purchase.
     """
 
     short: tuple[Shortage, ...]
@@ -53,22 +53,22 @@ class WhatWouldFit:
     nearest: Fix | None
 
 
-def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> WhatWouldFit:
-    """Shortages and the fixes found; none of either where the workload fits."""
+def advise_fit(workload: Workload, available_memory: AvailableMemory) -> FitAdvice:
+    """Return shortages and fixes; none of either if the workload fits."""
     now = budget(workload, available_memory)
     short = tuple(
         Shortage(memory.where, memory.used - memory.capacity, max(0, memory.least - memory.capacity))
         for memory in now.memories
         if memory.capacity is not None and memory.used > memory.capacity
     )
-    nothing_known_against_it = now.fits is None and now.missing
-    fixes = () if now.fits or nothing_known_against_it else _FixSearch(workload, available_memory, now).fixes()
+    may_fit = now.fits is None and now.missing
+    fixes = () if now.fits or may_fit else _FixSearch(workload, available_memory, now).fixes()
     nearest = fixes[0] if fixes and fixes[0].tier < ADVICE else None
-    return WhatWouldFit(short, now.placement.homeless, now.missing, fixes, nearest)
+    return FitAdvice(short, now.placement.homeless, now.missing, fixes, nearest)
 
 
 class _FixSearch:
-    """All changes that are tried for one workload and its available memory."""
+    """Tries changes of one workload and its available memory. now: the budget without a change."""
 
     def __init__(self, workload: Workload, available_memory: AvailableMemory, now: Budget) -> None:
         self.workload = workload
@@ -77,110 +77,114 @@ class _FixSearch:
 
     def fixes(self) -> tuple[Fix, ...]:
         """Find the fixes, the smallest change first."""
-        found = self._tried([(), *self._of_workload()])
-        if not any(change.kind in LESS for fix in found for change in fix.changes):
-            found += self._tried(self._together())
+        found = self._try_all([(), *self._workload_changes()])
+        if not any(change.kind in REDUCTIONS for fix in found for change in fix.changes):
+            found += self._try_all(self._reduce_all())
         if not any(fix.tier < PURCHASE for fix in found):
-            found += self._tried(self._combined())
-        found += self._tried(self._more_gpus())
+            found += self._try_all(self._combine())
+        found += self._try_all(self._add_gpus())
         return tuple(sorted(minimal(found), key=lambda fix: (fix.tier, len(fix.changes), fix.lost)))
 
-    def _tried(self, tries: Iterable[Changes]) -> list[Fix]:
-        completed = (self._completed(changes) for changes in tries)
+    def _try_all(self, tries: Iterable[Changes]) -> list[Fix]:
+        completed = (self._complete(changes) for changes in tries)
         return [fix for fix in completed if fix is not None and fix.changes]
 
-    def _of_workload(self) -> Iterator[Changes]:
-        yield from self._fewer((), ChangeKind.SEQUENCES)
-        yield from self._fewer((), ChangeKind.CONTEXT)
-        yield from self._quantized()
-        yield from self._fewest([*map(_sleep, self._may_sleep)], len(self._may_sleep))
-        # A model without a level is stopped between its turns where it cannot sleep.
+    def _workload_changes(self) -> Iterator[Changes]:
+        yield from self._reduce_each((), ChangeKind.SEQUENCES)
+        yield from self._reduce_each((), ChangeKind.CONTEXT)
+        yield from self._quantize()
+        yield from self._smallest_sets([*map(_sleep, self._sleep_candidates)], len(self._sleep_candidates))
+        # A model that states no level is stopped between its turns if it cannot sleep.
         stated = [each for each in self.workload.models if each.sleep_level is not None]
-        yield from self._at_level(2, self.workload.models) or self._at_level(0, stated)
+        yield from self._change_level(2, self.workload.models) or self._change_level(0, stated)
         yield from self._spread()
-        # One model at least stays on this machine.
-        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
-        yield from self._fewest(moves, len(moves) - 1)
+        # At least one model stays on this machine.
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._own_models]
+        yield from self._smallest_sets(moves, len(moves) - 1)
 
-    def _together(self) -> Iterator[Changes]:
-        """Fewer sequences, shorter contexts, or both, for all models where reducing one is not enough."""
-        yield from self._less_of_all((), ChangeKind.SEQUENCES)
-        yield from self._less_of_all((), ChangeKind.CONTEXT)
+    def _reduce_all(self) -> Iterator[Changes]:
+        """Reduce sequences, contexts, or both, of all models."""
+        yield from self._reduce_evenly((), ChangeKind.SEQUENCES)
+        yield from self._reduce_evenly((), ChangeKind.CONTEXT)
         one = tuple(
-            _less(model, ChangeKind.SEQUENCES, 1)
+            _reduction(model, ChangeKind.SEQUENCES, 1)
             for model in self.workload.models
             if _steps(model, ChangeKind.SEQUENCES)
         )
-        for both in self._less_of_all(one, ChangeKind.CONTEXT) if one else ():
-            yield from self._less_of_all(both[len(one) :], ChangeKind.SEQUENCES)
+        for both in self._reduce_evenly(one, ChangeKind.CONTEXT) if one else ():
+            yield from self._reduce_evenly(both[len(one) :], ChangeKind.SEQUENCES)
 
-    def _combined(self) -> Iterator[Changes]:
-        """Smaller weights, or sleep, or both, for all models, and then fewer sequences or a shorter context for one."""
-        smaller = self._all_quantized(Quantization.AWQ)
-        asleep = tuple(map(_sleep, self._may_sleep))
+    def _combine(self) -> Iterator[Changes]:
+        """Quantize all models, put them to sleep, or both, and then reduce sequences or context of one."""
+        smaller = self._quantize_all(Quantization.AWQ)
+        asleep = tuple(map(_sleep, self._sleep_candidates))
         starts = (smaller, asleep, (*smaller, *asleep)) if len(self.workload.models) > 1 else (smaller,)
         for first in dict.fromkeys(starts):
             if first and self._gpus_hold(first):
                 yield first
             elif first:
-                yield from self._fewer(first, ChangeKind.SEQUENCES)
-                yield from self._fewer(first, ChangeKind.CONTEXT)
+                yield from self._reduce_each(first, ChangeKind.SEQUENCES)
+                yield from self._reduce_each(first, ChangeKind.CONTEXT)
 
-    def _fewer(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
+    def _reduce_each(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
         """Reduce each model to the most that the GPUs can hold, in multiples of its step."""
         for model in self.workload.models:
-            most = _most(_steps(model, kind), lambda n, m=model: self._gpus_hold((*first, _less(m, kind, n))))  # type: ignore[misc]
+            most = _largest_count(
+                _steps(model, kind),
+                lambda n, m=model: self._gpus_hold((*first, _reduction(m, kind, n))),  # type: ignore[misc]
+            )
             if most:
-                yield (*first, _less(model, kind, most))
+                yield (*first, _reduction(model, kind, most))
 
-    def _less_of_all(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
-        """The same fraction for each model, and then for each as much more as fits."""
+    def _reduce_evenly(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
+        """Reduce all models to the same fraction, and then enlarge each as far as it still fits."""
         models = [model for model in self.workload.models if _steps(model, kind)]
 
         def changes(counts: Mapping[str, int]) -> Changes:
-            return (*first, *(_less(m, kind, counts[m.name]) for m in models if counts[m.name] <= _steps(m, kind)))
+            return (*first, *(_reduction(m, kind, counts[m.name]) for m in models if counts[m.name] <= _steps(m, kind)))
 
         def part(n: int) -> dict[str, int]:
             return {model.name: max(1, _steps(model, kind) * (n - 1) // PARTS) for model in models}
 
-        most = _most(PARTS + 1, lambda n: self._gpus_hold(changes(part(n)))) if models else 0
+        most = _largest_count(PARTS + 1, lambda n: self._gpus_hold(changes(part(n)))) if models else 0
         if not most:
             return
         counts = part(most)
         for model in models:
             name, floor = model.name, counts[model.name]
-            more = _most(
+            more = _largest_count(
                 _steps(model, kind) + 1 - floor,
                 lambda n, name=name, floor=floor: self._gpus_hold(changes({**counts, name: floor + n})),  # type: ignore[misc]
             )
             counts[name] = floor + more
         yield changes(counts)
 
-    def _quantized(self) -> Iterator[Changes]:
-        """Quantize each model to the largest weights that the GPUs hold; all of them where one is not enough."""
+    def _quantize(self) -> Iterator[Changes]:
+        """Quantize each model to the largest weights that the GPUs hold; all models if one is not enough."""
         for to in (Quantization.FP8, Quantization.AWQ):
-            every = self._all_quantized(to)
+            every = self._quantize_all(to)
             found: list[Changes] = [(change,) for change in every if self._gpus_hold((change,))]
             if found or (every and self._gpus_hold(every)):
                 yield from found or [every]
                 return
 
-    def _all_quantized(self, to: Quantization) -> Changes:
+    def _quantize_all(self, to: Quantization) -> Changes:
         plain = [m for m in self.workload.models if m.quantization is None and m.embedding and m.parameters]
         return tuple(FitChange(ChangeKind.QUANTIZATION, model.name, str(model.dtype), str(to)) for model in plain)
 
     @property
-    def _of_file(self) -> Sequence[Model]:
+    def _own_models(self) -> Sequence[Model]:
+        """The models of the workload file, without standbys."""
         return [model for model in self.workload.models if not model.stands_by]
 
     @property
-    def _may_sleep(self) -> Sequence[Model]:
-        """Resident models without a second engine, which is awake beside the first."""
-        second = {*self.workload.availability.standby, *(model.stands_by for model in self.workload.models)}
-        return [model for model in self._of_file if not (model.sleeps or model.name in second)]
+    def _sleep_candidates(self) -> Sequence[Model]:
+        """Resident models without a standby, which has to stay awake next to its model."""
+        with_standby = {*self.workload.availability.standby, *(model.stands_by for model in self.workload.models)}
+        return [model for model in self._own_models if not (model.sleeps or model.name in with_standby)]
 
-    def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
-        """The smallest sets of these changes that the GPUs hold."""
+    def _smallest_sets(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
+        """Yield the smallest sets of these changes that the GPUs hold. most: the size of the largest set to try."""
         subsets = (chosen for count in range(1, most + 1) for chosen in combinations(changes, count))
         fewest = most
         for chosen in islice(subsets, SUBSETS):
@@ -190,66 +194,66 @@ class _FixSearch:
                 fewest = len(chosen)
                 yield chosen
 
-    def _at_level(self, level: int, models: Iterable[Model]) -> list[Changes]:
-        """Another level of sleep for as few of these models as it takes, those with the largest backup first."""
+    def _change_level(self, level: int, models: Iterable[Model]) -> list[Changes]:
+        """Change the level of sleep of as few of these models as necessary, those with the largest backup first."""
         backups = [(each.backup.bytes, each.model.name) for each in map(engine, models) if each.backup]
         largest_first = [name for _, name in sorted(backups, key=lambda backup: (-backup[0], backup[1]))]
         for count in range(1, len(largest_first) + 1):
             changes = tuple(FitChange(ChangeKind.SLEEP_LEVEL, name, 1, level) for name in largest_first[:count])
-            if _as_good_as(budget(*self._after(changes)), self.now):
+            if _fits_or_unknown(budget(*self._apply(changes)), self.now):
                 return [changes]
         return []
 
     def _spread(self) -> Iterator[Changes]:
-        """Spread the layers of each model over more GPUs: of those that there are, else with added ones."""
+        """Spread the layers of each model over more GPUs: existing ones if possible, else added ones."""
         for model in self.workload.models:
             if model.memory is not None or model.attention is None:
                 continue
             spread, tries = model.parallel, list[Changes]()
             for tensor in _tensor_sizes(model):
-                lacking = tensor * spread.pipeline * spread.data // spread.nodes - len(self.available_memory.gpus)
+                missing = tensor * spread.pipeline * spread.data // spread.nodes - len(self.available_memory.gpus)
                 change = FitChange(ChangeKind.TENSOR, model.name, spread.tensor, tensor)
-                tries.append((change, *_added(self.available_memory, max(0, lacking))))
+                tries.append((change, *_added(self.available_memory, max(0, missing))))
             yield from islice(filter(self._gpus_hold, sorted(tries, key=len)), 1)
 
-    def _more_gpus(self) -> Iterator[Changes]:
-        tries = (_added(self.available_memory, count) for count in range(1, MORE_GPUS + 1))
+    def _add_gpus(self) -> Iterator[Changes]:
+        tries = (_added(self.available_memory, count) for count in range(1, MAX_ADDED_GPUS + 1))
         yield from islice((changes for changes in tries if changes and self._gpus_hold(changes)), 1)
 
-    def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
+    def _apply(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
         return applied(self.workload, self.available_memory, changes)
 
     def _gpus_hold(self, changes: Sequence[FitChange]) -> bool:
-        return _holds_on_gpus(budget(*self._after(changes)), self.now)
+        return _holds_on_gpus(budget(*self._apply(changes)), self.now)
 
-    def _completed(self, changes: Sequence[FitChange]) -> Fix | None:
-        """The fix with the host memory that it takes; None where the GPUs do not hold it, or memory does not help."""
-        workload, available_memory = self._after(changes)
+    def _complete(self, changes: Sequence[FitChange]) -> Fix | None:
+        """Add the host memory that the changes take; None if the GPUs do not hold them, or memory does not help."""
+        workload, available_memory = self._apply(changes)
         found = budget(workload, available_memory)
         if not _holds_on_gpus(found, self.now):
             return None
         every = (*changes, *_memory_changes(found, available_memory))
-        after = budget(*self._after(every))
-        if not _as_good_as(after, self.now):
+        after = budget(*self._apply(every))
+        if not _fits_or_unknown(after, self.now):
             return None
-        return Fix(every, tuple(_arithmetic(self.now, after)), tuple(after.not_known()))
+        return Fix(every, tuple(_arithmetic(self.now, after)), tuple(after.unknown_values()))
 
 
 def _steps(model: Model, kind: ChangeKind) -> int:
-    """The number of steps below what is asked for; 0 where less of it does not help, or is not known to."""
+    """Return the number of steps below the requested value; 0 if reducing it does not help, or is not known to help."""
     if model.attention is None or model.kv is not None or model.memory is not None:
         return 0
     was = model.sequences if kind is ChangeKind.SEQUENCES else model.context
     return (was - 1) // STEP[kind] if was else 0
 
 
-def _less(model: Model, kind: ChangeKind, steps: int) -> FitChange:
+def _reduction(model: Model, kind: ChangeKind, steps: int) -> FitChange:
     was = model.sequences if kind is ChangeKind.SEQUENCES else model.context
     return FitChange(kind, model.name, was, steps * STEP[kind])
 
 
-def _most(limit: int, holds: Callable[[int], bool]) -> int:
-    """The largest count up to the limit that holds, where less always holds too; 0 for none."""
+def _largest_count(limit: int, holds: Callable[[int], bool]) -> int:
+    """Return the largest count up to the limit that holds; 0 if none does. Each smaller count must hold too."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -271,32 +275,32 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
 
 
 def _added(available_memory: AvailableMemory, count: int) -> Changes:
-    """Add GPUs, each as large as the largest there is."""
-    there = len(available_memory.gpus)
-    if not there or not count:
+    """Add GPUs, each as large as the largest one."""
+    existing = len(available_memory.gpus)
+    if not existing or not count:
         return ()
-    return (FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus)),)
+    return (FitChange(ChangeKind.GPUS, None, existing, existing + count, max(available_memory.gpus)),)
 
 
 # ---- whether a change helped
 
 
 def _holds_on_gpus(found: Budget, now: Budget) -> bool:
-    """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule
-    out a fix.
-    """
+    """Tell whether the GPUs hold the workload. If it is known not to fit now, unknown capacities are no objection."""
     gpus = [memory.fits for memory in found.memories if memory.gpu is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in gpus)
 
 
-def _as_good_as(found: Budget, now: Budget) -> bool:
-    """Tell whether it fits; unknown is enough if it was known not to fit."""
+def _fits_or_unknown(found: Budget, now: Budget) -> bool:
+    """Tell whether the workload fits; if it is known not to fit now, an unknown result is enough."""
     return found.fits is True or (now.fits is False and found.fits is None and found.placement.fits)
 
 
 def _arithmetic(now: Budget, after: Budget) -> Iterator[str]:
-    """The memories that were full, as they are after the change, with changed lines; equal GPUs share a text."""
+    """Describe the memories that were full as they are after the change, with their changed lines. GPUs with the same
+    text share a sentence.
+    """
     names_by_text: defaultdict[str, list[str]] = defaultdict(list)
     full = {memory.where for memory in now.memories if memory.fits is False}
     before = {(line.where, line.model, line.what): line.bytes for line in now.lines if line.where in full}
@@ -315,34 +319,36 @@ def _arithmetic(now: Budget, after: Budget) -> Iterator[str]:
 
 
 def _memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterator[FitChange]:
-    """Changes of memory in whole GiB: /dev/shm, the target, the machine."""
-    shm = found.at(SHM)
+    """Yield changes of memory in whole GiB: of /dev/shm, the target, the machine."""
+    shm = found.use_of(SHM)
     if shm and not shm.fits:
-        yield FitChange(ChangeKind.SHM, None, available_memory.shm, _whole(shm.used))
+        yield FitChange(ChangeKind.SHM, None, available_memory.shm, _round_up(shm.used))
     ram = _ram(found, available_memory)
     if ram != available_memory.ram:
         yield FitChange(ChangeKind.RAM, None, available_memory.ram, ram)
     needed = to = ram
     if available_memory.path in ALONGSIDE_WINDOWS:
-        host, gpus = found.at(HOST), found.at(HOST_PER_GPUS)
+        host, gpus = found.use_of(HOST), found.use_of(HOST_PER_GPUS)
         assert host is not None
         needed = max(host.used - available_memory.ram + ram, gpus.used if gpus else 0)
-        to = _whole(needed)
+        to = _round_up(needed)
     if needed > available_memory.host_ram:
         yield FitChange(ChangeKind.HOST_RAM, None, available_memory.host_ram, to)
 
 
 def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
-    """The memory that the target should get: more where it lacks, less where Windows lacks and it can spare it."""
-    ram, pinned, host = found.at(RAM), found.at(PINNED), found.at(HOST)
+    """Return the memory that the target should get: more if it is short of memory, less if Windows is short and the
+    target can spare it.
+    """
+    ram, pinned, host = found.use_of(RAM), found.use_of(PINNED), found.use_of(HOST)
     assert ram is not None
-    least = _whole(max(ram.used, available_memory.ram - (pinned.margin or 0) if pinned else 0))
+    least = _round_up(max(ram.used, available_memory.ram - (pinned.margin or 0) if pinned else 0))
     if least > available_memory.ram:
         return least
     if host and not host.fits:
-        return max(least, available_memory.ram - _whole(host.used - available_memory.host_ram))
+        return max(least, available_memory.ram - _round_up(host.used - available_memory.host_ram))
     return available_memory.ram
 
 
-def _whole(n: Bytes) -> Bytes:
+def _round_up(n: Bytes) -> Bytes:
     return -(-n // GiB) * GiB

@@ -14,7 +14,7 @@ from winhost.sizing.memories import SHARED_WITH_WINDOWS
 
 
 class ChangeKind(StrEnum):
-    """The kinds of changes; `to` is a number, a size in bytes for memory, or a word for weights."""
+    """The kinds of changes. `to` of a FitChange is a number, a size in bytes for memory, or a format for weights."""
 
     SEQUENCES = "sequences"
     CONTEXT = "context"
@@ -44,19 +44,21 @@ class FitChange:
 
     @property
     def text(self) -> str:
-        of = f"{self.model}: " if self.model else ""
-        return of + _TEXTS[self.kind](self)
+        model = f"{self.model}: " if self.model else ""
+        return model + _TEXTS[self.kind](self)
 
 
 def applied(
     workload: Workload, available_memory: AvailableMemory, changes: Iterable[FitChange]
 ) -> tuple[Workload, AvailableMemory]:
-    """The workload and its available memory with all changes made."""
+    """Return the workload and its available memory with all changes made."""
     for change in changes:
         if change.kind is ChangeKind.MOVE:
             workload = replace(workload, models=tuple(m for m in workload.models if m.name != change.model))
         elif change.model is not None:
-            models = tuple(_with(model, change) if model.name == change.model else model for model in workload.models)
+            models = tuple(
+                _changed(model, change) if model.name == change.model else model for model in workload.models
+            )
             workload = replace(workload, models=models)
         else:
             available_memory = _resized(available_memory, change)
@@ -74,7 +76,7 @@ def _resized(available_memory: AvailableMemory, change: FitChange) -> AvailableM
             return replace(available_memory, shm=to)
         case ChangeKind.RAM:
             pinned = available_memory.pinned
-            # Where Linux has its own driver, the memory that can be pinned grows with it.
+            # If Linux has its own driver, the memory that can be pinned grows with RAM.
             if pinned is not None and available_memory.path not in SHARED_WITH_WINDOWS:
                 pinned = max(0, pinned + to - available_memory.ram)
             return replace(available_memory, ram=to, pinned=pinned)
@@ -83,7 +85,7 @@ def _resized(available_memory: AvailableMemory, change: FitChange) -> AvailableM
     raise AssertionError(change.kind)
 
 
-def _with(model: Model, change: FitChange) -> Model:
+def _changed(model: Model, change: FitChange) -> Model:
     match change.kind:
         case ChangeKind.SEQUENCES:
             return replace(model, sequences=int(change.to))
@@ -138,53 +140,53 @@ class Fix:
     @property
     def tier(self) -> int:
         """The position in TIERS of its largest change."""
-        less = TIERS.index(MUCH_LESS if self.lost > MOST_LOST else LESS)
-        tiers = {kind: tier for tier, kinds in enumerate(TIERS) for kind in kinds} | dict.fromkeys(LESS, less)
+        less = TIERS.index(LARGE_REDUCTIONS if self.lost > MAX_LOSS else REDUCTIONS)
+        tiers = {kind: tier for tier, kinds in enumerate(TIERS) for kind in kinds} | dict.fromkeys(REDUCTIONS, less)
         return max(tiers[change.kind] for change in self.changes)
 
     @property
     def lost(self) -> Fraction:
-        """The share of sequences times context that the model loses which loses most."""
-        left: defaultdict[str | None, Fraction] = defaultdict(lambda: Fraction(1))
+        """The largest share of sequences times context that any model loses."""
+        remaining: defaultdict[str | None, Fraction] = defaultdict(lambda: Fraction(1))
         for change in self.changes:
-            if change.kind in LESS:
-                left[change.model] *= Fraction(int(change.to), int(change.was or change.to))
-        return 1 - min(left.values(), default=Fraction(1))
+            if change.kind in REDUCTIONS:
+                remaining[change.model] *= Fraction(int(change.to), int(change.was or change.to))
+        return 1 - min(remaining.values(), default=Fraction(1))
 
 
-LESS = (ChangeKind.SEQUENCES, ChangeKind.CONTEXT)
-MOST_LOST = Fraction(1, 2)  # beyond that, another change is the smaller one
-MUCH_LESS: tuple[ChangeKind, ...] = ()  # where fixes rank whose sequences and contexts lose more
+REDUCTIONS = (ChangeKind.SEQUENCES, ChangeKind.CONTEXT)
+MAX_LOSS = Fraction(1, 2)  # a reduction beyond this ranks in the tier LARGE_REDUCTIONS
+LARGE_REDUCTIONS: tuple[ChangeKind, ...] = ()
 TIERS: tuple[tuple[ChangeKind, ...], ...] = (
     (ChangeKind.SHM, ChangeKind.RAM),
-    LESS,
+    REDUCTIONS,
     (ChangeKind.TENSOR,),
     (ChangeKind.SLEEP,),
     (ChangeKind.SLEEP_LEVEL,),
-    MUCH_LESS,
+    LARGE_REDUCTIONS,
     (ChangeKind.MOVE,),
     (ChangeKind.QUANTIZATION,),
     (ChangeKind.GPUS, ChangeKind.HOST_RAM),
 )
-ADVICE = TIERS.index((ChangeKind.QUANTIZATION,))  # from here on it is no smaller change of what is asked for
+ADVICE = TIERS.index((ChangeKind.QUANTIZATION,))  # from this tier on, a fix is advice only
 PURCHASE = ADVICE + 1
-_MEMORY = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
+_MEMORY_CHANGES = (ChangeKind.SHM, ChangeKind.RAM, ChangeKind.HOST_RAM)
 
 
 def minimal(fixes: Iterable[Fix]) -> tuple[Fix, ...]:
     """Drop fixes that contain another fix."""
-    found = list(dict.fromkeys(fixes))
-    return tuple(fix for fix in found if not any(_does_less(other, fix) for other in found))
+    distinct = list(dict.fromkeys(fixes))
+    return tuple(fix for fix in distinct if not any(_is_contained(other, fix) for other in distinct))
 
 
-def _does_less(one: Fix, other: Fix) -> bool:
-    """Tell whether the other makes each change of this one, or a larger one of memory."""
-    if one == other:
+def _is_contained(fix: Fix, other: Fix) -> bool:
+    """Tell whether the other fix makes each change of this one, or a larger change of memory."""
+    if fix == other:
         return False
-    others = {(change.kind, change.model): change.to for change in other.changes}
-    for change in one.changes:
-        to = others.get((change.kind, change.model))
-        grows = change.kind in _MEMORY and to is not None and int(to) >= int(change.to)
+    changes = {(change.kind, change.model): change.to for change in other.changes}
+    for change in fix.changes:
+        to = changes.get((change.kind, change.model))
+        grows = change.kind in _MEMORY_CHANGES and to is not None and int(to) >= int(change.to)
         if to != change.to and not grows:
             return False
     return True

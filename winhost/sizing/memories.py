@@ -18,7 +18,7 @@ SHM = "shm"
 PINNED = "pinned"
 HOST = "host"
 HOST_PER_GPUS = "host-per-gpus"
-NOT_KNOWN = ", not known"  # the end of `how` for an unknown capacity
+UNKNOWN_SIZE = ", not known"  # the end of `how` for an unknown capacity
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
 
@@ -73,7 +73,7 @@ class Capacity:
 
 
 def capacity_of(size: Bytes | None, how: str, *evidence: str) -> Capacity:
-    return Capacity(size, how if size is not None else how + NOT_KNOWN, evidence, size)
+    return Capacity(size, how if size is not None else how + UNKNOWN_SIZE, evidence, size)
 
 
 def memory_use(
@@ -255,7 +255,7 @@ def wsl_default_ram(host_ram: Bytes) -> Bytes:
     return host_ram // 2
 
 
-def as_planned(available_memory: AvailableMemory, workload: Workload) -> AvailableMemory:
+def planned_memory(available_memory: AvailableMemory, workload: Workload) -> AvailableMemory:
     """The available memory with the most that a plan's .wslconfig can give WSL; nothing else limits a container's
     /dev/shm there.
     """

@@ -1,8 +1,8 @@
 """Place models on GPUs.
 
-The rule is first fit, largest first: models in falling order of what they need on a GPU, each on the first GPUs with
-room, GPUs in falling order of their memory. Where that fails, the other choices are tried in the same order, so that a
-fit is found where there is one; after `TRIES` choices the search gives up (`proven` is False).
+The rule is first fit, largest first: models in falling order of the memory that they need on a GPU, each on the first
+GPUs with room, GPUs in falling order of their memory. If that fails, the other choices are tried in the same order, so
+that a fit is found if there is one. After `TRIES` choices the search gives up (`proven` is False).
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ TRIES = 5_000
 @dataclass(frozen=True)
 class Claim:
     """A claim on `gpus` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. One of the
-    models that take turns on a GPU is awake: the largest turn counts. apart: claims with the same word share no GPU.
+    models that take turns on a GPU is awake: the largest turn counts. apart: claims with the same value share no GPU.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Placement:
-    """GPUs by name, as positions in what was given.
+    """The GPUs of each claim by its name, as positions in the capacities.
 
-    homeless: what needs more GPUs than there are; fits: whether everything was placed; proven: False where the search
-    gave up, so that a fit may exist.
+    homeless: claims that need more GPUs than there are; fits: everything was placed; proven: False if the search gave
+    up, so that a fit may exist.
     """
 
     gpus: Mapping[str, tuple[int, ...]]
@@ -59,7 +59,7 @@ class _Gpu:
         return claim.apart not in self.apart
 
     @property
-    def left(self) -> Bytes:
+    def free_bytes(self) -> Bytes:
         return self.capacity - self.fixed - self.turn
 
     @property
@@ -68,12 +68,12 @@ class _Gpu:
         return self.capacity, self.fixed, self.turn, self.apart
 
 
-class _GaveUp(Exception):
+class _SearchLimit(Exception):
     pass
 
 
 def place_on_gpus(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
-    """Assign GPUs to every claim; where not everything fits, those with the most memory left, to show the shortage."""
+    """Assign GPUs to every claim. If not all fit, assign those with the most free memory, which shows the shortage."""
     count = Counter(claim.apart for claim in claims)
     claims = [claim if count[claim.apart] > 1 else replace(claim, apart="") for claim in claims]
     ordered = sorted(claims, key=lambda claim: (-(claim.fixed + claim.turn), claim.name))
@@ -83,10 +83,10 @@ def place_on_gpus(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Place
     search = _Search()
     try:
         found = search.follow(housed, tuple(gpus))
-    except _GaveUp:
-        return Placement(_spread(housed, gpus), homeless, fits=False, proven=False)
+    except _SearchLimit:
+        return Placement(_spread_out(housed, gpus), homeless, fits=False, proven=False)
     if found is None:
-        return Placement(_spread(housed, gpus), homeless, fits=False, proven=True)
+        return Placement(_spread_out(housed, gpus), homeless, fits=False, proven=True)
     return Placement(found, homeless, fits=not homeless, proven=True)
 
 
@@ -99,10 +99,10 @@ def _homeless(claims: Sequence[Claim], gpus: int) -> Iterator[str]:
 
 
 class _Search:
-    """Counts what it tries, so that it ends at the same place on every machine."""
+    """Counts its tries instead of the time, so that it gives up at the same choice on every machine."""
 
     def __init__(self) -> None:
-        self._tried = 0
+        self._try_all = 0
 
     def follow(self, claims: Sequence[Claim], gpus: tuple[_Gpu, ...]) -> dict[str, tuple[int, ...]] | None:
         if not claims:
@@ -118,23 +118,23 @@ class _Search:
     def _choices(self, claim: Claim, gpus: tuple[_Gpu, ...]) -> Iterator[tuple[_Gpu, ...]]:
         seen = set()
         for chosen in combinations(
-            [gpu for gpu in gpus if gpu.is_free_for(claim) and gpu.take(claim).left >= 0], claim.gpus
+            [gpu for gpu in gpus if gpu.is_free_for(claim) and gpu.take(claim).free_bytes >= 0], claim.gpus
         ):
-            self._tried += 1
-            if self._tried > TRIES:
-                raise _GaveUp
+            self._try_all += 1
+            if self._try_all > TRIES:
+                raise _SearchLimit
             kinds = tuple(sorted(gpu.kind for gpu in chosen))
             if kinds not in seen:
                 seen.add(kinds)
                 yield chosen
 
 
-def _spread(claims: Sequence[Claim], gpus: Sequence[_Gpu]) -> dict[str, tuple[int, ...]]:
+def _spread_out(claims: Sequence[Claim], gpus: Sequence[_Gpu]) -> dict[str, tuple[int, ...]]:
     placed: dict[str, tuple[int, ...]] = {}
     loaded = {gpu.position: gpu for gpu in gpus}
     for claim in claims:
         free = [gpu for gpu in loaded.values() if gpu.is_free_for(claim)]
-        order = sorted(free, key=lambda gpu: (-gpu.take(claim).left, gpu.position))
+        order = sorted(free, key=lambda gpu: (-gpu.take(claim).free_bytes, gpu.position))
         placed[claim.name] = tuple(sorted(gpu.position for gpu in order[: claim.gpus]))
-        loaded |= {at: loaded[at].take(claim) for at in placed[claim.name]}
+        loaded |= {position: loaded[position].take(claim) for position in placed[claim.name]}
     return placed

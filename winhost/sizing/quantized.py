@@ -1,4 +1,4 @@
-"""The weights of a quantized model, by its parameters and by what its checkpoint leaves unquantized."""
+"""The weights of a quantized model, by its parameters and by the modules that its checkpoint leaves unquantized."""
 
 import re
 from fnmatch import fnmatchcase
@@ -26,22 +26,23 @@ BITS = {
 
 # Formats whose checkpoints may leave attention in 16 bits (compressed-tensors and ModelOpt list what they ignore).
 PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.NVFP4, Quantization.MXFP4)
-MARGIN = Fraction(102, 100)  # of what is loaded: a checkpoint took 1.8 % more than its parameters
-# The queries of models whose number of heads is not stated, in widths of the model: Gemma 3 27B has 0.76, Qwen3 0.6B 2.
-NARROW, WIDE = Fraction(3, 4), Fraction(2)
-LARGEST_ATTENTION = Fraction(2, 5)  # of the linear layers: Qwen3 0.6B has 40 % there, an 8B 17 to 20 %
+MARGIN = Fraction(102, 100)  # a checkpoint was seen to take 1.8 % more than its parameters
+# The width of all queries, in widths of the model, if the number of heads is not stated: Gemma 3 27B has 0.76, Qwen3
+# 0.6B 2.
+NARROWEST_QUERIES, WIDEST_QUERIES = Fraction(3, 4), Fraction(2)
+LARGEST_ATTENTION = Fraction(2, 5)  # the largest share of attention in linear layers: Qwen3 0.6B 40 %, an 8B 17 to 20 %
 
 _PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 _MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 # Parts that are never quantized or too small to count: tables of embeddings, norms, routers.
-_NO_PART = re.compile(
+_IGNORED_PARTS = re.compile(
     r"(?:.*[.*])?(?:lm_head|embed_tokens|wte|\w*norm\w*|gate|router|shared_expert_gate|e_score_correction_bias)"
 )
 
 
 @dataclass(frozen=True)
-class Stored:
-    """Bytes at most and at least; how: the computation."""
+class QuantizedWeights:
+    """bytes: at most; least: at least; how: the computation."""
 
     bytes: Bytes
     least: Bytes
@@ -49,7 +50,9 @@ class Stored:
     evidence: tuple[str, ...]
 
 
-def stored(model: Model, quantization: Quantization, embedding: Embedding, parameters: int) -> Stored:
+def quantized_weights(
+    model: Model, quantization: Quantization, embedding: Embedding, parameters: int
+) -> QuantizedWeights:
     bits, quantized = model.dtype.bytes * 8, BITS[quantization]
     linear = parameters - embedding.parameters
     least = ceil(linear * quantized / 8) + embedding.parameters * model.dtype.bytes
@@ -58,18 +61,18 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
         f"embeddings at {bits} bits"
     )
     if quantization not in PARTLY and not model.unquantized:
-        return Stored(least, least, how, ("quantized-formats",))
+        return QuantizedWeights(least, least, how, ("quantized-formats",))
 
-    def with_kept(kept: int) -> Bytes:
+    def total_bytes(kept: int) -> Bytes:
         return max(least, ceil(least + kept * (bits - quantized) / 8))
 
     evidence = ("quantized-formats", "quantized-attention")
-    kept = _kept(model, embedding, linear)
+    kept = _unquantized_range(model, embedding, linear)
     if kept is not None:
         few, many = kept
         named = f"{few:,} to {many:,}" if many > few else f"{few:,}" if few else "none"
         how += f"; of the linear layers unquantized leaves {named} at {bits} bits"
-        return Stored(ceil(with_kept(many) * MARGIN), with_kept(few), how, evidence)
+        return QuantizedWeights(ceil(total_bytes(many) * MARGIN), total_bytes(few), how, evidence)
     if model.attention is None:
         many, what = ceil(linear * LARGEST_ATTENTION), "attention, of unknown shape,"
     else:
@@ -81,35 +84,34 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
         else "unquantized names a module of unknown size; state weights, the size of its files"
     )
     how += f"; more where the checkpoint leaves {what} ({many:,}) at {bits} bits: {settles}"
-    return Stored(ceil(with_kept(many) * MARGIN), least, how, evidence)
+    return QuantizedWeights(ceil(total_bytes(many) * MARGIN), least, how, evidence)
 
 
 def _widths(model: Model, embedding: Embedding) -> tuple[int, int]:
-    """The least and the greatest width of all queries."""
+    """Return the least and the greatest width of all queries."""
     if model.shape.heads is not None and model.shape.head_dim is not None:
         width = model.shape.heads * model.shape.head_dim
         return width, width
-    return ceil(embedding.hidden * NARROW), ceil(embedding.hidden * WIDE)
+    return ceil(embedding.hidden * NARROWEST_QUERIES), ceil(embedding.hidden * WIDEST_QUERIES)
 
 
 def _attention(attention: Attention, hidden: int, width: int) -> int:
     return attention.layers * 2 * hidden * (width + attention.kv_heads * attention.head_dim)
 
 
-def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | None:
-    """The least and the most parameters of linear layers that the listed modules have.
-
-    None if there is no list, or if it names a module whose size is not known.
+def _unquantized_range(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | None:
+    """Return the least and the greatest number of parameters in the linear layers that the model's list leaves
+    unquantized; None if there is no list, or if it names a module of unknown size.
     """
     if model.unquantized is None:
         return None
     plain = (each.removeprefix("re:").strip("^$").replace("\\", "") for each in model.unquantized)
-    patterns = [each for each, name in zip(model.unquantized, plain, strict=True) if not _NO_PART.fullmatch(name)]
+    patterns = [each for each, name in zip(model.unquantized, plain, strict=True) if not _IGNORED_PARTS.fullmatch(name)]
     if not patterns:
         return 0, 0
     if model.attention is None:
         return None
-    listed = _listed(tuple(patterns), model.attention.layers)
+    listed = _listed_layers(tuple(patterns), model.attention.layers)
     if listed is None:
         return None
     few, many = (
@@ -120,9 +122,9 @@ def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | 
 
 
 @lru_cache(maxsize=64)
-def _listed(patterns: tuple[str, ...], layers: int) -> frozenset[str] | None:
-    """The linear layers that patterns list; None if one lists none. A search for what fits asks hundreds of times, and
-    checkpoints list hundreds of modules.
+def _listed_layers(patterns: tuple[str, ...], layers: int) -> frozenset[str] | None:
+    """Return the linear layers that match the patterns; None if a pattern matches none. Cached, because a search for
+    fixes calls it hundreds of times, and checkpoints list hundreds of modules.
     """
     names = [f"model.layers.{number}.{part}" for number in range(layers) for part in (*_PARTS, *_MLP)]
     found = [[name for name in names if _matches(pattern, name)] for pattern in patterns]
@@ -130,14 +132,14 @@ def _listed(patterns: tuple[str, ...], layers: int) -> frozenset[str] | None:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Tell whether a pattern lists a module: a regular expression, or whole parts of a name, in which * is anything."""
+    """Tell whether a pattern matches a module: a regular expression, or whole parts of a name with * as a wildcard."""
     if pattern.startswith("re:"):
         try:
             return re.match(pattern[3:], name) is not None
         except re.error:
             return False
     parts, names = pattern.strip(".").split("."), name.split(".")
-    if parts[-1] == "gate*":  # meant for routers; whether gate_proj is one of them differs
+    if parts[-1] == "gate*":  # is written for routers; checkpoints differ in whether gate_proj is meant as well
         return False
     return any(
         all(map(fnmatchcase, names[start : start + len(parts)], parts)) for start in range(len(names) - len(parts) + 1)

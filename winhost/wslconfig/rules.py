@@ -8,12 +8,12 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import evaluate, meets
-from winhost.findings.finding import FileFinding, Found, at_keys, rows_of, run, tell
-from winhost.model.errors import did_you_mean, near_or_end
+from winhost.findings.condition import evaluate, matches
+from winhost.findings.finding import FileFinding, Observation, matching_key_rows, rows_of, run_rules, to_findings
+from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
-from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, never_known, other, read, sections_of, valid
+from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, other, read, replacement_of, sections_of, valid
 
 
 @dataclass(frozen=True)
@@ -78,33 +78,33 @@ class LintContext:
         """The networking mode that the file sets; WSL defaults to NAT."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
-    def found(self, line: ConfigLine, code: str, **words: object) -> Found:
+    def observe(self, line: ConfigLine, code: str, **words: object) -> Observation:
         """A finding at this line."""
-        return Found(code, line.position, words)
+        return Observation(code, line.position, words)
 
 
 # --- Single lines: what WSL cannot read, does not know, or has read already ---------------------------------------
 
 
-def unreadable(context: LintContext) -> Iterator[Found]:
+def unreadable(context: LintContext) -> Iterator[Observation]:
     """Lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
         if line.kind is LineKind.BAD_NAME and char == ";":
-            yield context.found(line, "semicolon")
+            yield context.observe(line, "semicolon")
         elif line.kind is LineKind.BAD_NAME and char == "\ufeff" and not context.file.dialect.windows:
-            yield context.found(line, "byte-order-mark")
+            yield context.observe(line, "byte-order-mark")
         elif line.kind not in HARMLESS:
-            yield context.found(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
+            yield context.observe(line, line.kind, char=f"`{char}`" if char.strip() else "the end of the line")
 
 
-def sections(context: LintContext) -> Iterator[Found]:
+def sections(context: LintContext) -> Iterator[Observation]:
     """Sections that WSL does not know, each reported once instead of once per key."""
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
         elsewhere = line.section.lower() in map(str.lower, sections_of(other(dialect)))
-        near = _belongs(dialect) if elsewhere else near_or_end(line.section, sections_of(dialect))
-        yield context.found(line, "unknown-section", section=line.section, near=near)
+        near = _belongs(dialect) if elsewhere else did_you_mean_or_period(line.section, sections_of(dialect))
+        yield context.observe(line, "unknown-section", section=line.section, near=near)
 
 
 def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
@@ -112,7 +112,7 @@ def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
     return [line for line in file.lines if line.kind is LineKind.SECTION and line.section.lower() not in known]
 
 
-def keys(context: LintContext) -> Iterator[Found]:
+def keys(context: LintContext) -> Iterator[Observation]:
     """Keys that WSL does not know in their section."""
     dialect = context.file.dialect
     reported = {line.section.lower() for line in _unknown_sections(context.file)}
@@ -121,13 +121,13 @@ def keys(context: LintContext) -> Iterator[Found]:
         if key_of(dialect, line.id) is not None:
             continue
         if not section:
-            yield context.found(line, "no-section", key=line.key, near=_nearest(dialect, section, line.key))
+            yield context.observe(line, "no-section", key=line.key, near=_suggestion(dialect, section, line.key))
         elif line.section.lower() not in reported:
-            near = _nearest(dialect, section, line.key)
-            yield context.found(line, "unknown-key", section=section, key=line.key, near=near)
+            near = _suggestion(dialect, section, line.key)
+            yield context.observe(line, "unknown-key", section=section, key=line.key, near=near)
 
 
-def _nearest(dialect: Dialect, section: str, name: str) -> str:
+def _suggestion(dialect: Dialect, section: str, name: str) -> str:
     """The section or file that has a key of that name, else the most similar name."""
     homes = [key for key in keys_of(dialect) if key.name.lower() == name.lower()]
     if homes:
@@ -135,79 +135,79 @@ def _nearest(dialect: Dialect, section: str, name: str) -> str:
     theirs = [key for key in keys_of(other(dialect)) if key.name.lower() == name.lower()]
     if here := next((key for key in theirs if key.section.lower() == section.lower()), next(iter(theirs), None)):
         return _belongs(dialect, f"[{here.section}] of ")
-    if instead := never_known(name):
+    if instead := replacement_of(name):
         return f", which no source of WSL has since 2.5.8: {instead}"
-    return near_or_end(name, [key.name for key in keys_of(dialect)])
+    return did_you_mean_or_period(name, [key.name for key in keys_of(dialect)])
 
 
 def _belongs(dialect: Dialect, section: str = "") -> str:
     return f": it belongs in {section}{'/etc/wsl.conf of a distro' if dialect.windows else '.wslconfig of Windows'}."
 
 
-def duplicates(context: LintContext) -> Iterator[Found]:
+def duplicates(context: LintContext) -> Iterator[Observation]:
     """Keys that are set twice: WSL takes the first."""
     first = {str(key): line for key, line in context.keys}
     for line in context.file.keys:
         key = key_of(context.file.dialect, line.id)
         if key is not None and first[str(key)] is not line:
-            yield context.found(line, "duplicate", key=key, first=first[str(key)].position[0])
+            yield context.observe(line, "duplicate", key=key, first=first[str(key)].position[0])
 
 
 # --- Settings: values, versions and policies ---------------------------------------------------------------------
 
 
-def values(context: LintContext) -> Iterator[Found]:
+def values(context: LintContext) -> Iterator[Observation]:
     """Values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
         if context.file.dialect.narrow and not written.isascii() and key.type != "mac":
-            yield context.found(line, "not-ascii", value=repr(line.value))
+            yield context.observe(line, "not-ascii", value=repr(line.value))
             continue
         try:
             value = read(key, line.value)
         except ValueError as error:
             code = "bad-mac" if key.type == "mac" else "bad-value"
             right = f"{error} ({key.note})" if key.note else error
-            yield context.found(line, code, key=key, value=repr(line.value), right=right, default=_default(key))
+            yield context.observe(line, code, key=key, value=repr(line.value), right=right, default=_default(key))
             continue
         slips = [char for char in line.value if char in "\n\t\b"]
         if key.type == "path" and slips:
-            yield context.found(line, "escaped-path", char=f"`{slips[0]}`")
+            yield context.observe(line, "escaped-path", char=f"`{slips[0]}`")
         if key.type == "mac" and int(str(value)[:2], 16) & 1:
-            yield context.found(line, "group-mac", value=value)
+            yield context.observe(line, "group-mac", value=value)
 
 
 def _default(key: Key) -> str:
     return f" ({key.default})" if key.default else ""
 
 
-def versions(context: LintContext) -> Iterator[Found]:
+def versions(context: LintContext) -> Iterator[Observation]:
     """Keys and values that this version of WSL does not know yet."""
     for key, line in context.keys:
         word = str(valid(key, line))
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
         if since is None:
             if context.version is not None and context.version < Version(key.told_from):
-                yield context.found(line, "untold", what=what, since=key.told_from, version=context.version)
+                yield context.observe(line, "untold", what=what, since=key.told_from, version=context.version)
             continue
         since_text = f"{since} ({key.since_doubt})" if key.since_doubt else since
         if context.version is None:
-            yield context.found(line, "needs-version", what=what, since=since_text)
+            yield context.observe(line, "needs-version", what=what, since=since_text)
         elif context.version < Version(since):
-            yield context.found(line, "too-new", what=what, since=since_text, version=context.version)
+            yield context.observe(line, "too-new", what=what, since=since_text, version=context.version)
 
 
-def policies(context: LintContext) -> Iterator[Found]:
+def policies(context: LintContext) -> Iterator[Observation]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
-        if key.policy in context.host.forbidden and not meets(valid(key, line), [None, key.allowed]):
-            yield context.found(line, "policy", key=key, policy=key.policy, default=_default(key))
+        if key.policy in context.host.forbidden and not matches(valid(key, line), [None, key.allowed]):
+            yield context.observe(line, "policy", key=key, policy=key.policy, default=_default(key))
 
 
 # --- Settings together -----------------------------------------------------------------------------------------------
 
 
-def without_effect(context: LintContext) -> Iterator[Found]:
+def check_combinations(context: LintContext) -> Iterator[Observation]:
     """Settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
         value = valid(key, line)
@@ -217,18 +217,18 @@ def without_effect(context: LintContext) -> Iterator[Found]:
             if question == "networking_mode":
                 code = "other-mode-anyway" if shown == key.default else "other-mode"
                 modes = " or ".join(key.when[question])
-                yield context.found(line, code, key=key, mode=answer, modes=modes, value=shown)
+                yield context.observe(line, code, key=key, mode=answer, modes=modes, value=shown)
             else:
-                yield context.found(line, "idle", key=key, other=question, value=str(answer).lower())
+                yield context.observe(line, "idle", key=key, other=question, value=str(answer).lower())
         if value in key.beware:
-            yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
+            yield context.observe(line, "beware", key=key, value=shown, what=key.beware[value])
 
 
-def by_rows(context: LintContext) -> Iterator[Found]:
+def check_key_rows(context: LintContext) -> Iterator[Observation]:
     """Yield the findings of rows about a key."""
-    for row, key in at_keys(ROWS, context.ask):
+    for row, key in matching_key_rows(ROWS, context.ask):
         if line := context.line(key):
-            yield context.found(line, row.code, version=context.version)
+            yield context.observe(line, row.code, version=context.version)
 
 
 # --- The file on the host whose WSL reads it -----------------------------------------------------------------------
@@ -240,20 +240,20 @@ _KERNELS = ("wsl2.kernel", "wsl2.kernelModules")
 _MARKS = {b"\xff\xfe": ("in-box-encoding", "UTF-16"), b"\xef\xbb": ("in-box-mark", "a byte order mark")}
 
 
-def unknown(context: LintContext) -> Iterator[Found]:
+def unknown(context: LintContext) -> Iterator[Observation]:
     """Report each fact that could not be read, because nothing is checked against it."""
     for what in context.host.unknown:
-        yield Found("host-unknown", START, {"what": what})
+        yield Observation("host-unknown", START, {"what": what})
 
 
-def mode(context: LintContext) -> Iterator[Found]:
+def mode(context: LintContext) -> Iterator[Observation]:
     """A networking mode that this host cannot have."""
     line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.networking_mode)
     if line is not None and why is not None:
-        yield context.found(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
+        yield context.observe(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
 
 
-def switch(context: LintContext) -> Iterator[Found]:
+def switch(context: LintContext) -> Iterator[Observation]:
     """A switch that is not there, or that leads nowhere."""
     line, switches = context.line("wsl2.vmSwitch"), context.host.switches
     name = str(context.values.get("wsl2.vmSwitch") or "")
@@ -261,12 +261,12 @@ def switch(context: LintContext) -> Iterator[Found]:
         return
     if name not in switches:
         near = did_you_mean(name, switches) or (f"; there is {', '.join(sorted(switches))}" if switches else "")
-        yield context.found(line, "no-such-switch", name=repr(name), near=near)
+        yield context.observe(line, "no-such-switch", name=repr(name), near=near)
     elif switches[name] != EXTERNAL:
-        yield context.found(line, "switch-within", name=repr(name), kind=switches[name])
+        yield context.observe(line, "switch-within", name=repr(name), kind=switches[name])
 
 
-def sizes(context: LintContext) -> Iterator[Found]:
+def sizes(context: LintContext) -> Iterator[Observation]:
     """More memory or processors than there are."""
     host = context.host
     for name, there, shown in (
@@ -275,14 +275,14 @@ def sizes(context: LintContext) -> Iterator[Found]:
     ):
         line, value = context.line(name), context.values.get(name)
         if line is not None and there is not None and isinstance(value, int) and value > there:
-            yield context.found(line, "more-than-there", key=name, there=shown)
+            yield context.observe(line, "more-than-there", key=name, there=shown)
         elif name == "wsl2.memory" and line is not None and there and isinstance(value, int) and value > 0.9 * there:
-            yield context.found(line, "little-left", there=shown)
+            yield context.observe(line, "little-left", there=shown)
         elif name == "wsl2.memory" and line is not None and host.vram and isinstance(value, int) and value < host.vram:
-            yield context.found(line, "below-gpus", there=size(host.vram))
+            yield context.observe(line, "below-gpus", there=size(host.vram))
 
 
-def drives(context: LintContext) -> Iterator[Found]:
+def drives(context: LintContext) -> Iterator[Observation]:
     """Files on a drive that is not there."""
     letters = context.host.drives
     for key, line in context.keys:
@@ -290,26 +290,26 @@ def drives(context: LintContext) -> Iterator[Found]:
         if key.type != "path" or letters is None or found is None or found[1].upper() in letters:
             continue
         code = "no-drive-of-kernel" if str(key) in _KERNELS else "no-drive"
-        yield context.found(line, code, key=key, drive=f"{found[1].upper()}:", there=", ".join(sorted(letters)))
+        yield context.observe(line, code, key=key, drive=f"{found[1].upper()}:", there=", ".join(sorted(letters)))
 
 
-def in_box(context: LintContext) -> Iterator[Found]:
+def check_in_box(context: LintContext) -> Iterator[Observation]:
     """Report keys and encodings that the WSL of Windows itself does not know or read."""
     if not context.host.in_box:
         return
     if mark := _MARKS.get(context.start):
-        yield Found(mark[0], START, {"encoding": mark[1]})
+        yield Observation(mark[0], START, {"encoding": mark[1]})
     for key, line in context.keys:
         if key.since or key.section != "wsl2":
-            yield context.found(line, "in-box-key", key=key)
+            yield context.observe(line, "in-box-key", key=key)
 
 
-WIDE = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconfig
+UNICODE_VALUES = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconfig
 
 RULES = (
     *(unreadable, sections, keys, duplicates),
-    *(values, versions, policies, without_effect, by_rows),
-    *(unknown, mode, switch, sizes, drives, in_box),
+    *(values, versions, policies, check_combinations, check_key_rows),
+    *(unknown, mode, switch, sizes, drives, check_in_box),
 )
 
 
@@ -321,19 +321,19 @@ def lint(
     version: of the WSL that will read it, else that of the host; host: the machine that it is on.
     """
     version = version or host.version
-    if dialect.narrow and version and version >= WIDE:
+    if dialect.narrow and version and version >= UNICODE_VALUES:
         dialect = WSLCONFIG_3
     text, found = _decoded(data, dialect)
     context = LintContext(parse(text, dialect), version, host, data[:2])
-    return tell(ROWS, dialect.name, [*found, *run(RULES, context)])
+    return to_findings(ROWS, dialect.name, [*found, *run_rules(RULES, context)])
 
 
-def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Found]]:
+def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Observation]]:
     """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), else as its byte order mark says."""
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")
     if codec == "utf-16-be" or "\0" in text or (codec == "utf-16-le" and not dialect.windows):
         text = "" if text.count("\0") * 3 > len(text) else text  # UTF-16 without a mark: no line of it is one
-        return text, [Found("encoding", START, {"found": "no text" if codec == "utf-8" else codec.upper()})]
+        return text, [Observation("encoding", START, {"found": "no text" if codec == "utf-8" else codec.upper()})]
     whole = text.encode(codec) == data
-    return text, [] if whole else [Found("not-utf8", START)]
+    return text, [] if whole else [Observation("not-utf8", START)]

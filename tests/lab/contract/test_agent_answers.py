@@ -201,8 +201,8 @@ def test_a_resource_that_declares_nothing_special_needs_nothing_here(
     host: Host, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
     lamp = ResourceType("Lamp", "lamps", key=("lamp",), sets={"on": FLAG}, absent={"on": False}, restarts=restarts)
-    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
-    before = host.machine.settled_state()
+    monkeypatch.setitem(WINDOWS._cache, "Lamp", lamp)
+    before = host.machine.comparable_state()
     for on, there in ((True, [{"key": {"lamp": "a"}, "state": {"on": True}}]), (False, [])):
         answer = host.set("Lamp", {"lamp": "a"}, {"on": on}, expect={"on": not on})
         assert (answer["ok"], answer["after"], answer["restart"] != []) == (True, {"on": on}, restarts)
@@ -210,7 +210,7 @@ def test_a_resource_that_declares_nothing_special_needs_nothing_here(
     assert host.set("Lamp", {"lamp": "a"}, {"on": 1})["error"]["code"] == "Winhost.BadRequest"
     denied = Host("not-administrator").set("Lamp", {"lamp": "a"}, {"on": True})
     assert denied["error"]["code"] == "Winhost.NotAdministrator"
-    assert host.machine.settled_state() == {**before, "Lamp": []}
+    assert host.machine.comparable_state() == {**before, "Lamp": []}
 
 
 def test_a_resource_that_a_host_has_once_needs_its_usual_state_and_nothing_here(
@@ -218,7 +218,7 @@ def test_a_resource_that_a_host_has_once_needs_its_usual_state_and_nothing_here(
 ) -> None:
     lamp = ResourceType("Lamp", "the lamp", sets={"on": FLAG}, usual={"on": False})
     monkeypatch.setitem(vars(WINDOWS), "states", (*WINDOWS.states, type("Lamp", (State,), {"resource_type": lamp})))
-    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    monkeypatch.setitem(WINDOWS._cache, "Lamp", lamp)
     host = Host("server2025-3gpu")
     assert host.get("Lamp")["instances"] == [{"key": {}, "state": {"on": False}}]
     assert host.set("Lamp", {}, {"on": True})["after"] == {"on": True}
@@ -229,13 +229,13 @@ def test_what_is_special_is_said_of_resources_that_can_be_set() -> None:
 
 
 def test_a_gpu_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
-    before = ready.machine.settled_state()
+    before = ready.machine.comparable_state()
     up = ready.assign(L40S, f"assigned:{VM}")
     assert (up["before"]["assignment"], up["after"]["assignment"]) == ("host-enabled", f"assigned:{VM}")
     assert ready.get("Vm", {"vm": VM})["state"]["devices"] == [L40S["location"]]
     down = ready.assign(L40S, "host-enabled")
     assert (down["before"]["assignment"], down["after"]["assignment"]) == (f"assigned:{VM}", "host-enabled")
-    assert ready.machine.settled_state() == before
+    assert ready.machine.comparable_state() == before
 
 
 def test_force_takes_its_consent_and_what_was_done_before_the_refusal_is_told(ready: Host) -> None:
@@ -286,7 +286,7 @@ def test_the_role_reports_its_restart_and_comes_with_it() -> None:
     answer = host.set("HyperVRole", {}, {"role": "installed", "tools": "installed"})
     assert (answer["restart"], answer["after"]["role"]) == ([{"system": "host"}], "install-pending")
     assert host.batch({"resource": "Boot", "verb": "restart"})[0]["ok"]
-    host.machine.settle()
+    host.machine.wait_until_ready()
     assert host.get("Boot", {})["state"]["boot_id"] != boot
     assert host.get("HyperVRole", {})["state"] == {"role": "installed", "tools": "installed", "vms": 2}
     assert host.get("VmPower", {"vm": VM})["state"] == {"state": "running"}
@@ -311,7 +311,7 @@ def test_access_denied_is_an_answer() -> None:
 
 def test_a_fault_strikes_as_often_as_ordered_and_may_come_after_the_change(host: Host) -> None:
     lost = CmdletError("Set-VM", "ResourceUnavailable", "Lost", ("0x800706BA",), "The RPC server is unavailable.")
-    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, changed=True))
+    host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, after_change=True))
     host.agent.faults.add(InjectedFault("VmCheckpoints", "set", lost, times=2))
     answers = [host.set("VmCheckpoints", {"vm": VM}, {"automatic": flag}) for flag in (False, True, True, True)]
     assert [answer["ok"] for answer in answers] == [False, False, False, True]
@@ -366,7 +366,7 @@ def test_a_set_that_was_stopped_before_its_turn_changes_nothing() -> None:
 def test_a_host_that_goes_down_meanwhile_gives_no_answer() -> None:
     host = Host("server2025-role-installed")
     host.machine.restart_computer()
-    host.machine.settle()
+    host.machine.wait_until_ready()
     boot = host.machine.boot
     host.agent.faults.add(InjectedFault("Boot", "get", seconds=1))
     host.machine.clock = LabClock()  # the pause below is ours, not the clock's
@@ -388,16 +388,16 @@ class _RestartsWhileAsleep(LabClock):
         machine: Machine = self.__dict__["machine"]
         machine.clock = LabClock()
         machine.restart_computer()
-        machine.settle()
+        machine.wait_until_ready()
 
 
 def test_a_session_of_an_earlier_boot_changes_and_restarts_nothing(host: Host) -> None:
     boot, machine = host.machine.boot, host.machine
     machine.restart_computer()
-    machine.settle()
+    machine.wait_until_ready()
     for call in ({"resource": "Boot", "verb": "restart"}, {"resource": "VmPower", "verb": "set", "key": {"vm": VM}}):
         asked = json.dumps({"calls": [{**call, "desired": {"state": "off"}}]})
-        with machine.for_session(lambda: machine.boot == boot), pytest.raises(HostDown):
+        with machine.session_scope(lambda: machine.boot == boot), pytest.raises(HostDown):
             host.agent.invoke(asked)
-    machine.settle()
+    machine.wait_until_ready()
     assert (machine.boot, machine.vms[VM].power) == (boot + 1, "running")

@@ -44,7 +44,7 @@ class Case:
         self.machine = machine(self.rest.pop("host"), clock, **self.rest.pop("lab", {}))
         self.vm = vm_named(self.machine, self.rest.pop("vm", "llm-01"))
         name = self.rest.pop("gpu", "NVIDIA L40S")
-        self.device = next((d for d in self.machine.devices if d.healthy["name"] == name), None)
+        self.device = next((d for d in self.machine.devices if d.enabled_state["name"] == name), None)
         self.fails = self.rest.pop("fails", None)
         self.then = self.rest.pop("then", {})
         self.gave: Any = None
@@ -86,7 +86,7 @@ class Case:
         self.machine.dismount_vm_host_assignable_device(self.device.location, force=True)
 
     def settled(self) -> None:
-        self.machine.settle()
+        self.machine.wait_until_ready()
 
     def filled(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -107,7 +107,7 @@ class Case:
         return {
             "assignment": self.device and host.assignment(self.device.location),
             "power": self.vm and host.vms[self.vm].power,
-            "seen": self.vm and host.guest_sees(self.vm),
+            "seen": self.vm and host.devices_in_guest(self.vm),
             "role": host.role,
             "tools": host.tools,
             "boot": host.boot,
@@ -135,7 +135,7 @@ def test_a_text_says_the_host_s_language_and_codes_do_not() -> None:
 
 def test_the_instance_id_says_where_a_device_stands_and_changes_with_each_mount() -> None:
     host = machine("server2025-role-installed")
-    gpu = next(d for d in host.devices if d.healthy["name"] == "NVIDIA L40S")
+    gpu = next(d for d in host.devices if d.enabled_state["name"] == "NVIDIA L40S")
     before = gpu.instance
     host.disable_pnp_device(before)
     disabled = gpu.state()
@@ -152,13 +152,13 @@ def test_nobody_is_at_home_while_the_host_restarts() -> None:
     host = machine("server2025-role-installed", LabClock(scale=10.0), restart_delay=0, reboot_seconds=60)
     first = host.snapshot()["Boot"]
     host.restart_computer()
-    while host.accepting():
+    while host.accepts_connections():
         pass
     with pytest.raises(HostDown):
         host.restart_computer()
     again = machine("server2025-role-installed")
     again.restart_computer()
-    again.settle()
+    again.wait_until_ready()
     assert again.snapshot()["Boot"] != first
     assert again.snapshot()["Boot"][0]["state"]["servicing"] is False
 
@@ -168,7 +168,7 @@ def test_vms_stop_and_start_with_the_host_as_their_actions_say() -> None:
     llm, files = vm_named(host, "llm-01"), vm_named(host, "files-01")
     host.set_vm(llm, start_action="nothing")
     host.restart_computer()
-    host.settle()
+    host.wait_until_ready()
     assert (host.vms[llm].power, host.vms[files].power) == ("saved", "running")
 
 
@@ -178,7 +178,7 @@ def test_the_hypervisor_hides_what_the_firmware_said() -> None:
     host.install_windows_feature("Hyper-V")
     waiting = host.snapshot()
     host.restart_computer()
-    host.settle()
+    host.wait_until_ready()
     after = host.snapshot()
     assert before["virtualization_enabled"] is True
     assert before["hypervisor_present"] is False
@@ -199,13 +199,13 @@ def test_who_is_no_administrator_is_told_so_and_sees_the_rest() -> None:
 
 def test_the_role_given_back_leaves_the_host_as_it_was() -> None:
     host = machine("server2025-3gpu")
-    before = host.settled_state()
+    before = host.comparable_state()
     assert host.install_windows_feature("Hyper-V", "Hyper-V-PowerShell")
     restart(host)
-    assert host.settled_state() != before
+    assert host.comparable_state() != before
     assert host.uninstall_windows_feature("Hyper-V", "Hyper-V-PowerShell")
     restart(host)
-    assert host.settled_state() == before
+    assert host.comparable_state() == before
     assert "Vm" in before  # its VMs count, though no session can see them now
 
 
@@ -218,12 +218,12 @@ def test_three_gpus_need_a_window_for_their_order() -> None:
         host.set_vm(vm, stop_action="turn-off", low=1 << 30)
         host.set_vm(vm, high=164_384 << 20)
         host.set_vm(vm, dynamic_memory=False)
-        for gpu in [d for d in host.devices if d.healthy.get("vram")]:
+        for gpu in [d for d in host.devices if d.enabled_state.get("vram")]:
             host.disable_pnp_device(gpu.instance)
             host.dismount_vm_host_assignable_device(gpu.location, force=True)
             host.add_vm_assignable_device(vm, gpu.location)
         host.start_vm(vm)
-        needed += len(host.guest_sees(vm))
+        needed += len(host.devices_in_guest(vm))
     assert needed == 5  # all three in one order, two in the other
 
 
@@ -239,7 +239,7 @@ def test_a_recorded_facts_file_makes_a_twin(tmp_path: Path) -> None:
 
 def restart(host: Machine) -> None:
     host.restart_computer()
-    host.settle()
+    host.wait_until_ready()
 
 
 DO: dict[str, Callable[[Machine, Device, str], None]] = {
@@ -267,7 +267,7 @@ def assignable(host: Machine) -> Machine:
 @given(MOVES)
 def test_a_device_is_always_in_one_place_and_undoing_returns_to_the_start(moves: list[tuple[str, int, int]]) -> None:
     host = assignable(machine("server2025-role-installed"))
-    start = host.settled_state()
+    start = host.comparable_state()
     for what, which, whose in moves:
         try:
             DO[what](host, host.devices[which], list(host.vms)[whose])
@@ -276,7 +276,7 @@ def test_a_device_is_always_in_one_place_and_undoing_returns_to_the_start(moves:
         finally:
             check_places(host)
     give_everything_back(host)
-    assert host.settled_state() == start
+    assert host.comparable_state() == start
 
 
 def check_places(host: Machine) -> None:
@@ -284,7 +284,7 @@ def check_places(host: Machine) -> None:
     assert isinstance(records, tuple)
     assert len({r.key["location"] for r in records}) == len(records) == len(host.devices)
     for device in host.devices:
-        claims = [vm for vm in host.vms.values() if vm.has(device.location)]
+        claims = [vm for vm in host.vms.values() if vm.has_device(device.location)]
         assert len(claims) <= 1
         # A running VM holds its devices: none is pulled from under it.
         assert all(device.dismounted for vm in claims if vm.power == "running")
@@ -308,7 +308,7 @@ def test_a_copy_of_a_host_tells_of_itself() -> None:
     host = machine("server2025-role-installed")
     found = host.snapshot()  # whatever it keeps to tell of itself is kept by now
     copied = twin(host)
-    device = next(each for each in copied.devices if each.healthy["name"] == "NVIDIA L40S")
+    device = next(each for each in copied.devices if each.enabled_state["name"] == "NVIDIA L40S")
     copied.disable_pnp_device(device.instance)
     assert copied.snapshot()["PciDevice"] != found["PciDevice"]
     assert host.snapshot() == found

@@ -14,8 +14,8 @@ from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource
 from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.physics.windows_accounts import Accounts
-from winhost.lab.physics.windows_errors import CmdletError, NotYet
-from winhost.lab.physics.windows_files import decoded, encoded
+from winhost.lab.physics.windows_errors import CmdletError, MissingDependency
+from winhost.lab.physics.windows_files import decode_text, encode_text
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import host_answers
@@ -163,18 +163,18 @@ def test_a_first_job_says_why_its_account_cannot_log_on_and_a_later_one_what_wou
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     happens(here)
     with pytest.raises(CmdletError) as caught:
-        here.machine.accounts.first_job("winhost")
+        here.machine.accounts.check_logon("winhost")
     assert caught.value.code == said
-    with pytest.raises(NotYet) as waits:
-        here.machine.accounts.ready_to_run("winhost")
+    with pytest.raises(MissingDependency) as waits:
+        here.machine.accounts.check_can_run("winhost")
     assert waits.value.resource == mends
 
 
 def test_nothing_runs_as_an_account_that_is_gone(here: World, owner: Account) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})
     here.machine.accounts.remove_local_user(owner.sid)
-    with pytest.raises(NotYet, match="AccountTasks"):
-        here.machine.accounts.ready_to_run("winhost")
+    with pytest.raises(MissingDependency, match="AccountTasks"):
+        here.machine.accounts.check_can_run("winhost")
 
 
 def test_a_changed_password_is_mended_by_registering_again(here: World, owner: Account) -> None:
@@ -182,7 +182,7 @@ def test_a_changed_password_is_mended_by_registering_again(here: World, owner: A
     password_changed(here)
     answer = done(here, "AccountTasks", OWNER, {"logon": "password"})
     assert (answer["before"]["logon"], answer["after"]["logon"]) == ("refused", "password")
-    here.machine.accounts.first_job("winhost")
+    here.machine.accounts.check_logon("winhost")
 
 
 def test_the_right_alone_is_enough(here: World) -> None:
@@ -190,15 +190,15 @@ def test_the_right_alone_is_enough(here: World) -> None:
     assert code(asked(here, "AccountTasks", OWNER, {"jobs": "ready"})) == "Winhost.NoBatchRight"
     assert account(here).profile is None
     done(here, "AccountRight", BATCH, {"granted": True})
-    here.machine.accounts.first_job("winhost")
+    here.machine.accounts.check_logon("winhost")
     assert account(here).profile == "C:\\Users\\winhost"
 
 
 @pytest.mark.parametrize("jobs", ["absent", "disabled"])
 def test_without_a_ready_task_there_are_no_jobs_yet(here: World, owner: Account, jobs: str) -> None:
     done(here, "AccountTasks", OWNER, {"jobs": jobs})
-    with pytest.raises(NotYet, match="AccountTasks"):
-        here.machine.accounts.ready_to_run("winhost")
+    with pytest.raises(MissingDependency, match="AccountTasks"):
+        here.machine.accounts.check_can_run("winhost")
 
 
 def test_an_account_leaves_no_profile_and_no_folder_for_jobs(here: World, owner: Account) -> None:
@@ -207,7 +207,7 @@ def test_an_account_leaves_no_profile_and_no_folder_for_jobs(here: World, owner:
     done(here, "WslConfig", OWNER, {"text": "[wsl2]\r\n"})
     done(here, "AccountTasks", OWNER, {"jobs": "absent"})
     done(here, "LocalAccount", OWNER, {"there": False})
-    assert [*files.below("C:\\Users"), *files.below("C:\\ProgramData\\winhost\\accounts")] == []
+    assert [*files.list_below("C:\\Users"), *files.list_below("C:\\ProgramData\\winhost\\accounts")] == []
 
 
 def test_a_right_outlives_its_account_by_its_sid(here: World, owner: Account) -> None:
@@ -229,12 +229,12 @@ def test_a_restart_ends_sessions_and_leaves_the_tasks(here: World, owner: Accoun
     owner.sessions = 2
     assert code(asked(here, "LocalAccount", OWNER, {"there": False})) == "Winhost.LoggedOn"
     here.machine.restart_computer()
-    here.machine.settle()
+    here.machine.wait_until_ready()
     assert owner.sessions == 0
-    assert here.machine.accounts.tasks_of("winhost")["jobs"] == "ready"
+    assert here.machine.accounts.task_state("winhost")["jobs"] == "ready"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-bom", "utf-16le"])
 @pytest.mark.parametrize("text", ["", "[wsl2]\r\nmemory=8GB\r\n", "\u00e4\u2019\U0001f4a9\r\n"])
 def test_a_text_comes_back_as_it_was(text: str, encoding: str) -> None:
-    assert decoded(encoded(text, encoding)) == (text, encoding)
+    assert decode_text(encode_text(text, encoding)) == (text, encoding)

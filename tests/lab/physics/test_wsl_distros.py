@@ -10,7 +10,7 @@ from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.wsl_distros import Distros, folder_of
+from winhost.lab.physics.wsl_distros import Distros, distro_folder
 
 IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl"
@@ -101,7 +101,7 @@ def test_the_task_that_holds_it_is_enough_and_starts_it_with_windows() -> None:
     machine = served()
     machine.files.write(CONFIG, b"")
     assert machine.run_shutdown() == (0, "")
-    machine.settle()
+    machine.wait_until_ready()
     assert names(machine, running=True) == ["Ubuntu-24.04"]
 
 
@@ -152,10 +152,10 @@ def test_mirrored_may_fall_back(lab: dict[str, Any], got: str) -> None:
 
 def test_a_folder_with_something_in_it_is_not_ours() -> None:
     machine = served()
-    machine.files.write(f"{folder_of('winhost', 'fresh')}\\thesis.docx", b"")
+    machine.files.write(f"{distro_folder('winhost', 'fresh')}\\thesis.docx", b"")
     answer = put(machine, "WslDistro", FRESH, {"installed": True, "image": IMAGE})
     assert answer["error"]["code"] == "Winhost.NotOurs"
-    assert machine.files.read(f"{folder_of('winhost', 'fresh')}\\thesis.docx") is not None
+    assert machine.files.read(f"{distro_folder('winhost', 'fresh')}\\thesis.docx") is not None
 
 
 def test_each_export_gets_a_name_of_its_own() -> None:
@@ -163,14 +163,14 @@ def test_each_export_gets_a_name_of_its_own() -> None:
     for _ in range(2):
         put(machine, "WslDistro", OWNED, {"installed": False, "image": None, "running": False})
         put(machine, "WslDistro", OWNED, {"installed": True, "image": IMAGE})
-    exports = sorted(machine.files.below("C:\\ProgramData\\winhost\\exports"))
+    exports = sorted(machine.files.list_below("C:\\ProgramData\\winhost\\exports"))
     assert [path.rpartition("\\")[2] for path in exports] == ["Ubuntu-24.04-1.tar", "Ubuntu-24.04-2.tar"]
 
 
 def test_a_distro_that_is_gone_leaves_nothing_but_its_export() -> None:
     machine = served()
     put(machine, "WslDistro", OWNED, {"installed": False, "image": None, "running": False})
-    assert list(machine.files.below("C:\\ProgramData\\winhost\\distros")) == []
+    assert list(machine.files.list_below("C:\\ProgramData\\winhost\\distros")) == []
 
 
 def test_a_distro_that_somebody_made_in_place_of_ours_is_theirs() -> None:

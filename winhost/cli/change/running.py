@@ -15,15 +15,15 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
+from winhost.cli.named_hosts import is_local, load_fleet_if_any, resolve_hosts
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.serve.hosts import hosts_by_name, lines_of_served, served_by
-from winhost.cli.serve.target import remember_versions
-from winhost.cli.tables import format_two
-from winhost.cli.terminal import lasting_streams
-from winhost.cli.up.first_completion import completions
-from winhost.cli.watch import Watch, watching
+from winhost.cli.serve.hosts import describe_endpoint, find_serving_run, hosts_by_name
+from winhost.cli.serve.target import save_verified_versions
+from winhost.cli.tables import format_pair
+from winhost.cli.terminal import unfailing_streams
+from winhost.cli.up.first_completion import completion_checks
+from winhost.cli.watch import Watch, show_progress
 from winhost.connect.patience import Patience
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -35,7 +35,7 @@ from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host
-from winhost.model.plan import RISKS, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Plan, Stage, sort_risks
 
 
 @dataclass(frozen=True)
@@ -46,35 +46,37 @@ class EndedHost:
     outcome: Outcome
 
 
-_LISTED = 4  # of what a consent is for, in one question
+_MOST_TITLES = 4  # titles that one question lists
 
 
-def begin(question: str, yes: bool) -> None:
+def confirm_start(question: str, yes: bool) -> None:
     """Ask whether to begin. Raises UsageError (NotAsked) without a terminal, Abort on no."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise not_asked("Add --yes")
+        raise no_terminal("Add --yes")
     click.confirm(question, abort=True, err=True)
 
 
-def not_asked(hint: str, what: str = "whether to begin", host: str | None = None) -> UsageError:
-    """Make the error for a question without a terminal. hint: the command that asks nothing."""
+def no_terminal(hint: str, question: str = "whether to begin", host: str | None = None) -> UsageError:
+    """Return the error for a question that no terminal can show. hint: the command that does not ask."""
     return UsageError(
-        "NotAsked", what=f"there is no terminal to ask {what}", meaning="Nothing was changed.", hint=hint, host=host
+        "NotAsked", what=f"there is no terminal to ask {question}", meaning="Nothing was changed.", hint=hint, host=host
     )
 
 
 @dataclass(frozen=True)
-class Asking:
-    """Consents to ask for on a host, each with what it is for; maybe: those that may turn out to be needed.
+class ConsentRequest:
+    """The consents to ask for on a host, each with the titles of the steps that need it.
 
-    vm: as the request names it; run: None if none was begun; changed: the run has changed something in this direction.
+    possible: consents that may turn out to be needed; vm: the VM as the plan's request names it; run: None if no run
+    has started; changed: the run, or its rollback if going_back, has already changed something; retry_options: the
+    options with which the user repeats the command.
     """
 
     host: str
     needed: Mapping[str, tuple[str, ...]]
-    maybe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    possible: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     vm: str | None = None
     run: str | None = None
     going_back: bool = False
@@ -82,91 +84,102 @@ class Asking:
     retry_options: str | None = None
 
 
-def asking_for(plan: Plan, stages: Sequence[Stage], **more: Any) -> Asking:
-    """Collect the consents that these stages of a plan ask for, and what is deferred in them."""
+def consent_request(plan: Plan, stages: Sequence[Stage], **fields: Any) -> ConsentRequest:
+    """Collect the consents that the steps and the deferred steps of these stages need.
+
+    fields: other fields of the ConsentRequest.
+    """
     steps = [step for stage in stages for step in stage.steps]
-    asking = asking_for_steps(plan.host, steps, vm=plan.request.vm, **more)
-    possible = [(step.may_need, step.title) for step in steps]
-    possible += [(each.asks, f"{each.title}, later") for stage in stages for each in stage.deferred]
-    maybe = {risk: titles for risk, titles in _titles_by_risk(possible).items() if risk not in asking.needed}
-    return replace(asking, maybe=maybe)
+    request = consent_request_for_steps(plan.host, steps, vm=plan.request.vm, **fields)
+    items = [(step.may_need, step.title) for step in steps]
+    items += [(each.asks, f"{each.title}, later") for stage in stages for each in stage.deferred]
+    possible = {risk: titles for risk, titles in _titles_by_risk(items).items() if risk not in request.needed}
+    return replace(request, possible=possible)
 
 
-def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
-    """Collect the consents that steps ask for."""
-    return Asking(host, _titles_by_risk((step.risks, step.title) for step in steps), **more)
+def consent_request_for_steps(host: str, steps: Iterable[Step], **fields: Any) -> ConsentRequest:
+    """Collect the consents that steps need. fields: other fields of the ConsentRequest."""
+    return ConsentRequest(host, _titles_by_risk((step.risks, step.title) for step in steps), **fields)
 
 
-def _titles_by_risk(asked: Iterable[tuple[Iterable[str], str]]) -> dict[str, tuple[str, ...]]:
+def _titles_by_risk(items: Iterable[tuple[Iterable[str], str]]) -> dict[str, tuple[str, ...]]:
     titles: dict[str, list[str]] = {}
-    for risks, title in asked:
+    for risks, title in items:
         for risk in risks:
             titles.setdefault(risk, []).append(title)
-    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles)}
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in sort_risks(titles)}
 
 
-def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
-    """Ask for missing consents, one question each, if there is a terminal. The run refuses what is still missing.
+def ask_for_consents(request: ConsentRequest, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
+    """Ask for each missing consent on the terminal, and return all consents. Without a terminal, ask nothing: the run
+    then refuses to start.
 
-    With --yes, ask only for those without which the run could not begin. Raises ConsentNeeded at the first no.
+    accepted: the consents of --accept; yes: do not ask for consents that may turn out to be needed. Raises
+    ConsentNeeded at the first no.
     """
     if not sys.stdin.isatty():
         return accepted
-    given = list(accepted)
-    for risk, titles in {**asking.needed, **({} if yes else asking.maybe)}.items():
-        if risk in given:
+    granted = list(accepted)
+    for risk, titles in {**request.needed, **({} if yes else request.possible)}.items():
+        if risk in granted:
             continue
-        where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
-        when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
-        named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
-        if not click.confirm(visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}"), err=True):
+        target = f"{request.host}, VM {request.vm}" if request.vm else request.host
+        question = "Allow it?" if risk in request.needed else "Allow it if it turns out to be needed?"
+        purposes = "; ".join(titles[:_MOST_TITLES])
+        if len(titles) > _MOST_TITLES:
+            purposes += f"; and {len(titles) - _MOST_TITLES} more"
+        if not click.confirm(visible(f"{target}: {risk}: {RISKS[risk]}. For: {purposes}. {question}"), err=True):
             raise ConsentNeeded(
-                asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.retry_options
+                request.host, request.run, (risk,), request.going_back, request.changed, request.retry_options
             )
-        given.append(risk)
-    return tuple(given)
+        granted.append(risk)
+    return tuple(granted)
 
 
-class Stop:
-    """A request to stop a run after its step in flight. The first reason counts. say: tells people, called from a
-    signal's handler.
+class StopRequest:
+    """A request to stop a run after its present step, made by a signal or by a closed output. Calling it returns
+    whether it was made; only its first reason is kept.
+
+    notify: shows a message to the user; a signal handler calls it.
     """
 
     def __init__(self) -> None:
-        self.say: Callable[[str], None] = lambda text: click.echo(f"\n{text}", err=True)
-        self._why = ""
-        self._now = False
-        self._cuttable = False
+        self.notify: Callable[[str], None] = lambda text: click.echo(f"\n{text}", err=True)
+        self._reason = ""
+        self._interrupt_requested = False
+        self._is_interruptible = False
 
     def __call__(self) -> bool:
-        return bool(self._why)
+        return bool(self._reason)
 
-    def why(self) -> str:
-        return self._why
+    def reason(self) -> str:
+        return self._reason
 
-    def ask(self, why: str) -> None:
-        self._why = self._why or why
+    def request(self, reason: str) -> None:
+        self._reason = self._reason or reason
 
-    def now(self) -> None:
-        """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
-        self._now = True
-        if self._cuttable:
-            self._cuttable = False  # here, because a `finally` can be interrupted itself
+    def interrupt(self) -> None:
+        """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it already waits."""
+        self._interrupt_requested = True
+        if self._is_interruptible:
+            self._is_interruptible = False  # set here, because the `finally` below could be interrupted itself
             raise KeyboardInterrupt
 
     @contextmanager
-    def cuttable(self) -> Iterator[None]:
-        """Let `now` interrupt the block, which waits for the host. Raises KeyboardInterrupt, also if it came before."""
-        if self._cuttable:
+    def interruptible(self) -> Iterator[None]:
+        """Let `interrupt` end the block, which waits for the host. Raises KeyboardInterrupt, also if `interrupt` was
+        called before.
+        """
+        if self._is_interruptible:
             yield
             return
-        self._cuttable = True  # before it is asked: who asks in between is heard by one of the two
+        self._is_interruptible = True  # set before the check, so that no call of `interrupt` falls between the two
         try:
-            if self._now:
+            if self._interrupt_requested:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._cuttable = False
+            self._is_interruptible = False
 
 
 # Signals that stop a run, each with the reason that is shown. Windows has no SIGHUP; Ctrl-Break sends SIGBREAK.
@@ -179,21 +192,22 @@ _SIGNALS = {
 
 
 @contextmanager
-def shown_on(document: bool) -> Iterator[None]:
-    """Print what comes before questions on stderr if stdout is for a document."""
-    with redirect_stdout(sys.stderr if document else sys.stdout):
+def reserve_stdout(for_document: bool) -> Iterator[None]:
+    """Print on stderr inside the block if stdout is reserved for a document that programs read."""
+    with redirect_stdout(sys.stderr if for_document else sys.stdout):
         yield
 
 
 @contextmanager
-def stopping(hosts: int = 1) -> Iterator[Stop]:
-    """Make signals and closed pipes ask for a stop after the step in flight instead of ending this process.
+def stop_requests(hosts: int = 1) -> Iterator[StopRequest]:
+    """Turn signals and closed pipes inside the block into a request to stop after the present step, instead of ending
+    this process.
 
-    A second Ctrl-C interrupts a single host while winhost waits for it. Several hosts run in threads, which cannot be
-    interrupted: each ends its step and its line of the journal.
+    A second Ctrl-C interrupts the run of a single host while winhost waits for it. Several hosts run in threads, which
+    cannot be interrupted: each finishes its step and writes its line of the journal.
     """
-    stop = Stop()
-    heard = False
+    stop = StopRequest()
+    signalled = False
     if hosts == 1:
         message = (
             "Stopping after the current step; press Ctrl-C again to stop now. "
@@ -203,66 +217,68 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
         message = "Stopping each host after its current step; each then shows how to resume it or roll it back."
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal heard
-        if heard and number == signal.SIGINT and hosts == 1:
-            stop.now()
+        nonlocal signalled
+        if signalled and number == signal.SIGINT and hosts == 1:
+            stop.interrupt()
             return
-        heard = True
-        stop.ask(_SIGNALS[signal.Signals(number).name])
-        stop.say(message)
+        signalled = True
+        stop.request(_SIGNALS[signal.Signals(number).name])
+        stop.notify(message)
 
-    def gone(why: str) -> None:
-        stop.ask(f"because nobody reads its output any more ({why})")
+    def on_closed_output(reason: str) -> None:
+        stop.request(f"because nobody reads its output any more ({reason})")
 
-    with lasting_streams(gone), _handled_by(handle):
+    with unfailing_streams(on_closed_output), _signal_handlers(handle):
         yield stop
 
 
 @contextmanager
-def under_way(hosts: int = 1, as_jsonl: bool = False, *, brief: bool = False) -> Iterator[tuple[Stop, Watch]]:
-    """Do as `stopping`, with progress on the screen, which also shows what is said of signals."""
-    with stopping(hosts) as stop, watching(as_jsonl, brief=brief) as watch:
-        by_itself, stop.say = stop.say, watch.say
+def run_control(hosts: int = 1, as_jsonl: bool = False, *, brief: bool = False) -> Iterator[tuple[StopRequest, Watch]]:
+    """Do as `stop_requests`, and show progress, together with the messages about signals."""
+    with stop_requests(hosts) as stop, show_progress(as_jsonl, brief=brief) as watch:
+        default_notify, stop.notify = stop.notify, watch.say
         try:
             yield stop, watch
         finally:
-            stop.say = by_itself
+            stop.notify = default_notify
 
 
 @contextmanager
-def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _signal_handlers(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    # Under nohup a hang-up is ignored, and stays so.
-    ours = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
-    before = [(number, signal.signal(number, handle)) for number in ours]
+    # nohup makes a process ignore SIGHUP, which must stay ignored.
+    numbers = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
+    earlier_handlers = [(number, signal.signal(number, handle)) for number in numbers]
     try:
         yield
     finally:
-        for number, handler in before:
+        for number, handler in earlier_handlers:
             signal.signal(number, handler)
 
 
 def run_context(
-    host: AnyHost, options: RunOptions, stop: Stop, watch: Callable[[Any], None], plan_file: Path | None = None
+    host: AnyHost, options: RunOptions, stop: StopRequest, watch: Callable[[Any], None], plan_file: Path | None = None
 ) -> RunContext:
-    """Make the context of a run. plan_file: the plan that files may lie beside; a run that has begun knows its own."""
+    """Return the context of a run. plan_file: the plan of a new run, which may have files next to it; a started run
+    reads this path from its journal.
+    """
     return RunContext(
         connector_for(host),
         Store(),
         Patience(deadline=options.restart_deadline),
         options.guest_deadline,
-        partial(_tell_of_own_restart, watch) if is_local(host) else watch,
+        partial(_explain_own_restart, watch) if is_local(host) else watch,
         stop,
         folder=plan_file.parent if plan_file else Path(),
-        why=stop.why,
-        cuttable=stop.cuttable,
+        stop_reason=stop.reason,
+        interruptible=stop.interruptible,
         machine=host if isinstance(host, Host) else None,
-        final=completions(watch, stop, host.address, partial(remember_versions, host)),
+        final_checks=completion_checks(watch, stop, host.address, partial(save_verified_versions, host)),
     )
 
 
-def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
-    """Tell of a restart of the machine that winhost runs on, which also ends winhost."""
+def _explain_own_restart(watch: Callable[[Any], None], event: Any) -> None:
+    """Report an event; at a restart of the machine that winhost runs on, say that it ends winhost."""
     if event.kind == "restart":
         event = replace(
             event, text="restarting, which ends winhost. Log on again and type winhost: it says how to go on"
@@ -271,12 +287,12 @@ def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
 
 
 def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
-    """Show how a run ended on a host. brief: the caller tells the next command."""
-    good, changes = outcome.holds, "1 change" if outcome.changed == 1 else f"{outcome.changed} changes"
-    say(f"{outcome.host}: {outcome.outcome}, {changes}", fg="green" if good else "red", bold=True)
+    """Show how a run ended on a host. brief: the caller shows the next command."""
+    changes = "1 change" if outcome.changed == 1 else f"{outcome.changed} changes"
+    say(f"{outcome.host}: {outcome.outcome}, {changes}", fg="green" if outcome.holds else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
-            desired, found = format_two(check.desired, check.found)
+            desired, found = format_pair(check.desired, check.found)
             say(f"  {check.title}: {check.property} should be {desired}, is {found}")
     for sentence in outcome.kept:
         say(f"  {sentence}")
@@ -290,41 +306,44 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
 
 
 def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) -> None:
-    """Show how to use what a run serves, if anything, with lines to copy. checks: those at its end."""
-    served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
-    for text in map(with_fleet, lines_of_served(served) if served else ()):
+    """Show how to use the endpoint of a run, if it serves one, with lines to copy. checks: those at the end of the
+    run.
+    """
+    served = find_serving_run(replay(run, read_journal(Store().existing_journal(run))), host, checks)
+    for text in map(with_fleet, describe_endpoint(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))
         else:
             say(text)
 
 
-def carried_through(
+def run_with_consents(
     host: AnyHost,
-    go: Callable[[str | None, tuple[str, ...], RunContext], Outcome],
+    action: Callable[[str | None, tuple[str, ...], RunContext], Outcome],
     verb: str,
     vm: str | None,
-    given: tuple[str, ...],
+    accepted: tuple[str, ...],
     options: RunOptions,
     *,
     run: str | None = None,
     plan_file: Path | None = None,
     brief: bool = False,
 ) -> Outcome:
-    """Carry a run through. On a terminal, each consent that turns out to be needed is asked for once, and the run is
-    resumed with it. Raises ConsentNeeded if it is not given.
+    """Start, resume or roll back a run. If it turns out to need another consent, ask for that on the terminal and
+    continue the run. Raises ConsentNeeded if the consent is not given.
 
-    run: the run to resume; plan_file: the plan of one that begins.
+    action: takes the run to continue (None to start one), the consents and the context; verb: what a question calls the
+    action; run: the run to continue; plan_file: the plan of a new run.
     """
     while True:
         try:
             with (
-                under_way(as_jsonl=options.as_jsonl, brief=brief) as (stop, watch),
-                watch.at(host.name, "reading") if plan_file else nullcontext(),
+                run_control(as_jsonl=options.as_jsonl, brief=brief) as (stop, watch),
+                watch.activity(host.name, "reading") if plan_file else nullcontext(),
             ):
-                return go(run, given, run_context(host, options, stop, watch, plan_file))
+                return action(run, accepted, run_context(host, options, stop, watch, plan_file))
         except ConsentNeeded as needed:
-            asking = Asking(
+            request = ConsentRequest(
                 needed.host,
                 dict.fromkeys(needed.risks, (verb,)),
                 vm=vm,
@@ -333,59 +352,69 @@ def carried_through(
                 changed=needed.changed,
                 retry_options=needed.retry_options,
             )
-            more = consents(asking, given, options.yes)
-            if set(more) == set(given):
+            consents = ask_for_consents(request, accepted, options.yes)
+            if set(consents) == set(accepted):
                 raise
-            run, given = run or needed.run, more
+            run, accepted = run or needed.run, consents
 
 
-def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: RunOptions, *, brief: bool = False) -> int:
-    """Show how runs ended on hosts, as they end, in one document. Returns the exit code."""
+def show_outcomes(
+    outcomes: "Iterable[tuple[str, Outcome | WinhostError]]", options: RunOptions, *, brief: bool = False
+) -> int:
+    """Show how runs ended on hosts, each as soon as it ends. Return the highest exit code."""
     if options.as_jsonl:
         codes = [0]
-        for host, end in ends:
-            print_end(host, end)
-            codes.append(int(end.exit_code))
+        for host, outcome in outcomes:
+            print_end(host, outcome)
+            codes.append(int(outcome.exit_code))
         return max(codes)
     hosts: dict[str, AnyHost] = {}
 
-    def show(end: Outcome) -> None:
-        show_outcome(end, brief=brief)
-        if end.outcome == "applied" and end.holds and not brief:
+    def show(outcome: Outcome) -> None:
+        show_outcome(outcome, brief=brief)
+        if outcome.outcome == "applied" and outcome.holds and not brief:
             if not hosts:
                 with suppress(WinhostError):  # fleet.yaml may have faults by now; each host still gets its outcome
-                    hosts.update(hosts_by_name(known_fleet(options.fleet_file)))
-            show_served(end.run, hosts.get(end.host), end.checks)
+                    hosts.update(hosts_by_name(load_fleet_if_any(options.fleet_file)))
+            show_served(outcome.run, hosts.get(outcome.host), outcome.checks)
 
     return show_results(
         "outcome",
         options.output.shape,
-        ends,
+        outcomes,
         show,
-        document=lambda end: EndedHost(end.host, end),
-        code=lambda end: int(end.exit_code),
+        document=lambda outcome: EndedHost(outcome.host, outcome),
+        code=lambda outcome: int(outcome.exit_code),
     )
 
 
-def ended_run(
-    go: Callable[[str, tuple[str, ...], RunContext], Outcome],
+def resume_or_roll_back(
+    action: Callable[[str, tuple[str, ...], RunContext], Outcome],
     verb: str,
     run_name: str,
     options: RunOptions,
-    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, context, given: given,
+    preview: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda _run, _context, accepted: (
+        accepted
+    ),
     *,
     brief: bool = False,
 ) -> Outcome:
-    """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
+    """Resume or roll back one run as `run_with_consents` does, after one question.
 
-    ask: what is shown and asked for first; it gives the consents.
+    action: `resume` or `rollback` of the engine; verb: how the question begins; preview: shows what the action will do,
+    asks for consents and returns them.
     """
-    record = replay(run_name, read_journal(Store().existing(run_name)))
-    host = hosts_named([record.host], options.fleet_file)[0]
-    with shown_on(options.document):
-        accepted = ask(record, run_context(host, options, Stop(), lambda event: None), options.accepted)
-    begin(f"{verb} {run_name} on {record.host}?", options.yes)
-    vm = record.plan.request.vm
-    return carried_through(
-        host, lambda _, given, context: go(run_name, given, context), verb.lower(), vm, accepted, options, brief=brief
+    record = replay(run_name, read_journal(Store().existing_journal(run_name)))
+    host = resolve_hosts([record.host], options.fleet_file)[0]
+    with reserve_stdout(options.document):
+        accepted = preview(record, run_context(host, options, StopRequest(), lambda event: None), options.accepted)
+    confirm_start(f"{verb} {run_name} on {record.host}?", options.yes)
+    return run_with_consents(
+        host,
+        lambda _, consents, context: action(run_name, consents, context),
+        verb.lower(),
+        record.plan.request.vm,
+        accepted,
+        options,
+        brief=brief,
     )

@@ -1,4 +1,4 @@
-"""winhost chat: talk from this computer to a model that is served, by streamed completions."""
+"""winhost chat: send prompts to a model that is served, and stream its answers."""
 
 import http.client
 import json
@@ -16,13 +16,13 @@ from typing import Any
 import click
 
 from winhost.cli.endpoint.commands import ChatOptions
-from winhost.cli.endpoint.open import Endpoint, endpoint_of
+from winhost.cli.endpoint.open import Endpoint, open_endpoint
 from winhost.cli.envelope import show_results
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_error_text
 from winhost.cli.serve.hosts import Targets
-from winhost.cli.serve.target import no_such_model, secret_key
-from winhost.cli.watch import watching
+from winhost.cli.serve.target import no_such_model, resolve_key
+from winhost.cli.watch import show_progress
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -30,23 +30,24 @@ from winhost.model.masking import masked
 from winhost.model.secrets import SecretRef
 
 Message = Mapping[str, str]  # role and content
-_WITHIN_S = 180  # of silence: the gateway itself holds a request for 120
-_LONGEST_LINE, _LONGEST_ANSWER = 4_000_000, 1_000_000
-_LONGEST_TOLD = 300
+_SILENCE_TIMEOUT_S = 180  # the gateway itself holds a request for 120
+_MAX_LINE_SIZE, _MAX_ERROR_BODY_SIZE = 4_000_000, 1_000_000
+_MAX_ERROR_LENGTH = 300
 
 
-class NotNow(WinhostError):
-    """The endpoint answered 503 and may answer later. after: seconds that the gateway proposes."""
+class ServiceUnavailable(WinhostError):
+    """The endpoint answered 503, and may answer later. retry_after: the seconds that the gateway proposes to wait."""
 
-    def __init__(self, host: str, said: str, after: float) -> None:
-        what, hint = f"{host} does not answer now: {said}", f"See how it is: winhost status {host}"
-        super().__init__("NotNow", what, "Its engine is starting or not up, or all places are taken.", hint, host=host)
-        self.after = after
+    def __init__(self, host: str, message: str, retry_after: float) -> None:
+        what, hint = f"{host} does not answer now: {message}", f"See its state: winhost status {host}"
+        meaning = "Its engine is starting or stopped, or it has no room for another request."
+        super().__init__("NotNow", what, meaning, hint, host=host)
+        self.retry_after = retry_after
 
 
 @dataclass
 class CompletionStream:
-    """The pieces of one answer. The other fields are set once all pieces have come."""
+    """The pieces of one answer. The other fields are set after the last piece."""
 
     host: str
     pieces: Iterator[str] = field(default_factory=lambda: iter(()))
@@ -56,9 +57,9 @@ class CompletionStream:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """A way to ask one model. key, reference: the API key, and its name for people; thinking: called while a model
-    thinks.
+class ChatClient:
+    """Sends prompts to one model. key, reference: the API key, and the reference that messages show; on_thinking:
+    called while the model sends its reasoning.
     """
 
     host: str
@@ -67,10 +68,10 @@ class Asking:
     key: str
     reference: str
     max_tokens: int | None = None
-    thinking: Callable[[], None] = lambda: None
+    on_thinking: Callable[[], None] = lambda: None
 
     def stream(self, messages: Sequence[Message]) -> CompletionStream:
-        """Begin an answer. Raises NotNow and WinhostError, now or while its pieces are read."""
+        """Begin an answer. Raises ServiceUnavailable and WinhostError, here or when its pieces are read."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": list(messages),
@@ -79,95 +80,97 @@ class Asking:
         }
         if self.max_tokens:
             body["max_tokens"] = self.max_tokens
-        found = CompletionStream(self.host)
-        found.pieces = self._pieces(json.dumps(body).encode(), found)
-        return found
+        stream = CompletionStream(self.host)
+        stream.pieces = self._request_pieces(json.dumps(body).encode(), stream)
+        return stream
 
-    def _pieces(self, body: bytes, found: CompletionStream) -> Iterator[str]:
+    def _request_pieces(self, body: bytes, stream: CompletionStream) -> Iterator[str]:
         headers = {
             "Authorization": f"Bearer {self.key}",
             "Content-Type": "application/json",
             "Accept": "text/event-stream",
         }
-        with closing(self.connect(_WITHIN_S)) as connection:
+        with closing(self.connect(_SILENCE_TIMEOUT_S)) as connection:
             try:
                 connection.request("POST", "/v1/chat/completions", body, headers)
-                answer = connection.getresponse()
-                if answer.status != 200:
-                    raise self._refused(answer.status, answer.read(_LONGEST_ANSWER), answer.headers.get("Retry-After"))
-                yield from self._told(_events(answer), found)
+                response = connection.getresponse()
+                if response.status != 200:
+                    error_body = response.read(_MAX_ERROR_BODY_SIZE)
+                    raise self._make_http_error(response.status, error_body, response.headers.get("Retry-After"))
+                yield from self._read_pieces(_parse_events(response), stream)
             except (OSError, http.client.HTTPException) as error:
                 why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                why = f"nothing came for {_WITHIN_S} s" if isinstance(error, TimeoutError) else why
+                why = f"nothing came for {_SILENCE_TIMEOUT_S} s" if isinstance(error, TimeoutError) else why
             else:
                 return
-        raise self._broken_off(why)
+        raise self._make_stream_error(why)
 
-    def _told(self, events: Iterator[str], found: CompletionStream) -> Iterator[str]:
+    def _read_pieces(self, events: Iterator[str], stream: CompletionStream) -> Iterator[str]:
         for event in events:
             if event == "[DONE]":
                 return
             try:
-                said = json.loads(event)
-                if "error" in said:
-                    raise self._broken_off(self._words(said["error"]))
-                usage = said.get("usage") or {}
-                found.prompt_tokens = usage.get("prompt_tokens", found.prompt_tokens)
-                found.completion_tokens = usage.get("completion_tokens", found.completion_tokens)
-                for choice in said.get("choices", ()):
-                    found.finish_reason = choice.get("finish_reason") or found.finish_reason
+                chunk = json.loads(event)
+                if "error" in chunk:
+                    raise self._make_stream_error(self._error_message(chunk["error"]))
+                usage = chunk.get("usage") or {}
+                stream.prompt_tokens = usage.get("prompt_tokens", stream.prompt_tokens)
+                stream.completion_tokens = usage.get("completion_tokens", stream.completion_tokens)
+                for choice in chunk.get("choices", ()):
+                    stream.finish_reason = choice.get("finish_reason") or stream.finish_reason
                     delta = choice.get("delta") or {}
                     if delta.get("reasoning_content") or delta.get("reasoning"):
-                        self.thinking()
+                        self.on_thinking()
                     if text := delta.get("content"):
                         yield str(text)
             except (ValueError, TypeError, AttributeError):
-                raise self._broken_off("what came is no part of a completion") from None
-        raise self._broken_off("the stream ended before the answer did")
+                raise self._make_stream_error("an event is not a part of a completion") from None
+        raise self._make_stream_error("the stream ended before the answer was complete")
 
-    def _broken_off(self, why: str) -> WinhostError:
+    def _make_stream_error(self, why: str) -> WinhostError:
         return WinhostError(
             "BrokenOff",
             what=f"{self.host}: the answer broke off: {self._clean(why)}",
-            meaning="What came before is not the whole answer.",
-            hint=f"See how it is: winhost status {self.host}",
+            meaning="The text above is not the whole answer.",
+            hint=f"See its state: winhost status {self.host}",
             host=self.host,
         )
 
-    def _refused(self, status: int, body: bytes, after: str | None) -> WinhostError:
-        said = f"HTTP status {status}"
+    def _make_http_error(self, status: int, body: bytes, retry_after: str | None) -> WinhostError:
+        message = f"HTTP status {status}"
         with suppress(ValueError, LookupError, TypeError):
-            said = self._words(json.loads(body.decode("utf-8", "replace"))["error"]) or said
-        said = self._clean(said)
+            message = self._error_message(json.loads(body.decode("utf-8", "replace"))["error"]) or message
+        message = self._clean(message)
         if status == 503:
-            return NotNow(self.host, said, float(after) if after and re.fullmatch(r"\d{1,4}", after) else 5)
+            seconds = float(retry_after) if retry_after and re.fullmatch(r"\d{1,4}", retry_after) else 5
+            return ServiceUnavailable(self.host, message, seconds)
         if status == 401:
             return WinhostError(
                 "ApiKeyRefused",
-                what=f"{self.host} does not take the API key {self.reference}: {said}",
-                hint=f"Name one that it takes, by its reference: winhost chat {self.host} --api-key env:NAME",
+                what=f"{self.host} does not accept the API key {self.reference}: {message}",
+                hint=f"Name one that it accepts, by its reference: winhost chat {self.host} --api-key env:NAME",
                 host=self.host,
             )
         if status == 429:
-            wait = f"{after} s" if after and after.isdecimal() else "a little"
-            what = f"{self.host} takes no more of this API key now: {said}"
+            wait = f"{retry_after} s" if retry_after and retry_after.isdecimal() else "a little"
+            what = f"{self.host} accepts no more requests with this API key now: {message}"
             return WinhostError("RateLimited", what=what, hint=f"Wait {wait}, and ask again", host=self.host)
-        hint = f"See which models there are: winhost status {self.host}" if status == 404 else None
-        what = f"{self.host} refused the request ({status}): {said}"
+        hint = f"List its models: winhost status {self.host}" if status == 404 else None
+        what = f"{self.host} refused the request ({status}): {message}"
         return WinhostError("NotCompleted", what=what, hint=hint, host=self.host)
 
     @staticmethod
-    def _words(error: Any) -> str:
+    def _error_message(error: Any) -> str:
         return str(error["message"]) if isinstance(error, dict) and "message" in error else str(error)
 
     def _clean(self, text: str) -> str:
-        return visible(masked(text.replace(self.key, "***")).strip()[:_LONGEST_TOLD]).rstrip(".")
+        return visible(masked(text.replace(self.key, "***")).strip()[:_MAX_ERROR_LENGTH]).rstrip(".")
 
 
-def _events(answer: http.client.HTTPResponse) -> Iterator[str]:
+def _parse_events(answer: http.client.HTTPResponse) -> Iterator[str]:
     """Yield the data of server-sent events, without their other fields."""
     data: list[str] = []
-    while line := answer.readline(_LONGEST_LINE):
+    while line := answer.readline(_MAX_LINE_SIZE):
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if text.startswith("data:"):
             data.append(text[5:].removeprefix(" "))
@@ -178,16 +181,16 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[str]:
         yield "\n".join(data)
 
 
-_TURN_S = 900  # as long as the gateway gives an engine to start
-_MOST = 1_000_000  # bytes of a prompt: as many as the gateway takes of a body, about
-_JOINERS = "\u200c\u200d"  # of scripts and emoji; they move no cursor
+_TURN_S = 900  # the gateway gives an engine this long to start
+_MAX_PROMPT_SIZE = 1_000_000  # bytes of a prompt: about as many as the gateway accepts in a body
+_JOINERS = "\u200c\u200d"  # in scripts and emoji; they do not move the cursor
 _PROMPT = ">>> "
 
 
 @dataclass(frozen=True)
 class Chatted:
-    """One answer. url: None if it came through SSH; finish_reason: as the engine gives it; seconds: until the whole
-    answer.
+    """One answer. url: None if it came through SSH; finish_reason: as the engine reports it; seconds: the time until
+    the answer was complete.
     """
 
     host: str
@@ -200,86 +203,92 @@ class Chatted:
     seconds: float
 
 
-def chat(words: tuple[str, ...], asked: ChatOptions, fleet_file: Path | None, output: Output) -> int:
+def chat(words: tuple[str, ...], options: ChatOptions, fleet_file: Path | None, output: Output) -> int:
     targets = Targets.read(fleet_file)
-    host, prompt = _meant(words, targets)
+    host, prompt = _parse_arguments(words, targets)
     if prompt is None and output.form:
-        raise click.UsageError("a document has one answer: give a prompt, or - to read it from stdin")
-    name = host or targets.only
-    with endpoint_of(name, targets) as endpoint:
-        talk = _Talk(endpoint, asked)
+        raise click.UsageError("a document contains one answer: give a prompt, or - to read it from stdin")
+    name = host or targets.only_serving
+    with open_endpoint(name, targets) as endpoint:
+        conversation = _Conversation(endpoint, options)
         if prompt is None:
-            talk.conversation()
+            conversation.converse()
         elif output.form:
-            show_results("chat", output.shape, [(name, talk.asked(prompt))], lambda _: None)
+            show_results("chat", output.shape, [(name, conversation.ask(prompt))], lambda _: None)
         else:
-            talk.shown(prompt)
+            conversation.print_answer(prompt)
     return 0
 
 
-def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | None]:
-    """The host and the prompt that these words name. Without a prompt it is a conversation. Raises UsageError."""
+def _parse_arguments(words: Sequence[str], targets: Targets) -> tuple[str | None, str | None]:
+    """Return the host and the prompt in the arguments. Without a prompt, a conversation follows. Raises UsageError."""
     host: str | None = None
     prompt = words[-1] if words else None
     if len(words) > 2:
-        raise click.UsageError("a prompt of several words stands in quotes")
+        raise click.UsageError("put a prompt of several words in quotes")
     if len(words) == 2:
-        host = targets.named(words[0])
-    elif words and (host := targets.meant(words[0])):
+        host = targets.resolve(words[0])
+    elif words and (host := targets.find(words[0])):
         prompt = None
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
-        prompt = sys.stdin.buffer.read(_MOST + 1).decode("utf-8", "replace")
-    if prompt is not None and len(prompt.encode("utf-8", "surrogatepass")) > _MOST:
-        raise UsageError("LongPrompt", what="the prompt is longer than the gateway takes", hint="Give a shorter one.")
+        prompt = sys.stdin.buffer.read(_MAX_PROMPT_SIZE + 1).decode("utf-8", "replace")
+    if prompt is not None and len(prompt.encode("utf-8", "surrogatepass")) > _MAX_PROMPT_SIZE:
+        raise UsageError("LongPrompt", what="the prompt is longer than the gateway accepts", hint="Give a shorter one.")
     if prompt is not None and not prompt.strip():
         raise UsageError("NoPrompt", what="the prompt is empty", hint='For example: winhost chat "Say hello"')
     return host, prompt
 
 
-class _Talk:
-    """A talk with one model of an endpoint. Raises UsageError, WinhostError."""
+class _Conversation:
+    """A conversation with one model of an endpoint. Raises UsageError, WinhostError."""
 
-    def __init__(self, endpoint: Endpoint, asked: ChatOptions) -> None:
+    def __init__(self, endpoint: Endpoint, options: ChatOptions) -> None:
         self._endpoint = endpoint
         self._thinking: Callable[[], None] = lambda: None
-        if asked.model is not None and asked.model not in endpoint.models:
-            raise no_such_model(endpoint.host, asked.model, endpoint.models)
-        self.model = asked.model or endpoint.models[0]
+        if options.model is not None and options.model not in endpoint.models:
+            raise no_such_model(endpoint.host, options.model, endpoint.models)
+        self.model = options.model or endpoint.models[0]
         self._turns = next(each.turns for each in endpoint.deployed.engines if each.model == self.model)
-        self._messages: list[Message] = [{"role": "system", "content": asked.system}] if asked.system else []
-        reference = asked.api_key or endpoint.key
+        self._messages: list[Message] = [{"role": "system", "content": options.system}] if options.system else []
+        reference = options.api_key or endpoint.key
         if reference is None:
             raise UsageError(
                 "NoApiKey",
-                what=f"nothing here says where a key for {endpoint.host} is",
+                what=f"winhost knows no API key for {endpoint.host}",
                 hint=f"Name it by its reference: winhost chat {endpoint.host} --api-key env:NAME",
                 host=endpoint.host,
             )
-        key = secret_key(reference, "--api-key")
-        shown = str(SecretRef.parse(reference))
+        key = resolve_key(reference, "--api-key")
+        reference_text = str(SecretRef.parse(reference))
         if not key or not key.isascii() or not key.isprintable():
-            raise UsageError("NotAKey", what=f"what {shown} refers to is no API key", host=endpoint.host)
-        self._asking = Asking(
-            endpoint.host, self.model, endpoint.connect, key, shown, asked.max_tokens, lambda: self._thinking()
+            raise UsageError("NotAKey", what=f"what {reference_text} refers to is no API key", host=endpoint.host)
+        self._client = ChatClient(
+            endpoint.host,
+            self.model,
+            endpoint.connect,
+            key,
+            reference_text,
+            options.max_tokens,
+            lambda: self._thinking(),
         )
 
-    def asked(self, prompt: str) -> Chatted:
-        """Return the whole answer."""
-        began = time.monotonic()
-        answer, pieces = self._begun(prompt)
+    def ask(self, prompt: str) -> Chatted:
+        """Send a prompt, and return the complete answer."""
+        start_time = time.monotonic()
+        answer, pieces = self._begin(prompt)
         text = "".join(pieces)
-        told = answer.finish_reason, answer.prompt_tokens, answer.completion_tokens
-        took = round(time.monotonic() - began, 2)
-        return Chatted(self._endpoint.host, self._endpoint.url, self.model, text, *told, took)
+        usage = answer.finish_reason, answer.prompt_tokens, answer.completion_tokens
+        seconds = round(time.monotonic() - start_time, 2)
+        return Chatted(self._endpoint.host, self._endpoint.url, self.model, text, *usage, seconds)
 
-    def shown(self, prompt: str) -> None:
-        """Print the answer on stdout as it comes."""
-        answer, pieces = self._begun(prompt)
+    def print_answer(self, prompt: str) -> None:
+        """Send a prompt, and print the answer on stdout as it arrives."""
+        answer, pieces = self._begin(prompt)
         text = ""
         try:
             for piece in pieces:
                 text += piece
-                click.echo(_shown(piece), nl=False)
+                click.echo(_escape_control_characters(piece), nl=False)
         finally:
             if text and not text.endswith("\n"):
                 click.echo()
@@ -288,12 +297,12 @@ class _Talk:
         if not text:
             say(f"{self.model} answered with no text.", err=True)
         if answer.finish_reason == "length":
-            say("The answer ends here because it may have no more tokens.", err=True)
+            say("The answer ends here because it has reached the maximum number of tokens.", err=True)
 
-    def conversation(self) -> None:
-        """Talk until Ctrl-D. Ctrl-C stops an answer, and what has come of it stays in the conversation."""
+    def converse(self) -> None:
+        """Read prompts and print answers until Ctrl-D. Ctrl-C stops an answer; its text stays in the conversation."""
         with suppress(ImportError):
-            import readline  # noqa: F401  # lines are edited with it, where there is one
+            import readline  # noqa: F401  # adds line editing to input(), if Python has it
         say(f"{self.model} on {self._endpoint.host}. Ctrl-C stops an answer, Ctrl-D ends.", err=True)
         while True:
             try:
@@ -304,35 +313,35 @@ class _Talk:
             if not line.strip():
                 continue
             try:
-                self.shown(line)
+                self.print_answer(line)
             except KeyboardInterrupt:
                 say("Stopped.", err=True)
             except WinhostError as error:
                 show_error_text(error)
 
-    def _begun(self, prompt: str) -> tuple[CompletionStream, Iterator[str]]:
-        """Wait for the first piece, and for the turn of a model that takes turns."""
-        over = time.monotonic() + _TURN_S
-        waits = "it may be asleep, and wakes for this request" if self._turns else "waiting for its first token"
+    def _begin(self, prompt: str) -> tuple[CompletionStream, Iterator[str]]:
+        """Send a prompt. Wait for the turn of the model, if it takes turns, and for the first piece of the answer."""
+        deadline = time.monotonic() + _TURN_S
+        status = "it may be asleep, and wakes for this request" if self._turns else "waiting for its first token"
         host = self._endpoint.host
-        with watching(stops="Ctrl-C stops.") as watch, watch.at(host, f"{self.model}: {waits}"):
-            self._thinking = lambda: watch.now(host, f"{self.model}: thinking")
+        with show_progress(stop_hint="Ctrl-C stops.") as watch, watch.activity(host, f"{self.model}: {status}"):
+            self._thinking = lambda: watch.rename_activity(host, f"{self.model}: thinking")
             while True:
-                answer = self._asking.stream([*self._messages, {"role": "user", "content": prompt}])
+                answer = self._client.stream([*self._messages, {"role": "user", "content": prompt}])
                 try:
                     first = next(answer.pieces, None)
-                except NotNow as later:
-                    if not self._turns or time.monotonic() > over:
+                except ServiceUnavailable as unavailable:
+                    if not self._turns or time.monotonic() > deadline:
                         raise
                     watch(ProgressEvent(host, "waiting", f"{self.model}: waiting for its turn"))
-                    time.sleep(later.after)
+                    time.sleep(unavailable.retry_after)
                     continue
                 break
         return answer, chain(() if first is None else (first,), answer.pieces)
 
 
-def _shown(text: str) -> str:
-    """Escape characters that would move a cursor; lines, tabs and spaces of any kind stay."""
+def _escape_control_characters(text: str) -> str:
+    """Escape characters that could move the cursor. Keeps line ends, tabs and spaces of any kind."""
     return "".join(
         c
         if c.isprintable() or c in "\n\t" or c in _JOINERS or unicodedata.category(c) == "Zs"

@@ -5,32 +5,34 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, does
+from winhost.cli.groups import WinhostCommand, implemented_in
 from winhost.cli.options import declared, flag, option, options_object
 from winhost.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """The model, key and limits of a talk."""
+    """The model, API key and limits of a conversation."""
 
     model: str | None = option("NAME", "The model, by the name that clients use. Default: the first one.")
     system: str | None = option("TEXT", "A system message before the prompt.")
-    max_tokens: int | None = option("N", "The most tokens of an answer.", type=options.WholeNumber(1, 1_000_000))
+    max_tokens: int | None = option(
+        "N", "The maximum number of tokens of an answer.", type=options.WholeNumber(1, 1_000_000)
+    )
     api_key: str | None = declared(options.client_key)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", metavar="[HOST] [PROMPT]", nargs=-1, **completion.HOSTS)
-@options_object(ChatOptions, "asked")
+@options_object(ChatOptions, "options")
 @options.fleet
-@options.answers()
-@does("endpoint.chat")
+@options.output_options()
+@implemented_in("endpoint.chat")
 def chat() -> None:
-    """Talk to a model that is served, as its answer comes.
+    """Send a prompt to a model that is served, and print the answer as it arrives.
 
-    HOST can be left out if only one host serves. PROMPT is `-`, or a pipe, to read it from stdin; without PROMPT, a
-    terminal gets a conversation, which Ctrl-D ends. A model that is asleep wakes up for it.
+    You can omit HOST if only one host serves. With `-` or in a pipe, winhost reads PROMPT from stdin. Without PROMPT, a
+    terminal starts a conversation, which Ctrl-D ends. A model that is asleep wakes up for the prompt.
     """
 
 
@@ -40,30 +42,34 @@ def chat() -> None:
     "--port",
     metavar="PORT",
     type=options.WholeNumber(1, 65_535),
-    help="The port on 127.0.0.1. Default: that of the endpoint, or a free one.",
+    help="The port on 127.0.0.1. Default: that of the endpoint, or any free port.",
 )
 @options.fleet
-@does("endpoint.open")
+@implemented_in("endpoint.open")
 def open() -> None:  # noqa: A001 - the command is called so
-    """Open a port on this computer that leads to what HOST serves.
+    """Open a port on this computer that leads to the endpoint of HOST.
 
-    Without HOST, it is the only host that serves. Runs until Ctrl-C, through SSH, and prints the base URL and a
-    request. Only this computer reaches the port. If the endpoint needs no tunnel, it says so and ends.
+    Without HOST, the command takes the only host that serves. It forwards connections through SSH until Ctrl-C, and
+    prints the base URL and a request. Only this computer can reach the port. If the endpoint needs no tunnel, the
+    command says so and ends.
     """
 
 
 @dataclass(frozen=True)
 class StatusOptions:
-    """The hosts to ask, how often, and whether to test what serves there. every: None if not specified."""
+    """The hosts to ask, how often, and whether to test their endpoints. every: None if not specified."""
 
     hosts: tuple[str, ...] = declared(click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS), ())
-    watch: bool = flag("Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
+    watch: bool = flag("Ask repeatedly until Ctrl-C. A terminal redraws the screen.")
     every: int | None = option(
-        "SECONDS", "With --watch: how often to look.", type=options.WholeNumber(1, 3600), show_default="10"
+        "SECONDS",
+        "With --watch: the seconds between two requests.",
+        type=options.WholeNumber(1, 3600),
+        show_default="10",
     )
     test: bool = flag(
-        "With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
-        "change of a version since its endpoint was last found to answer."
+        "With --watch: test each endpoint, as winhost serve test does, once after each restart of its machine and each "
+        "change of a version since the last passed test."
     )
     api_key: str | None = declared(options.client_key)
     at_once: int = declared(options.at_once)
@@ -71,15 +77,15 @@ class StatusOptions:
 
 
 @click.command(cls=WinhostCommand)
-@options_object(StatusOptions, "asked")
-@options.answers()
-@does("endpoint.status")
+@options_object(StatusOptions, "options")
+@options.output_options()
+@implemented_in("endpoint.status")
 def status() -> None:
-    """Show what is served where, how it is, and what is unfinished.
+    """Show which models the hosts serve, their state, and unfinished runs.
 
-    Asks HOSTS, or those that serve by the journals of this computer. If one cannot be reached, it shows why. Names the
-    next command for each host. Changes nothing. With --watch, if stdout is no terminal, it prints a line with the time
-    whenever something of a host has changed.
+    Asks HOSTS, or the hosts that serve according to the journals of this computer. If a host cannot be reached, the
+    command shows why. It names the next command for each host, and changes nothing. With --watch, if stdout is no
+    terminal, it prints a line with the time whenever the state of a host has changed.
     """
 
 
@@ -88,17 +94,18 @@ def status() -> None:
 @click.argument("mode", metavar="[now|auto|never]", required=False, type=click.Choice(("now", "auto", "never")))
 @click.option(
     "--within",
+    "timeout",
     type=options.DURATION,
     default="5m",
     show_default=True,
-    help="How long to wait until all models have left.",
+    help="How long to wait until all models have left their GPUs.",
 )
 @options.target
-@does("serve.change")
+@implemented_in("serve.change")
 def yields() -> None:
-    """Let the models of HOST leave their GPUs to something else, and come back.
+    """Let the models of HOST leave their GPUs to other programs, and come back.
 
-    now: they leave, and requests get 503 with Retry-After. never: they stay, whoever asks. auto: they leave when a key
-    that may do so asks, as the watcher on a Windows desktop does. Without one of these, the command shows which one
-    holds. now and never hold until the gateway stops.
+    now: they leave, and requests get 503 with Retry-After. never: they stay, whatever clients request. auto: they leave
+    when a client with a key for this requests it, as the watcher on a Windows desktop does. Without a mode, the command
+    shows the present one. The modes now and never last until the gateway stops.
     """

@@ -5,33 +5,33 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.core.dataclass import dataclass
 
 
 @click.group(cls=WinhostGroup)
 def install() -> None:
-    """Install Ubuntu on a machine, beside Windows or instead of it, on exactly the disks that were named."""
+    """Install Ubuntu on a machine, beside Windows or instead of it, only on the disks that you name."""
 
 
 @dataclass(frozen=True)
 class InstallOptions:
-    """The system that is to be installed, and on which disks."""
+    """The system to install, and the disks that it gets."""
 
     disks: tuple[str, ...] = repeated(
         "GUID",
-        "Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
+        "Give this whole disk to Ubuntu: its GUID, or its unique id if it has no partition table; several with --raid.",
         name="--disk",
     )
     raid: int | None = option("LEVEL", "Join the disks to a RAID of this level: 0, 1, 5, 6 or 10.", type=int)
     lvm: bool = flag("Put the root into a volume group, on whole disks.")
     hostname: str = option("NAME", "The new system's name.", required=True)
-    user: str = option("NAME", "The user that logs on to it.", default="winhost")
+    user: str = option("NAME", "The user account to create.", default="winhost")
     keys: tuple[Path, ...] = repeated(
         "FILE.pub",
-        "A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, "
-        "else of a pair that winhost makes.",
+        "A public key of that user, who has no password. Default: the public half of ssh.key of the host in "
+        "fleet.yaml, else of a key pair that winhost makes.",
         name="--ssh-key",
     )
     mac: str = option("ADDRESS", "The MAC address of its network card.", required=True)
@@ -42,35 +42,38 @@ class InstallOptions:
     kernel: str = option(None, "The kernel that it gets.", default="generic", type=click.Choice(("generic", "hwe")))
     timezone: str = option("NAME", "Its time zone.", default="Etc/UTC")
     extras: tuple[str, ...] = repeated(
-        None, "Say how to install this afterwards.", name="--with", type=click.Choice(("criu", "cuda-checkpoint"))
+        None,
+        "List the steps that install this afterwards.",
+        name="--with",
+        type=click.Choice(("criu", "cuda-checkpoint")),
     )
     allow_unverified: bool = declared(options.allow_unverified, False)
 
 
 @install.command()
 @click.argument("facts", metavar="FACTS", type=options.PATH)
-@options_object(InstallOptions, "asked")
+@options_object(InstallOptions, "options")
 @options.force
-@options.answers("FILE", "The plan to write.", required=True)
-@does("install.install")
+@options.output_options("FILE", "The plan to write.", required=True)
+@implemented_in("install.install")
 def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
-    For an Ubuntu beside Windows, Windows makes the partition first: winhost plan --path dual-boot. With --disk,
+    For an Ubuntu beside Windows, first let Windows make the partition: winhost plan --path dual-boot. With --disk,
     everything on that disk is lost; you confirm that when you make the media.
     """  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MediaOptions:
-    """The source of media, the delivery of the new system's settings, and how long to wait for it."""
+    """The source of the media, the delivery of the new system's settings, and how long to wait for that system."""
 
     mirror: str | None = option("URL|FOLDER", "A mirror of Ubuntu's releases, or a folder with a copy.")
     serve: str | None = option(
         "ADDRESS", "Hand out the settings once from this address of this computer, and keep them off the media."
     )
     report: str | None = option("ADDRESS", "Receive the installer's progress at this address of this computer.")
-    reach: str | None = option("ADDRESS", "Where the new system answers. Default: the address of the plan.")
+    reach: str | None = option("ADDRESS", "The address of the new system for this computer. Default: that of the plan.")
     minutes: int = option(
         "MINUTES",
         "How long to wait for the new system, with --serve or --report.",
@@ -79,33 +82,34 @@ class MediaOptions:
         type=options.WholeNumber(1, 1440),
     )
     consent_file: Path | None = option(
-        "FILE", "A file that names each disk whose data is lost, one a line, instead of typing them at a terminal."
+        "FILE",
+        "A file that names each disk whose data is lost, one per line, instead of typing the names at a terminal.",
     )
 
 
 @install.command()
 @click.argument("plan_file", metavar="PLAN", type=options.PATH)
-@options_object(MediaOptions, "asked")
+@options_object(MediaOptions, "options")
 @options.force
-@options.answers(
-    "FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True
+@options.output_options(
+    "FILE", "The image to write; with a slash at its end, a folder with the files for a FAT32 partition.", required=True
 )
-@does("install.install")
+@implemented_in("install.install")
 def media() -> None:
     """Make installation media of PLAN, with a new host key.
 
-    winhost checks Ubuntu's image by Canonical's signature. For each disk that Ubuntu gets whole, type its GUID or
+    winhost verifies Canonical's signature of Ubuntu's image. For each whole disk that Ubuntu gets, type its GUID or
     serial number at a terminal, or give a file that names it.
     """  # fmt: skip
 
 
 @dataclass(frozen=True)
 class BmcOptions:
-    """A host, its BMC, and what the BMC is to start from."""
+    """A host, its BMC, and the media to start from."""
 
     host: str = declared(click.argument("host", metavar="HOST", **completion.HOSTS))
     url: str = option("ADDRESS", "The host's BMC, as https://bmc-gpu-01.example.org.", name="--bmc", required=True)
-    user: str = option("NAME", "The user that logs on to it.", name="--bmc-user", required=True)
+    user: str = option("NAME", "The BMC account to log on with.", name="--bmc-user", required=True)
     password: str = option(
         "REF",
         "A secret reference to the password: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
@@ -114,23 +118,23 @@ class BmcOptions:
     )
     ca: Path | None = option(
         "FILE",
-        "The certificate that it shows, or that of its authority. Default: public authorities.",
+        "The BMC's certificate, or that of its authority. Default: public authorities.",
         name="--bmc-ca",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
     )
     image: str | None = option("ADDRESS", "The media, at an https address that the BMC can read.")
-    take_back: bool = flag("Take the media out, and start as usual again.")
+    take_back: bool = flag("Eject the media, and start from the usual device again.")
     accepted: tuple[str, ...] = declared(options.accept, ())
     fleet_file: Path | None = declared(options.fleet)
 
 
 @install.command()
-@options_object(BmcOptions, "asked")
-@options.answers()
-@does("install.install")
+@options_object(BmcOptions, "options")
+@options.output_options()
+@implemented_in("install.install")
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 
-    winhost reads HOST first: a BMC that does not report the same SMBIOS UUID and serial number gets nothing. With
-    --accept restart, the machine restarts by force, whatever runs on it.
+    winhost reads HOST first, and refuses a BMC that reports another SMBIOS UUID or serial number. With --accept
+    restart, the BMC restarts the machine by force, without shutting down what runs on it.
     """  # fmt: skip

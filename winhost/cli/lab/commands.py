@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, WinhostGroup, does
+from winhost.cli.groups import WinhostCommand, WinhostGroup, implemented_in
 
 
-def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    if value != value:  # what is no number is in every range
+def _refuse_nan(context: click.Context, option: click.Parameter, value: float) -> float:
+    if value != value:  # click's range accepts nan
         raise click.BadParameter("nan is not a number")
     return value
 
@@ -18,10 +18,9 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
 def lab() -> None:
     """Simulate hosts behind a real remoting endpoint.
 
-    The hosts answer real PowerShell remoting on loopback, keep state, and enforce the Windows restrictions that matter;
-    everything made from them is marked `synthetic`. They implement the agent's JSON contract and run no PowerShell,
-    unless you start them with `--engine pwsh`: then the real scripts run on this computer, against stand-ins for the
-    Windows cmdlets.
+    The hosts answer real PowerShell remoting on loopback, keep state, and enforce the Windows restrictions that matter.
+    Facts and plans that come from them are marked `synthetic`. The hosts implement the agent's JSON contract and run no
+    PowerShell. With `--engine pwsh`, the real scripts run on this computer, against stand-ins for the Windows cmdlets.
     """
 
 
@@ -41,12 +40,12 @@ def lab() -> None:
     "--speed",
     metavar="N",
     type=options.Number(0.001, 1_000_000),
-    callback=_number,
+    callback=_refuse_nan,
     default=1.0,
     show_default=True,
     help="Simulated seconds per real second.",
 )
-@does("lab.lab")
+@implemented_in("lab.lab")
 def up() -> None:
     """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
 
@@ -56,8 +55,8 @@ def up() -> None:
 
 
 @lab.command("list")
-@options.answers(wide=True)
-@does("lab.lab")
+@options.output_options(wide=True)
+@implemented_in("lab.lab")
 def list_hosts() -> None:
     """List the example hosts that come with winhost."""
 
@@ -72,16 +71,16 @@ def list_hosts() -> None:
     help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )
 @options.engine
-@does("lab.demo")
+@implemented_in("lab.demo")
 def demo() -> None:
     """Show complete jobs on simulated hosts, in under a minute.
 
-    A Windows 11 desktop goes from nothing to a model that answers, and back, by up, chat and down. A Windows Server
-    gives its GPUs to a VM; winhost is killed halfway, and the run is resumed and rolled back.
+    On a Windows 11 desktop, up, chat and down set up a model that answers, and remove it again. A Windows Server gives
+    its GPUs to a VM; winhost is killed halfway, and the run is resumed and rolled back.
 
-    wsl2 and dda play one job in full, with every command of the long way: a Windows 11 PC becomes a Linux endpoint with
-    nobody logged on; a Windows Server 2025 with three GPUs is read over real PowerShell remoting, evaluated, planned
-    and changed, and on another server winhost makes the VM that gets the GPUs.
+    wsl2 and dda play one job in full, command by command. wsl2: a Windows 11 PC becomes a Linux endpoint that needs no
+    logon. dda: winhost reads a Windows Server 2025 with three GPUs over real PowerShell remoting, evaluates, plans and
+    changes it, and on another server makes the VM that gets the GPUs.
 
-    A stand-in answers in place of a model, and says so.
+    A stand-in answers instead of a model, and says so.
     """

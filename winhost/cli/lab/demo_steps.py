@@ -1,4 +1,4 @@
-"""The steps of demos: commands as a user types them, chapters, checked claims, and an endpoint to ask."""
+"""The steps of demos: commands as a user types them, chapters, checks, and an endpoint that answers."""
 
 import io
 import json
@@ -31,29 +31,29 @@ from winhost.engine.store import Store
 from winhost.hub.catalogue import catalogue
 from winhost.serving.fitting import weight_bytes
 
-_STEP = re.compile(r" ✓ \[\d+/\d+\] ")
-_BEGUN = re.compile(r" · \[\d+/\d+\] ")
+_STEP_END = re.compile(r" ✓ \[\d+/\d+\] ")
+_STEP_START = re.compile(r" · \[\d+/\d+\] ")
 _WIDTH = 80
-_KILL_AFTER = 9  # journal lines: in the middle of the second stage, after the restart
+_KILL_AFTER_LINES = 9  # journal lines: in the middle of the second stage, after the restart
 SCALE = 0.01  # real seconds per lab second
-STOPPED = 130  # how a command ends after Ctrl-C
-GONE = "The simulated hosts and their runs are gone with the demo. To see all of it: winhost demo"
+EXIT_INTERRUPTED = 130  # the exit code after Ctrl-C
+CLEANUP_NOTE = "The demo has removed the simulated hosts and their runs. To see all of it: winhost demo"
 
 
 @dataclass(frozen=True)
 class RealEndpoint:
-    """A gateway on this computer before a real engine, which answers instead of the simulator's stand-in."""
+    """A gateway on this computer, with a real engine that answers instead of the simulator's stand-in."""
 
     address: tuple[str, int]
     key: str
 
 
 class DemoFailed(click.ClickException):
-    """A demo did not go as it should: a bug in winhost."""
+    """A check of a demo failed, because of a bug in winhost."""
 
 
 class Demo:
-    """Chapters in order. Each ends with a check of what it claims."""
+    """A sequence of chapters. Each ends with a check of its claims."""
 
     def __init__(self, folder: Path, engine: str, real: RealEndpoint | None = None) -> None:
         self.folder = folder
@@ -62,32 +62,36 @@ class Demo:
         self.plan = folder / "plan.json"
 
     def play(self) -> None:
-        """All of it. Raises DemoFailed."""
+        """Play all chapters. Raises DemoFailed."""
         raise NotImplementedError
 
     def run_of(self, host: str) -> str:
-        """The name of the only run on this host that is not rolled back."""
+        """Return the name of the only run on this host."""
         (name,) = (each for each in Store().runs() if each.startswith(f"{host}."))
         return name
 
-    def apply_and_kill(self, host: str, consents: str, *, shortly: bool = False) -> None:
-        """Apply in a second process, and kill it without warning in the middle of its second stage."""
+    def apply_and_kill(self, host: str, consents: str, *, summarized: bool = False) -> None:
+        """Apply the plan in a second process, and kill that in the middle of the second stage. summarized: shorten its
+        output.
+        """
         arguments = ["apply", str(self.plan), "--accept", consents, "--yes"]
         click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
         controller = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", "winhost", *arguments], stderr=subprocess.PIPE if shortly else None, encoding="utf-8"
+            [sys.executable, "-m", "winhost", *arguments],
+            stderr=subprocess.PIPE if summarized else None,
+            encoding="utf-8",
         )
         try:
-            while controller.poll() is None and self._journal_lines(host) < _KILL_AFTER:
+            while controller.poll() is None and self._journal_lines(host) < _KILL_AFTER_LINES:
                 time.sleep(0.005)
             require(controller.poll() is None, "the run was over before it could be killed")
         finally:
             controller.kill()
-            _, said = controller.communicate()
-        if said:
-            with briefly():
-                click.echo(said, nl=False)
-        say(f"Killed after {self._journal_lines(host)} lines of its journal. The host was not told.")
+            _, stderr_text = controller.communicate()
+        if stderr_text:
+            with summarized_steps():
+                click.echo(stderr_text, nl=False)
+        say(f"Killed after {self._journal_lines(host)} lines of its journal. The host was not notified.")
 
     def _journal_lines(self, host: str) -> int:
         journals = (self.folder / "state" / "runs").glob(f"{host}.*.jsonl")
@@ -97,14 +101,14 @@ class Demo:
 def run(*arguments: str, expect: int = 0) -> None:
     """Run a command in this process, as a user would type it."""
     click.secho(f"\n$ winhost {shlex.join(arguments)}", bold=True)
-    with interrupts() as interrupted:
+    with watch_interrupts() as interrupted:
         code = command_line(list(arguments))
-        if code != STOPPED and interrupted():  # a run ends after its step, with another code
-            say(GONE)
+        if code != EXIT_INTERRUPTED and interrupted():  # a run ends after its step, with another exit code
+            say(CLEANUP_NOTE)
             raise click.Abort
-    if code == STOPPED:
-        say(GONE)
-    if code in (STOPPED, PIPE_CLOSED):
+    if code == EXIT_INTERRUPTED:
+        say(CLEANUP_NOTE)
+    if code in (EXIT_INTERRUPTED, PIPE_CLOSED):
         raise click.exceptions.Exit(code)
     if expect:
         say(f"(exit {code})")
@@ -112,68 +116,68 @@ def run(*arguments: str, expect: int = 0) -> None:
 
 
 @contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Tell whether Ctrl-C was pressed inside the block, whoever handled it."""
-    heard, wakeup = socket.socketpair()
-    for each in (heard, wakeup):
+def watch_interrupts() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether Ctrl-C was pressed inside the block, even if the signal was handled."""
+    receiver, sender = socket.socketpair()
+    for each in (receiver, sender):
         each.setblocking(False)
-    before = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+    previous = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
 
     def interrupted() -> bool:
         try:
-            return signal.SIGINT in heard.recv(4096)
+            return signal.SIGINT in receiver.recv(4096)
         except BlockingIOError:
             return False
 
     try:
         yield interrupted
     finally:
-        signal.set_wakeup_fd(before)
-        heard.close()
-        wakeup.close()
+        signal.set_wakeup_fd(previous)
+        receiver.close()
+        sender.close()
 
 
-class Brief:
-    """Shows the first and the last of many steps in a row, and the number of the others."""
+class StepSummary:
+    """Writes the first and the last of several consecutive steps, and the number of the steps between them."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._unended, self._held, self._steps = stream, "", "", 0
+        self._stream, self._partial_line, self._last_step, self._steps = stream, "", "", 0
 
     def take(self, text: str) -> None:
-        *lines, self._unended = (self._unended + text).split("\n")
+        *lines, self._partial_line = (self._partial_line + text).split("\n")
         for line in lines:
-            self._line(line + "\n")
+            self._write_line(line + "\n")
         self._stream.flush()
 
     def end(self) -> None:
-        """Print the last step, and an unfinished line."""
-        self._tell_of_steps()
-        self._stream.write(self._unended)
-        self._unended = ""
+        """Write the last step, and an unfinished line."""
+        self._write_steps()
+        self._stream.write(self._partial_line)
+        self._partial_line = ""
 
-    def _line(self, line: str) -> None:
-        if _STEP.search(line):
+    def _write_line(self, line: str) -> None:
+        if _STEP_END.search(line):
             self._steps += 1
-            self._held = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]}…\n"
+            self._last_step = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]}…\n"
             if self._steps == 1:
-                self._stream.write(self._held)
-        elif not _BEGUN.search(line):
-            self._tell_of_steps()
+                self._stream.write(self._last_step)
+        elif not _STEP_START.search(line):
+            self._write_steps()
             self._stream.write(line)
 
-    def _tell_of_steps(self) -> None:
+    def _write_steps(self) -> None:
         if self._steps > 2:
             self._stream.write(f"  … {self._steps - 2} more\n")
         if self._steps > 1:
-            self._stream.write(self._held)
-        self._steps, self._held = 0, ""
+            self._stream.write(self._last_step)
+        self._steps, self._last_step = 0, ""
 
 
-class _Into(io.RawIOBase):
-    """One of the two output streams of a command. terminal: the command sees a terminal."""
+class _BriefStream(io.RawIOBase):
+    """An output stream of a command. terminal: the stream reports that it is a terminal."""
 
-    def __init__(self, brief: Brief, *, terminal: bool) -> None:
-        self._brief, self._terminal = brief, terminal
+    def __init__(self, summary: StepSummary, *, terminal: bool) -> None:
+        self._summary, self._terminal = summary, terminal
 
     def writable(self) -> bool:
         return True
@@ -182,23 +186,25 @@ class _Into(io.RawIOBase):
         return self._terminal
 
     def write(self, data: Any) -> int:
-        self._brief.take(bytes(data).decode())
+        self._summary.take(bytes(data).decode())
         return len(data)
 
 
 @contextmanager
-def briefly() -> Iterator[None]:
-    """Shorten what commands print, including progress, which comes as lines because there is no terminal."""
-    brief = Brief(sys.stdout)
+def summarized_steps() -> Iterator[None]:
+    """Summarize the steps in the output of commands inside the block. stderr is no terminal, so progress is printed as
+    lines.
+    """
+    summary = StepSummary(sys.stdout)
     out, err = (
-        io.TextIOWrapper(io.BufferedWriter(_Into(brief, terminal=each)), "utf-8", write_through=True)
+        io.TextIOWrapper(io.BufferedWriter(_BriefStream(summary, terminal=each)), "utf-8", write_through=True)
         for each in (sys.stdout.isatty(), False)
     )
     with redirect_stdout(out), redirect_stderr(err):
         try:
             yield
         finally:
-            brief.end()
+            summary.end()
 
 
 def chapter(title: str) -> None:
@@ -217,12 +223,12 @@ def require(holds: bool, what: str) -> None:
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
     """Set environment variables inside the block."""
-    before = {name: os.environ.get(name) for name in values}
+    previous = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name)
             else:
@@ -230,14 +236,14 @@ def environment(**values: str) -> Iterator[None]:
 
 
 MODEL, KEY_NAME = "tiny", "DEMO_KEY"
-_ID = "demo/tiny"
-_REVISION = sha256(b"a model that there is none of").hexdigest()[:40]
-_IMAGE = f"registry.example.com/vllm/vllm-openai:v0.33.0@sha256:{sha256(b'an image that there is none of').hexdigest()}"
+_MODEL_ID = "demo/tiny"
+_REVISION = sha256(b"a model that does not exist").hexdigest()[:40]
+_IMAGE = f"registry.example.com/vllm/vllm-openai:v0.33.0@sha256:{sha256(b'an image that does not exist').hexdigest()}"
 _WORKLOAD = {
     "schema": "winhost.workload/1",
     "models": {
         MODEL: {
-            "id": _ID,
+            "id": _MODEL_ID,
             "revision": _REVISION,
             "parameters": 1_000_000_000,
             "dtype": "bfloat16",
@@ -247,18 +253,18 @@ _WORKLOAD = {
     },
     "versions": {"vllm": "0.33.0"},
 }
-_SIZE = 2_000_000_000
+_DEFAULT_WEIGHTS_SIZE = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class ServedDemo:
-    """The endpoint of a demo. words: options of `winhost plan` for it; its hub and its image are in the environment."""
+    """The endpoint of a demo. plan_options: options of `winhost plan`; the environment names its hub and image."""
 
-    words: tuple[str, ...]
+    plan_options: tuple[str, ...]
     real: RealEndpoint | None
 
-    def ask(self, host: str) -> None:
-        """Ask the endpoint of a host once it serves."""
+    def test(self, host: str) -> None:
+        """Test the endpoint of a host."""
         if self.real is not None:
             say("The completion above is by a real vLLM on this computer's processor, through a real gateway.")
             return
@@ -268,7 +274,7 @@ class ServedDemo:
 
 @contextmanager
 def served_demo(folder: Path, real: RealEndpoint | None) -> Iterator[ServedDemo]:
-    """Serve a hub that lists the model, and set the key in the environment, inside the block."""
+    """Serve a hub that lists the model, and set the API key in the environment, inside the block."""
     file = folder / "workload.yaml"
     file.write_text(yaml.safe_dump(_WORKLOAD, sort_keys=False), encoding="utf-8")
     key = real.key if real else secrets.token_hex(32)
@@ -278,36 +284,36 @@ def served_demo(folder: Path, real: RealEndpoint | None) -> Iterator[ServedDemo]
 
 @contextmanager
 def _hub() -> Iterator[str]:
-    """Serve a hub that lists the files of every model at one revision, and no more: a simulated Linux counts them as
-    downloaded.
+    """Serve a hub that lists the files of every model at one revision. It serves no files, because a simulated Linux
+    counts them as downloaded.
     """
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            content = json.dumps(_answer(unquote(self.path))).encode()
+            content = json.dumps(_hub_answer(unquote(self.path))).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
         def log_request(self, code: object = "-", size: object = "-") -> None:
-            """Print nothing: nobody reads it."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
-        finally:  # else it would look at a closed socket again and again, as fast as it can
+        finally:  # else the thread would poll a closed socket in a busy loop
             server.shutdown()
             thread.join()
 
 
-def _answer(path: str) -> Any:
+def _hub_answer(path: str) -> Any:
     name = path.removeprefix("/api/models/").partition("/revision/" if "/revision/" in path else "/tree/")[0]
-    known = next((weight_bytes(each) for each in catalogue().entries if each.id == name), _SIZE)
+    weights_size = next((weight_bytes(each) for each in catalogue().entries if each.id == name), _DEFAULT_WEIGHTS_SIZE)
     if "/tree/" not in path:
         return {"id": name, "sha": _REVISION}
-    weights = {"type": "file", "path": "model.safetensors", "size": known, "oid": "2" * 40}
+    weights = {"type": "file", "path": "model.safetensors", "size": weights_size, "oid": "2" * 40}
     config = {"type": "file", "path": "config.json", "size": 2, "oid": "1" * 40}
-    return [config, {**weights, "lfs": {"oid": "3" * 64, "size": known}}]
+    return [config, {**weights, "lfs": {"oid": "3" * 64, "size": weights_size}}]

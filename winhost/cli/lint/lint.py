@@ -18,14 +18,14 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
 from winhost.cli.lint.commands import RecipeOptions
-from winhost.cli.named_files import STDIN, facts_named, is_there, read_input
+from winhost.cli.named_files import STDIN, path_exists, read_input, read_named_facts
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, hidden
-from winhost.findings.show import shown
+from winhost.findings.finding import FileFinding, mask_secrets
+from winhost.findings.show import finding_view
 from winhost.knowledge import catalogue
 from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
     from winhost.recipes.recipe_case import RecipeTarget
 
-_BESIDE = 1000  # compose files of one folder
-_MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gateway has half of the second
+_MAX_COMPOSE_FILES = 1000  # in one folder
+_MAX_SETTINGS_SIZE = 64 * KiB
+_MAX_RECIPE_SIZE = 512 * KiB  # a rendered project with its gateway takes half of this
 
 
 @dataclass(frozen=True)
 class Linted:
-    """The findings in a file. host: whose facts were used, None where there were none; evidence: the pieces that the
-    findings name.
+    """The findings in a file. host: the host whose facts were used, if any; evidence: the pieces that the findings
+    cite.
     """
 
     file: str
@@ -55,8 +56,8 @@ class Linted:
 
 @dataclass(frozen=True)
 class LintedFile(Linted):
-    """The findings in a recipe. form: its syntax; path: the path that it is to run on, None if unstated; vllm: versions
-    by engine, None if not known; written: the mended file; text: the mended text, if the input was no file.
+    """The findings in a recipe. form: its syntax; path: the path on which it will run, None if unstated; vllm: the
+    version of each engine, None if unknown; written: the mended file; text: the mended text, if the input was no file.
     """
 
     form: str
@@ -67,8 +68,8 @@ class LintedFile(Linted):
 
 
 @dataclass(frozen=True)
-class Given:
-    """A file or text to lint. name: for people; file: None if it is no file."""
+class LintInput:
+    """A file or text to lint. name: as messages call it; file: None if the input is no file."""
 
     name: str
     file: Path | None
@@ -81,26 +82,26 @@ class Given:
 def wslconfig(
     file: Path, facts: Path | None, version: str | None, facts_file: Path | None, strict: bool, output: Output
 ) -> int:
-    from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
+    from winhost.recipes.wslconfig_limits import wslconfig_limits  # loads all rules of hosts; other lints must not
     from winhost.wslconfig.format import WSLCONFIG  # other lints must not load it
     from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
-    wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
-    if known := facts_named(facts, facts_file):
-        if known.is_linux:
-            raise other_system_error(known, ".wslconfig")
-        limits = wslconfig_limits(known)
-    found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=limits)
-    return _show_settings(file, known.host if known else None, found, strict, output)
+    wsl, limits = _parse_version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
+    if host_facts := read_named_facts(facts, facts_file):
+        if host_facts.is_linux:
+            raise other_system_error(host_facts, ".wslconfig")
+        limits = wslconfig_limits(host_facts)
+    findings = lint(_read_lint_file(file, _MAX_SETTINGS_SIZE).data, WSLCONFIG, version=wsl, host=limits)
+    return _show_settings(file, host_facts.host if host_facts else None, findings, strict, output)
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
     from winhost.wslconfig.format import WSLCONF  # other lints must not load it
     from winhost.wslconfig.rules import lint  # likewise
 
-    wsl = _version(version, "2.7.14", "--wsl")
-    found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl)
-    return _show_settings(file, None, found, strict, output)
+    wsl = _parse_version(version, "2.7.14", "--wsl")
+    findings = lint(_read_lint_file(file, _MAX_SETTINGS_SIZE).data, WSLCONF, version=wsl)
+    return _show_settings(file, None, findings, strict, output)
 
 
 def autoinstall(
@@ -109,11 +110,11 @@ def autoinstall(
     from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints must not load it
     from winhost.autoinstall.lint import lint_autoinstall  # likewise
 
-    named = named_facts(facts, facts_file)
-    host, disks = read_known_disks(named) if named else (None, ())
-    version = _version(installer, "24.04.4", "--installer")
-    found = lint_autoinstall(_given_file(file, _MOST).data, installer=version, disks=disks)
-    return _show_settings(file, host, found, strict, output)
+    facts_path = named_facts(facts, facts_file)
+    host, disks = read_known_disks(facts_path) if facts_path else (None, ())
+    version = _parse_version(installer, "24.04.4", "--installer")
+    findings = lint_autoinstall(_read_lint_file(file, _MAX_RECIPE_SIZE).data, installer=version, disks=disks)
+    return _show_settings(file, host, findings, strict, output)
 
 
 def _show_settings(file: Path, host: str | None, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
@@ -124,53 +125,53 @@ def _show_settings(file: Path, host: str | None, findings: Sequence[FileFinding]
 # --- Commands and files that start vLLM, and the settings of Docker and CDI for it ---------------------------------
 
 
-def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
+def serve(words: tuple[str, ...], options: RecipeOptions) -> int:
     from winhost.recipes.lint_recipe import lint_recipe  # other lints must not load it
 
-    target = _target(asked, _version(asked.vllm, "0.33.0", "--vllm"))
-    texts = [_given((word,)) for word in words] if all(map(_is_file, words)) else [_given(words)]
-    if len(texts) > 1 and asked.output.path:
-        raise click.UsageError(f"-o names one file, and {len(texts)} are linted: leave it out, or use --in-place")
+    target = _make_target(options, _parse_version(options.vllm, "0.33.0", "--vllm"))
+    inputs = [_read_arguments((word,)) for word in words] if all(map(_names_file, words)) else [_read_arguments(words)]
+    if len(inputs) > 1 and options.output.path:
+        raise click.UsageError(f"-o names one file, and {len(inputs)} are linted: leave it out, or use --in-place")
 
-    def linted(given: Given) -> LintedFile | UsageError:
-        beside = replace(target, beside=_compose_files(given.file))
-        found = lint_recipe(given.data, beside, mend=asked.mends)
-        if found.form is None or not (found.versions or found.findings):
-            return _no_recipe([given.name] if given.file else words, given, found.form)
-        return _mended(given, found, target, asked)
+    def lint_one(lint_input: LintInput) -> LintedFile | UsageError:
+        target_with_files = replace(target, other_files=_read_other_compose_files(lint_input.file))
+        lint_result = lint_recipe(lint_input.data, target_with_files, mend=options.mends)
+        if lint_result.form is None or not (lint_result.versions or lint_result.findings):
+            return _no_recipe_error([lint_input.name] if lint_input.file else words, lint_input, lint_result.form)
+        return _write_mended(lint_input, lint_result, target, options)
 
-    for given in texts:
-        _check_mending(asked, given)
-    results = [(given.name, linted(given)) for given in texts]
+    for lint_input in inputs:
+        _check_mending(options, lint_input)
+    results = [(lint_input.name, lint_one(lint_input)) for lint_input in inputs]
     if len(results) == 1 and isinstance(results[0][1], UsageError):
         raise results[0][1]
-    return _show("recipe", results, asked)
+    return _show("recipe", results, options)
 
 
-def docker_daemon(file: Path, asked: RecipeOptions) -> int:
+def docker_daemon(file: Path, options: RecipeOptions) -> int:
     from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints must not load it
 
-    target, given = _target(asked), _given_file(file, _MOST)
-    _check_mending(asked, given)
-    found = lint_docker_daemon(given.data, target, mend=asked.mends)
-    return _show("recipe", [(given.name, _mended(given, found, target, asked))], asked)
+    target, lint_input = _make_target(options), _read_lint_file(file, _MAX_RECIPE_SIZE)
+    _check_mending(options, lint_input)
+    lint_result = lint_docker_daemon(lint_input.data, target, mend=options.mends)
+    return _show("recipe", [(lint_input.name, _write_mended(lint_input, lint_result, target, options))], options)
 
 
-def cdi(file: Path, asked: RecipeOptions) -> int:
+def cdi(file: Path, options: RecipeOptions) -> int:
     from winhost.recipes.lint_recipe import lint_cdi  # other lints must not load it
 
-    target, given = _target(asked), _given_file(file, _MOST)
-    found = lint_cdi(given.data, target)
-    return _show("recipe", [(given.name, _mended(given, found, target, asked))], asked)
+    target, lint_input = _make_target(options), _read_lint_file(file, _MAX_RECIPE_SIZE)
+    lint_result = lint_cdi(lint_input.data, target)
+    return _show("recipe", [(lint_input.name, _write_mended(lint_input, lint_result, target, options))], options)
 
 
-def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget":
+def _make_target(options: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget":
     from winhost.compat.target import Target  # other lints must not load it
     from winhost.recipes.recipe_case import RecipeTarget  # likewise
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
 
-    path, facts = asked.path, facts_named(asked.facts_file)
+    path, facts = options.path, read_named_facts(options.facts_file)
     if facts is None:
         return RecipeTarget(path, vllm)
     if facts.is_linux:
@@ -185,38 +186,39 @@ def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget"
     return RecipeTarget(where, vllm, Target(facts, where))
 
 
-def _given(words: Sequence[str]) -> Given:
-    """Read a file, standard input, or the words of the command line."""
-    if len(words) == 1 and _is_file(words[0]):
-        return _given_file(Path(words[0]), _MOST)
+def _read_arguments(words: Sequence[str]) -> LintInput:
+    """Read a file, standard input, or a command from the command line."""
+    if len(words) == 1 and _names_file(words[0]):
+        return _read_lint_file(Path(words[0]), _MAX_RECIPE_SIZE)
     text = words[0] if len(words) == 1 else shlex.join(words)
-    return Given("command", None, text.encode("utf-8", "surrogateescape"))
+    return LintInput("command", None, text.encode("utf-8", "surrogateescape"))
 
 
-def _is_file(word: str) -> bool:
-    return word == STDIN or (word != "" and is_there(word))
+def _names_file(word: str) -> bool:
+    return word == STDIN or (word != "" and path_exists(word))
 
 
-def _compose_files(file: Path | None) -> Mapping[str, str]:
-    """The other compose files in the same folder, any of which may complete this one."""
+def _read_other_compose_files(file: Path | None) -> Mapping[str, str]:
+    """Return the other compose files in the same folder that may complete this one, by name."""
     if file is None or "compose" not in file.name:
         return {}
     texts = {}
-    with suppress(OSError):  # a folder that may be entered and not listed
-        for each in islice(sorted(file.parent.glob("*compose*.y*ml")), _BESIDE):
+    with suppress(OSError):  # the account may enter the folder but not list it
+        for each in islice(sorted(file.parent.glob("*compose*.y*ml")), _MAX_COMPOSE_FILES):
             with suppress(OSError, TooLarge):
                 if each.name != file.name and each.is_file():
-                    texts[each.name] = read_within(each, _MOST_SETTINGS).decode("utf-8", "replace")
+                    texts[each.name] = read_within(each, _MAX_SETTINGS_SIZE).decode("utf-8", "replace")
     return {name: text for name, text in texts.items() if "services:" in text and ("nvidia" in text or "gpu" in text)}
 
 
-def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
-    """The error for a word that is no file, or for a file that may be only a part of a recipe."""
-    from winhost.recipes.words import other_engines  # other lints must not load it
+def _no_recipe_error(words: Sequence[str], lint_input: LintInput, form: str | None) -> UsageError:
+    """Make the error for an argument that is no file, or for a file that starts no known engine."""
+    from winhost.recipes.arguments import other_engines  # other lints must not load it
 
-    shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")
-    meant = given.file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
-    read = ", ".join(["vLLM", *(each.title for each in other_engines().values())])
+    word, text = visible(mask_secrets(words[0])[:80]), lint_input.data.decode("utf-8", "replace")
+    is_one_word = len(words) == 1 and words[0] not in ("", STDIN) and " " not in words[0].strip()
+    is_missing_file = lint_input.file is None and is_one_word
+    engines = ", ".join(["vLLM", *(each.title for each in other_engines().values())])
     hint = "Name a file, or give the command in quotes: winhost lint serve 'docker run … vllm/vllm-openai …'"
     if form == "compose" and not re.search(r"^ +(?:image|build):", text, re.MULTILINE):
         hint = (
@@ -226,39 +228,41 @@ def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageErr
         hint = "It completes a unit: systemctl cat ollama | winhost lint serve -"
     return UsageError(
         "NoRecipe",
-        what=f"cannot read {shown}: no such file"
-        if meant
-        else f"{shown if given.file else 'this'} starts no engine that lint reads ({read})",
+        what=f"cannot read {word}: no such file"
+        if is_missing_file
+        else f"{word if lint_input.file else 'this'} starts no engine that lint knows ({engines})",
         hint=hint,
     )
 
 
-def _check_mending(asked: RecipeOptions, given: Given) -> None:
-    """Raises click.UsageError."""
-    if asked.in_place and asked.output.path:
+def _check_mending(options: RecipeOptions, lint_input: LintInput) -> None:
+    """Refuse contradicting options for mended files. Raises click.UsageError."""
+    if options.in_place and options.output.path:
         raise click.UsageError("--in-place and -o name two files: choose one")
-    if asked.in_place and given.file is None:
-        raise click.UsageError("--in-place needs a file; --fix shows the mended text of what is none")
-    if asked.output.path and not asked.fix:
+    if options.in_place and lint_input.file is None:
+        raise click.UsageError("--in-place needs a file; for other input, --fix shows the mended text")
+    if options.output.path and not options.fix:
         raise click.UsageError("-o names the file that --fix writes: add --fix, or leave -o out")
 
 
-def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked: RecipeOptions) -> LintedFile:
-    """The result of a lint, after writing the mended file. A new file gets the mode of the old one."""
-    file, written, text = given.file, None, None
-    if asked.mends and linted.mended != given.data:
-        if asked.in_place and file:
+def _write_mended(
+    lint_input: LintInput, linted: "LintedRecipe", target: "RecipeTarget", options: RecipeOptions
+) -> LintedFile:
+    """Write the mended file, and return the result of the lint. A new file gets the mode of the original."""
+    file, written, text = lint_input.file, None, None
+    if options.mends and linted.mended != lint_input.data:
+        if options.in_place and file:
             written = file
             write_whole(file, [linted.mended])
-        elif written := asked.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None):
-            refuse_other_kind(written, "mended file", asked.force)
+        elif written := options.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None):
+            refuse_other_kind(written, "mended file", options.force)
             mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
             write_whole(written, [linted.mended], mode=mode)
         else:
-            text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
+            text = mask_secrets(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
-        file=given.name,
-        host=target.on.facts.host if target.on else None,
+        file=lint_input.name,
+        host=target.machine.facts.host if target.machine else None,
         findings=tuple(linted.findings),
         evidence=_evidence(linted.findings),
         form=str(linted.form),
@@ -273,22 +277,22 @@ def _evidence(findings: Sequence[FileFinding]) -> tuple[Evidence, ...]:
     return catalogue.evidence_of(dict.fromkeys(key for each in findings for key in each.evidence))
 
 
-# --- Shared by all lints: options, what is shown, and the exit code ------------------------------------------------
+# --- Shared by all lints: options, output and the exit code ------------------------------------------------
 
 
-def _given_file(file: Path, most: Bytes) -> Given:
+def _read_lint_file(file: Path, max_size: Bytes) -> LintInput:
     """Read a file, or standard input. Raises UsageError (FileFaults)."""
     try:
-        given = Given(str(file), None if str(file) == STDIN else file, read_input(file, most))
-    except TooLarge as large:
-        raise file_faults([Fault(str(file), None, None, "", str(large))]) from None
-    if is_binary(given.data):
-        raise file_faults([Fault(given.name, None, None, "", "this is a binary file, and no text")])
-    return given
+        lint_input = LintInput(str(file), None if str(file) == STDIN else file, read_input(file, max_size))
+    except TooLarge as error:
+        raise file_faults([Fault(str(file), None, None, "", str(error))]) from None
+    if is_binary(lint_input.data):
+        raise file_faults([Fault(lint_input.name, None, None, "", "this is a binary file, not text")])
+    return lint_input
 
 
-def _version(text: str | None, example: str, option: str) -> Version | None:
-    """Parse the version of an option. example: shows in errors how to write it."""
+def _parse_version(text: str | None, example: str, option: str) -> Version | None:
+    """Parse the version of an option. example: a version for error messages. Raises click.BadParameter."""
     try:
         return None if text is None else Version(text)
     except InvalidVersion:
@@ -297,50 +301,51 @@ def _version(text: str | None, example: str, option: str) -> Version | None:
         ) from None
 
 
-def _show(kind: str, files: Sequence[tuple[str, Linted | UsageError]], asked: RecipeOptions) -> int:
-    """Show the findings in each file, what was mended, and the count. Returns the exit code."""
+def _show(kind: str, files: Sequence[tuple[str, Linted | UsageError]], options: RecipeOptions) -> int:
+    """Show the findings in each file, the mended file, and the count. Return the exit code."""
 
-    def left_in(linted: Linted) -> list[FileFinding]:
-        return [each for each in linted.findings if not (asked.mends and each.fixed)]
+    def remaining_findings(linted: Linted) -> list[FileFinding]:
+        return [each for each in linted.findings if not (options.mends and each.fixed)]
 
-    def code(linted: Linted) -> int:
-        left = left_in(linted)
-        return int(Exit.FAILURE if (asked.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)
+    def exit_code(linted: Linted) -> int:
+        remaining = remaining_findings(linted)
+        failed = (options.strict and remaining) or _count(remaining, Category.DEFECT)
+        return int(Exit.FAILURE if failed else Exit.SUCCESS)
 
     def show(linted: Linted) -> None:
         if linted is not files[0][1]:
             click.echo()
-        _show_findings(visible(linted.file), linted.findings, asked)
-        if isinstance(linted, LintedFile) and asked.mends:
+        _show_findings(visible(linted.file), linted.findings, options)
+        if isinstance(linted, LintedFile) and options.mends:
             _show_mended(linted)
         if linted.findings:
-            _show_count(linted.findings, left_in(linted), code(linted), strict=asked.strict)
+            _show_count(linted.findings, remaining_findings(linted), exit_code(linted), strict=options.strict)
 
-    return show_results(kind, asked.output.shape, files, show, code=code)
+    return show_results(kind, options.output.shape, files, show, code=exit_code)
 
 
-def _show_findings(name: str, findings: Sequence[FileFinding], asked: RecipeOptions) -> None:
-    """Show defects, then advice under its own heading."""
+def _show_findings(name: str, findings: Sequence[FileFinding], options: RecipeOptions) -> None:
+    """Show defects first, then advice under its own heading."""
     if not findings:
         say(f"{name}: nothing found")
     for category, heading in ((Category.DEFECT, ""), (Category.ADVICE, "Advice")):
-        some = [each for each in findings if each.severity.category is category]
-        if some and heading:
-            if len(some) < len(findings):
+        findings_of_category = [each for each in findings if each.severity.category is category]
+        if findings_of_category and heading:
+            if len(findings_of_category) < len(findings):
                 click.echo()
             say(heading)
-        for each in some:
-            told = shown(
+        for each in findings_of_category:
+            finding = finding_view(
                 each,
-                "" if not each.fixed else "mended" if asked.mends else "--fix does this",
-                severity=each.severity.in_file,
+                "" if not each.fixed else "mended" if options.mends else "--fix does this",
+                severity=each.severity.file_label,
                 position=f"{name}:{each.line}:{each.column}",
                 subject=each.subject,
                 unverified=f"{each.lacks} is not known" if each.lacks else "",
-                evidence=catalogue.evidence_of(each.evidence) if asked.everything else (),
+                evidence=catalogue.evidence_of(each.evidence) if options.everything else (),
                 in_full=True,
             )
-            show_finding(told)
+            show_finding(finding)
 
 
 def _show_mended(linted: LintedFile) -> None:
@@ -350,24 +355,26 @@ def _show_mended(linted: LintedFile) -> None:
     elif linted.text is not None:
         click.echo("\n".join(map(visible, linted.text.splitlines())))
     else:
-        why = "none of this can be mended by itself" if linted.findings else "there is nothing to mend"
+        why = "none of this can be mended automatically" if linted.findings else "there is nothing to mend"
         say(f"Nothing is written: {why}.")
 
 
-def _show_count(findings: Sequence[FileFinding], left: Sequence[FileFinding], code: int, *, strict: bool) -> None:
-    """Show the last line: the number of each kind, and the reason for the exit code."""
-    said = ""
+def _show_count(
+    findings: Sequence[FileFinding], remaining: Sequence[FileFinding], exit_code: int, *, strict: bool
+) -> None:
+    """Show the last line: the number of defects and of advice, and the reason for the exit code."""
+    counts = ""
     for label, category in (("Defects", Category.DEFECT), ("Advice", Category.ADVICE)):
-        mended = _count(findings, category) - _count(left, category)
-        said += f"{label}: {_count(findings, category)}{f' ({mended} mended)' if mended else ''}. "
-    if _count(left, Category.DEFECT):
+        mended = _count(findings, category) - _count(remaining, category)
+        counts += f"{label}: {_count(findings, category)}{f' ({mended} mended)' if mended else ''}. "
+    if _count(remaining, Category.DEFECT):
         why = "there are defects"
-    elif left:
+    elif remaining:
         why = "--strict counts advice" if strict else "advice does not count without --strict"
     else:
         why = "all is mended"
     click.echo()
-    say(f"{said}Exit code {code}: {why}.")
+    say(f"{counts}Exit code {exit_code}: {why}.")
 
 
 def _count(findings: Sequence[FileFinding], category: Category) -> int:

@@ -1,4 +1,4 @@
-"""Arguments, options and help of commands that look at hosts and facts, or tell what winhost knows."""
+"""Arguments, options and help of the commands that read hosts, judge facts, and explain what winhost knows."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import click
 
 from winhost.cli import completion, options
 from winhost.cli.formats import FILES, KINDS
-from winhost.cli.groups import WinhostCommand, WinhostGroup, does
-from winhost.cli.options import declared, one_of, options_object, repeated, split_words
+from winhost.cli.groups import WinhostCommand, WinhostGroup, implemented_in
+from winhost.cli.options import declared, options_object, repeated, split_choices, split_commas
 from winhost.core.dataclass import dataclass
 
 
@@ -18,8 +18,8 @@ from winhost.core.dataclass import dataclass
 @options.force
 @options.fleet
 @options.at_once
-@options.answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
-@does("look.detect")
+@options.output_options("FOLDER", "Write FOLDER/<host>.json.", wide=True)
+@implemented_in("look.detect")
 def detect() -> None:
     """Read HOSTS: hardware, Windows, VMs and WSL.
 
@@ -39,34 +39,36 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
     "also",
     multiple=True,
     metavar="PART[,PART...]",
-    callback=one_of(PARTS),
-    help="Also try what disturbs more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
+    callback=split_choices(PARTS),
+    help="Also run tests that disturb more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
     "process of its own), nccl (an all-reduce over all GPUs), container (driver and NCCL in --image).",
 )
 @click.option(
-    "--image", metavar="IMAGE", help="The container image for --also container. It must be there already, with python3."
+    "--image",
+    metavar="IMAGE",
+    help="The container image for --also container. It must be on the host already and contain python3.",
 )
 @options.force
 @options.fleet
 @options.at_once
-@options.answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
-@does("look.detect")
+@options.output_options("FOLDER", "Write FOLDER/<host>.json: the facts and the measurements.")
+@implemented_in("look.detect")
 def probe() -> None:
-    """Try what the GPUs of HOSTS can do in Linux, and keep it as facts.
+    """Test what the GPUs of HOSTS can do in Linux, and add the results to the facts.
 
-    Reads each host as detect does, then tries in its Linux (WSL distro, guest, or a host of its own), over SSH, with
-    little memory and in seconds: CUDA, copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then rest
-    on what was measured. A part for which too little memory is free is skipped.
+    Reads each host as detect does, then runs tests in its Linux (WSL distro, guest, or a host of its own), over SSH,
+    with little memory and in seconds: CUDA, copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then
+    rest on these measurements. winhost skips a test for which too little memory is free.
     """
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AssessmentOptions:
     """The capabilities that hosts must offer, and the assumptions under which they are judged."""
 
-    path: str | None = declared(options.only_path)
+    path: str | None = declared(options.path_filter)
     needed: tuple[str, ...] = repeated(
-        "CAPABILITY[,...]", "Require this capability.", name="--need", callback=split_words, **completion.CAPABILITIES
+        "CAPABILITY[,...]", "Require this capability.", name="--need", callback=split_commas, **completion.CAPABILITIES
     )
     workload_file: Path | None = declared(options.workload())
     remedies: tuple[str, ...] = repeated(
@@ -78,15 +80,17 @@ class Wanted:
 @click.command(cls=WinhostCommand)
 @options.hosts_or_facts
 @options.facts_files
-@options_object(Wanted, "wanted")
+@options_object(AssessmentOptions, "options")
 @click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
 @click.option("--details", is_flag=True, help="Show each of several hosts in full.")
-@click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
+@click.option(
+    "--full", "in_full", is_flag=True, help="With --json or -o yaml: include reasons that do not affect the verdict."
+)
 @options.fleet
 @options.at_once
-@options.answers(wide=True)
+@options.output_options(wide=True)
 @options.hosts_and_facts
-@does("look.assess")
+@implemented_in("look.assess")
 def assess() -> None:
     """Show which options work on a host, which do not, and why.
 
@@ -96,15 +100,15 @@ def assess() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
+@click.argument("sources", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @options.force
-@options_object(Wanted, "wanted", leave_out=("path",))
-@click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
+@options_object(AssessmentOptions, "options", leave_out=("path",))
+@click.option("--brief", is_flag=True, help="Only the deciding reasons: one printed page per host.")
 @options.fleet
 @options.at_once
-@options.answers("FILE", "The file to write, or a folder for one page per host.", required=True)
+@options.output_options("FILE", "The file to write, or a folder for one page per host.", required=True)
 @options.hosts_and_facts
-@does("look.report")
+@implemented_in("look.report")
 def report() -> None:
     """Write the verdicts on hosts to one HTML file, to read and share.
 
@@ -118,15 +122,18 @@ def report() -> None:
 @click.argument("before", metavar="FACTS", type=options.PATH)
 @click.argument("after", metavar="FACTS", type=options.PATH)
 @click.option(
-    "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Include facts that change by themselves, such as free memory or the boot id.",
 )
-@options.answers(wide=True)
-@does("look.diff")
+@options.output_options(wide=True)
+@implemented_in("look.diff")
 def diff() -> None:
-    """Compare two snapshots: what changed, and which verdicts changed with it.
+    """Compare two snapshots: which facts changed, and which verdicts changed with them.
 
     Takes two facts files, the older one first. With two folders that detect wrote, each host is compared with itself;
-    with a folder and a file, only the host in the file. What changes by itself counts only with --all.
+    with a folder and a file, only the host in the file. Facts that change by themselves count only with --all.
     """
 
 
@@ -150,8 +157,8 @@ def facts() -> None:
     "--kind", type=click.Choice(TOOLS), help="The kind of all FILES. Default: recognised from the content of each."
 )
 @options.force
-@options.answers("FILE", "Write the facts to FILE.", wide=True)
-@does("look.facts")
+@options.output_options("FILE", "Write the facts to FILE.", wide=True)
+@implemented_in("look.facts")
 def import_() -> None:
     """Make a facts file of one machine from FILES.
 
@@ -160,21 +167,21 @@ def import_() -> None:
     machine), dxdiag /x, Get-PnpDevice -Class Display, Get-VMHost, Get-VM, wsl --version, wsl -l -v, or uname -a, lscpu
     or docker info in WSL; docs/facts.md lists them all. One file may hold several of them. Facts that no file contains
     are unknown. If two files differ, the more exact one counts; if they are equally exact, the fact is unknown.
-    Unreadable files are left out with a warning; files from two different machines are refused. If the FILE of -o has
-    facts of an earlier import of this machine, what these files do not tell stays in it.
+    winhost skips unreadable files with a warning, and refuses files from two different machines. If the FILE of -o has
+    facts of an earlier import of this machine, facts that FILES do not contain stay in it.
     """
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("subject", required=False, **completion.SUBJECTS)
-@options.answers(wide=True)
-@does("look.known")
+@options.output_options(wide=True)
+@implemented_in("look.known")
 def known() -> None:
-    """List the versions that winhost knows about, from where to where, and when that was checked.
+    """List the oldest and newest versions that winhost knows about, and when that was checked.
 
-    SUBJECT is one of those that the command lists without it, for example wsl or vllm. With SUBJECT, it lists each
-    statement about it, with the newest version for which the statement was checked and the day; -o wide adds its claim
-    and its source. A verdict that rests on statements about other versions than that of a host is unverified.
+    Without SUBJECT, the command lists all subjects, for example wsl or vllm. With SUBJECT, it lists each statement
+    about it, with the newest version for which the statement was checked and the day; -o wide adds its claim and its
+    source. A verdict that rests on statements about versions other than the host's is unverified.
     """
 
 
@@ -182,7 +189,7 @@ _NEGATIVE = re.compile(r"-[0-9]{9,10}")
 
 
 class ExplainCommand(WinhostCommand):
-    """A command to which a negative number is a code of Windows, not an option."""
+    """A command that takes a negative number as a Windows error code, not as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> Any:
         return super().parse_args(
@@ -192,10 +199,10 @@ class ExplainCommand(WinhostCommand):
 
 @click.command(cls=ExplainCommand)
 @click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
-@click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
+@click.option("--list", "list_codes", is_flag=True, help="List all codes, or those that start with CODE.")
 @options.facts_file
-@options.answers()
-@does("look.explain")
+@options.output_options()
+@implemented_in("look.explain")
 def explain() -> None:
     """Explain a reason by its CODE, or an error that you paste.
 
@@ -213,7 +220,7 @@ def explain() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
-@does("look.schema")
+@implemented_in("look.schema")
 def schema() -> None:
     """Print the JSON Schema of a winhost file or output format.
 

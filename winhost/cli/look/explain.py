@@ -1,4 +1,4 @@
-"""winhost explain: explain a reason by its code, or an error that is pasted."""
+"""winhost explain: explain a reason by its code, or an error that the user pastes."""
 
 import os
 import re
@@ -15,15 +15,15 @@ from typing import BinaryIO
 import click
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.named_files import STDIN, invite_paste, is_readable, is_there
+from winhost.cli.named_files import STDIN, is_readable, path_exists, prompt_for_paste
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import Shown, remedy_words, shown
+from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.knowledge import catalogue
-from winhost.knowledge.catalogue import explain as story_of
+from winhost.knowledge.catalogue import explain as explain_reason
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import Exit, UsageError, visible
@@ -33,12 +33,19 @@ from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.profile import explain_row, explained
-from winhost.symptoms.codes import UnknownCode, alone
-from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
+from winhost.symptoms.codes import UnknownCode, normalize_single_code
+from winhost.symptoms.diagnosis import (
+    CauseFinding,
+    Diagnosed,
+    SymptomFinding,
+    diagnose,
+    explain_error_code,
+    explain_symptom,
+)
 from winhost.symptoms.scan import pieces
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
-_PATIENCE_S = 3
+_INPUT_WAIT_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
 TEXT = "text"
 
@@ -51,147 +58,155 @@ class Code:
     sentence: str
 
 
-def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, output: Output) -> int:
+def explain(words: tuple[str, ...], list_codes: bool, facts_file: Path | None, output: Output) -> int:
     try:
-        if not words and not listed and sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer):
+        if (
+            not words
+            and not list_codes
+            and sys.stdin is not None
+            and not sys.stdin.isatty()
+            and _has_input(sys.stdin.buffer)
+        ):
             words = (STDIN,)
     except (OSError, ValueError):
         pass  # standard input is closed or unreadable
-    if listed or not words:
-        show_list("codes", output.shape, _listed(words[0] if words else ""), ("code", "sentence"))
+    facts_path = named_facts(None, facts_file, "--facts")
+    facts = HostFacts(read_facts(facts_path)) if facts_path else None
+    if list_codes or not words:
+        show_list("codes", output.shape, _find_codes(words[0] if words else ""), ("code", "sentence"))
         return Exit.SUCCESS
     word = words[0] if len(words) == 1 else ""
-    if explanation := _explanation(word):
+    if explanation := _find_explanation(word):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
         return Exit.SUCCESS
-    named = named_facts(None, facts_file, "--facts")
-    facts = HostFacts(read_facts(named)) if named else None
-    known = None
+    diagnosed = None
     if word in symptoms():
-        known = of_symptom(word, facts)
-    elif word and not is_there(word, is_readable):
-        known = of_code(word.removeprefix("winhost."))
-    answers = [known] if known else list(_diagnoses(words, facts))
+        diagnosed = explain_symptom(word, facts)
+    elif word and not path_exists(word, is_readable):
+        diagnosed = explain_error_code(word.removeprefix("winhost."))
+    diagnoses = [diagnosed] if diagnosed else list(_diagnoses(words, facts))
     return show_results(
         "diagnosis",
         output.shape,
-        [(each.source, each) for each in answers],
+        [(each.source, each) for each in diagnoses],
         show_diagnosis,
-        document=lambda told: told.answer,
+        document=lambda each: each.answer,
         code=lambda each: int(Exit.SUCCESS if each.found else Exit.FAILURE),
     )
 
 
-def _explanation(code: str) -> Explanation | None:
-    """The explanation of a reason, of a finding of lint, or of a line of a profile."""
+def _find_explanation(code: str) -> Explanation | None:
+    """Return the explanation of a reason, of a finding of lint, or of a line of a profile; None for another code."""
     if code in catalogue.entries() or code in catalogue.gaps():
-        return replace(story_of(code), says=said_of(code))
+        return replace(explain_reason(code), says=printed_texts(code))
     if code in lint_codes():
         return explain_lint(code)
     return explain_row(code) if code in explained() else None
 
 
-def _begins(stream: BinaryIO) -> bool:
-    """Tell whether a program or a file begins to write within `_PATIENCE_S`. A program that starts us may leave its own
+def _has_input(stream: BinaryIO) -> bool:
+    """Return whether standard input has data within `_INPUT_WAIT_S`. A program that starts winhost may leave its own
     input open and never write to it.
     """
     if not isinstance(stream, BufferedReader):
         return True
-    if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
+    # On Windows, select takes sockets only.
+    if os.name != "nt" and not select.select([stream], [], [], _INPUT_WAIT_S)[0]:
         return False
-    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is no text
+    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null has no data
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
-    """The diagnosis of each file, or of all words together, because a shell splits a line that was not quoted. Raises
+    """Diagnose each file, or all words together as one text, because a shell splits a line that is not quoted. Raises
     UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
-    if all(word == STDIN or is_there(word, is_readable) for word in words):
-        with watching(reads=True) as watch:
+    if all(word == STDIN or path_exists(word, is_readable) for word in words):
+        with show_progress(read_only=True) as watch:
             watch.hosts = len(words)
             for word in words:
                 blank = True
 
-                def noted(text: Iterable[str]) -> Iterator[str]:
+                def track_blank(text: Iterable[str]) -> Iterator[str]:
                     nonlocal blank
                     for piece in text:
                         blank = blank and piece.isspace()
                         yield piece
 
-                with _opened(word) as stream, watch.reading(word):
-                    answer = diagnosis(noted(pieces(stream)), word, facts)
+                with _open(word) as stream, watch.reading(word):
+                    diagnosed = diagnose(track_blank(pieces(stream)), word, facts)
                 if len(words) == 1 and blank:
-                    named = "standard input" if word == STDIN else visible(word)
+                    source = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
                         "EmptyText",
-                        what=f"there is nothing to explain: {named} is empty",
+                        what=f"there is nothing to explain: {source} is empty",
                         hint="Pass on errors as well: PROGRAM 2>&1 | winhost explain -\n"
                         "All codes that can be explained: winhost explain --list",
                     )
-                yield answer
+                yield diagnosed
         return
-    text = alone(" ".join(words))
-    answer = diagnosis(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
-    if not answer.found and not answer.unknown_codes and len(words) == 1:
-        _refuse_misspelt(words[0])
-    yield answer
+    text = normalize_single_code(" ".join(words))
+    diagnosed = diagnose(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
+    if not diagnosed.found and not diagnosed.unknown_codes and len(words) == 1:
+        _refuse_unknown_word(words[0])
+    yield diagnosed
 
 
-def _opened(word: str) -> AbstractContextManager[BinaryIO]:
+def _open(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
-    invite_paste()
+    prompt_for_paste()
     # Typed text is read to its end at once: each further read would need another Ctrl-D.
     return BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else nullcontext(sys.stdin.buffer)
 
 
-def _refuse_misspelt(word: str) -> None:
-    """Refuse a single unknown word: it was meant for a code, or for a file."""
+def _refuse_unknown_word(word: str) -> None:
+    """Refuse a single unknown word, which is probably a misspelt code or file. Raises UsageError."""
     if any(letter.isspace() for letter in word):
         return
-    shown = masked(word)
+    masked_word = masked(word)
     if _PATH.search(word):
+        why = "it is a folder" if path_exists(word, Path.is_dir) else "no such file"
         raise UsageError(
             "NoSuchFile",
-            what=f"cannot read {visible(shown)}: {'it is a folder' if is_there(word, Path.is_dir) else 'no such file'}",
-            meaning="Taken as a message, nothing is known of it either.",
+            what=f"cannot read {visible(masked_word)}: {why}",
+            meaning="As a message, it matches no known error either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown, (*lint_codes(), *explained()))
+    raise catalogue.unknown_code_error(masked_word, (*lint_codes(), *explained()))
 
 
-def _listed(prefix: str) -> list[Code]:
-    """List reasons in the order in which winhost always names them, then symptoms, findings of lint and lines of
-    profiles. Raises UsageError: UnknownCode.
+def _find_codes(prefix: str) -> list[Code]:
+    """Return the codes that begin with a prefix: reasons in the order of their paths and capabilities, then symptoms,
+    findings of lint and lines of profiles. Raises UsageError: UnknownCode.
     """
-    order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY)
-    reasons = {**catalogue.own_entries(), **catalogue.gaps()}
+    order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY_TOPIC)
+    reasons = {**catalogue.reason_entries(), **catalogue.gaps()}
     ordered = sorted(reasons, key=lambda code: order.index(code.split(".")[0]))
-    every = {code: reasons[code].sentence for code in ordered}
-    every |= {name: symptom.says for name, symptom in symptoms().items()}
-    every |= {code: explain_lint(code).sentence for code in lint_codes()}
-    every |= {code: row.why for code, row in explained().items()}
-    found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
-    if not found:
-        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *explained()))
-    return found
+    sentences = {code: reasons[code].sentence for code in ordered}
+    sentences |= {name: symptom.says for name, symptom in symptoms().items()}
+    sentences |= {code: explain_lint(code).sentence for code in lint_codes()}
+    sentences |= {code: row.why for code, row in explained().items()}
+    codes = [Code(code, sentence) for code, sentence in sentences.items() if code.startswith(prefix)]
+    if not codes:
+        raise catalogue.unknown_code_error(masked(prefix), (*lint_codes(), *explained()))
+    return codes
 
 
 def show_explanation(explanation: Explanation) -> None:
-    """Show all that is known of a reason."""
-    told = Shown(
+    """Show the meaning, remedy, evidence and related codes of a reason."""
+    finding = FindingView(
         explanation.sentence,
         code=explanation.code,
         details=(
             explanation.means,
-            *(f"In logs: {words}" for words in explanation.says),
+            *(f"In logs: {message}" for message in explanation.says),
             *([f"Needs approval: {', '.join(explanation.risks)}"] if explanation.risks else []),
         ),
-        remedy=remedy_words(explanation.remedy),
+        remedy=format_remedy(explanation.remedy),
         evidence=explanation.evidence,
         in_full=True,
     )
-    show_finding(told, bold=True)
+    show_finding(finding, bold=True)
     if explanation.related:
         click.echo()
         say("  Related:")
@@ -200,78 +215,81 @@ def show_explanation(explanation: Explanation) -> None:
         say(f"    {code}: {other.sentence}", hang=2)
 
 
-_ADDS = {
-    Severity.UNVERIFIED: "It says only that something failed; look for what was logged before it.",
+_SEVERITY_NOTES = {
+    Severity.UNVERIFIED: "It says only that something failed; look at the lines that were logged before it.",
     Severity.NOTE: "This is harmless by itself.",
 }
 
 
-def show_diagnosis(answer: Diagnosed) -> None:
-    """Show the diagnosis of one file, of stdin, or of a text."""
-    whole = answer.lines > 0 and (answer.source != "text" or len(answer.found) > 1)
-    lines = f"{answer.lines:,} {'line' if answer.lines == 1 else 'lines'}"
-    if not answer.found:
-        beyond = " beyond the names of codes" if answer.unknown_codes else ""
+def show_diagnosis(diagnosed: Diagnosed) -> None:
+    """Show the diagnosis of one file, standard input, or a text."""
+    has_heading = diagnosed.lines > 0 and (diagnosed.source != "text" or len(diagnosed.found) > 1)
+    lines = f"{diagnosed.lines:,} {'line' if diagnosed.lines == 1 else 'lines'}"
+    if not diagnosed.found:
+        except_codes = " beyond the names of codes" if diagnosed.unknown_codes else ""
         say(
-            f"Nothing is known{beyond} of this text."
-            if answer.source == "text"
-            else f"{answer.source}: nothing known{beyond} in {lines}."
+            f"Nothing is known{except_codes} of this text."
+            if diagnosed.source == "text"
+            else f"{diagnosed.source}: nothing known{except_codes} in {lines}."
         )
-    elif whole:
-        problems = "problem" if len(answer.found) == 1 else "problems"
-        say(f"{answer.source}: {len(answer.found)} known {problems} in {lines}")
-    for found in answer.found:
-        if whole:
+    elif has_heading:
+        problems = "problem" if len(diagnosed.found) == 1 else "problems"
+        say(f"{diagnosed.source}: {len(diagnosed.found)} known {problems} in {lines}")
+    for symptom in diagnosed.found:
+        if has_heading:
             click.echo()
-        _show_found(found, answer)
-    for code in answer.unknown_codes:
-        _show_code(code, beside="; the problems above say more" if answer.found else "; no cause is known here")
+        _show_symptom(symptom, diagnosed)
+    for code in diagnosed.unknown_codes:
+        _show_code(code, suffix="; the problems above say more" if diagnosed.found else "; no cause is known here")
 
 
-def _show_code(code: UnknownCode, beside: str) -> None:
-    """Explain a number or a name on its own. beside: what else is known of the text."""
+def _show_code(code: UnknownCode, suffix: str) -> None:
+    """Show the name, family and meaning of an error code. suffix: the end of its first sentence."""
     click.echo()
-    said = f"{code.name}: this is the code's name{beside}." if code.name else "no name is known here."
-    say(f"{code.code}{' ' if code.name else ': '}{said}", hang=2)
-    also = f"; also written {' or '.join(code.also)}" if code.also else ""
-    say(f"  Family: {code.family}{also}. {code.says}", hang=2)
+    sentence = f"{code.name}: this is the code's name{suffix}." if code.name else "no name is known here."
+    say(f"{code.code}{' ' if code.name else ': '}{sentence}", hang=2)
+    other_forms = f"; also written {' or '.join(code.also)}" if code.also else ""
+    say(f"  Family: {code.family}{other_forms}. {code.says}", hang=2)
     if code.next:
         say(f"  To find the cause: {code.next}", hang=2)
 
 
-def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
-    times = f", {found.count:,} times" if found.count > 1 else ""
-    told = shown(
-        found,
+def _show_symptom(symptom: SymptomFinding, diagnosed: Diagnosed) -> None:
+    times = f", {symptom.count:,} times" if symptom.count > 1 else ""
+    finding = finding_view(
+        symptom,
         severity="",
-        position=f"line {found.line:,}{times}" if answer.lines > 1 else "",
-        subject=found.subject,
+        position=f"line {symptom.line:,}{times}" if diagnosed.lines > 1 else "",
+        subject=symptom.subject,
         details=(
-            *([_ADDS[found.severity]] if found.severity in _ADDS else []),
-            *([] if found.line else [f"In logs: {'; '.join(found.signs)}"]),
+            *([_SEVERITY_NOTES[symptom.severity]] if symptom.severity in _SEVERITY_NOTES else []),
+            *([] if symptom.line else [f"In logs: {'; '.join(symptom.signs)}"]),
         ),
     )
-    show_finding(told, bold=True)
-    open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"]
+    show_finding(finding, bold=True)
+    open_causes = [cause for cause in symptom.causes if cause.standing != "ruled-out"]
     for number, cause in enumerate(open_causes, start=1):
-        show_finding(_cause(cause, answer.host), lead=f"  {number}. ")
-    for cause in found.causes:
+        show_finding(_format_cause(cause, diagnosed.host), lead=f"  {number}. ")
+    for cause in symptom.causes:
         if cause.standing == "ruled-out":
-            say(f"  Ruled out {_place(cause, answer.host)}: {cause.sentence} There, {cause.observed}.", hang=4)
-    if found.causes and not open_causes:
-        against = f"The facts of {answer.host}" if answer.host else "The rest of the text"
-        say(f"  {against} contradict every cause that is known. Read the host again, or report this.")
+            say(
+                f"  Ruled out {_format_source(cause, diagnosed.host)}: {cause.sentence} There, {cause.observed}.",
+                hang=4,
+            )
+    if symptom.causes and not open_causes:
+        contradicting = f"The facts of {diagnosed.host}" if diagnosed.host else "The rest of the text"
+        say(f"  {contradicting} contradict every cause that is known. Read the host again, or report this.")
 
 
-def _cause(cause: CauseFinding, host: str | None) -> Shown:
-    seen = "Found" if cause.standing == "shown" else "Possible"
-    return shown(
+def _format_cause(cause: CauseFinding, host: str | None) -> FindingView:
+    label = "Found" if cause.standing == "shown" else "Possible"
+    return finding_view(
         cause,
         code="",
         severity="",
         observed="",
         details=(
-            *([f"{seen} {_place(cause, host)}: {cause.observed}"] if cause.observed else []),
+            *([f"{label} {_format_source(cause, host)}: {cause.observed}"] if cause.observed else []),
             f"To tell: {cause.tell}",
             *([f"More: winhost explain {cause.reason}"] if cause.reason else []),
         ),
@@ -279,5 +297,5 @@ def _cause(cause: CauseFinding, host: str | None) -> Shown:
     )
 
 
-def _place(cause: CauseFinding, host: str | None) -> str:
+def _format_source(cause: CauseFinding, host: str | None) -> str:
     return "in this text" if cause.by == "text" else f"on {host}"

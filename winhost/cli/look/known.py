@@ -1,4 +1,4 @@
-"""winhost known: the versions up to which winhost knows something, and the statements that this rests on."""
+"""winhost known: list the versions that winhost knows about, and the statements behind them."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from winhost.knowledge.versions import table as table_of_versions
 from winhost.model.errors import Exit, UsageError, did_you_mean, visible
 from winhost.model.reason import Kind
 
-# Patterns for subjects that evidence calls by other names than the table.
-_WORDS = {
+# Patterns for subjects that evidence names differently from the table.
+_PATTERNS = {
     "driver": r"drivers?\b|R[0-9]{3}\b",
     "wslconfig": r"WSL\b",
     "toolkit": r"toolkit\b",
@@ -26,8 +26,8 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class KnownStatement:
-    """A statement, and up to which version it was checked. newest: that version, None if `holds` names none; seen: the
-    day on which its source was read.
+    """A statement. newest: the newest version for which it was checked, None if `holds` names none; seen: the day on
+    which its source was read.
     """
 
     id: str
@@ -41,8 +41,8 @@ class KnownStatement:
 
 @dataclass(frozen=True)
 class KnownSubject:
-    """first, newest: the versions from which and up to which anything is known; checked: the day on which that was
-    last compared with what its vendor published; below: what is known of older ones.
+    """A product whose versions winhost knows. first, newest: the oldest and newest known version; checked: the day on
+    which these were last compared with the vendor's publications; below: what is known of older versions.
     """
 
     name: str
@@ -55,16 +55,16 @@ class KnownSubject:
 
 
 def known(subject: str | None, output: Output) -> int:
-    """List what is known, up to which version. Raises UsageError: UnknownSubject."""
+    """List the known versions of one subject or all. Raises UsageError: UnknownSubject."""
     if subject is not None and subject.casefold() not in subjects():
         near = did_you_mean(subject.casefold(), subjects())
         names = ", ".join(subjects())
         raise UsageError(
-            "UnknownSubject", what=f"nothing is listed of '{visible(subject)}'{near}", hint=f"What is listed: {names}."
+            "UnknownSubject", what=f"there is no subject '{visible(subject)}'{near}", hint=f"There are: {names}."
         )
-    asked = [subjects()[subject.casefold()]] if subject else list(subjects().values())
+    selected = [subjects()[subject.casefold()]] if subject else list(subjects().values())
     checked = str(table_of_versions()["checked"])
-    found = [
+    results = [
         KnownSubject(
             each.name,
             f"{each.what}, by build" if each.name in ("windows", "server") else each.what,
@@ -74,23 +74,23 @@ def known(subject: str | None, output: Output) -> int:
             each.below,
             tuple(_statements(each)),
         )
-        for each in asked
+        for each in selected
     ]
     if output.shape not in ("table", "wide"):
-        show_results("known", output.shape, [(each.name, each) for each in found], lambda _: None)
+        show_results("known", output.shape, [(each.name, each) for each in results], lambda _: None)
     elif subject:
-        (one,) = found
-        say(f"{one.what}: known from {one.first} to {one.newest}, checked on {one.checked}.")
-        say(f"Below that: {one.below}.")
+        (result,) = results
+        say(f"{result.what}: known from {result.first} to {result.newest}, checked on {result.checked}.")
+        say(f"Below that: {result.below}.")
         columns = ("checked to", "seen", "holds for", "statement", *(("claims", "source") if output.wide else ()))
-        rows = ((s.newest or "no range", s.seen, s.holds, s.id, s.claim, s.source) for s in one.statements)
+        rows = ((s.newest or "no range", s.seen, s.holds, s.id, s.claim, s.source) for s in result.statements)
         table(columns, (row[: len(columns)] for row in rows))
         if not output.wide:
             say("What each claims, and its source:")
-            show_next(("known", one.name, "-o", "wide"))
+            show_next(("known", result.name, "-o", "wide"))
     else:
         wide = ("below that",) if output.wide else ()
-        shown = ((s.name, s.what, s.first, s.newest, s.checked, len(s.statements), s.below) for s in found)
+        shown = ((s.name, s.what, s.first, s.newest, s.checked, len(s.statements), s.below) for s in results)
         columns = ("subject", "what", "known from", "known to", "checked", "statements", *wide)
         table(columns, (row[: len(columns)] for row in shown))
         say("A newer build of a known line stays as judged; a newer line is unverified.")
@@ -99,11 +99,11 @@ def known(subject: str | None, output: Output) -> int:
 
 
 def _statements(subject: Subject) -> Iterator[KnownStatement]:
-    """The statements of the catalogue, in its order."""
-    named = re.compile(_WORDS.get(subject.name, re.escape(subject.what) + r"\b"))
-    catalogue.entries()  # which brings the evidence that stands in rows
+    """Yield the statements of the catalogue about a subject, by their ids."""
+    pattern = re.compile(_PATTERNS.get(subject.name, re.escape(subject.what) + r"\b"))
+    catalogue.entries()  # loads the evidence that rows contain
     for key, piece in sorted(catalogue.evidence().items()):
-        if named.search(piece.holds):
+        if pattern.search(piece.holds):
             ends = [span.newest for span in spans(piece.holds) if span.what == subject.what]
             newest = str(max(ends)) if ends else None
             yield KnownStatement(key, piece.claim, piece.kind, piece.source, piece.holds, newest, piece.seen)

@@ -1,4 +1,4 @@
-"""winhost schema: our file formats, for editors and validators."""
+"""winhost schema: print the JSON Schema of winhost's file and output formats, for editors and validators."""
 
 from importlib import import_module
 from typing import Any
@@ -11,20 +11,20 @@ from winhost.model.errors import ErrorResult
 
 def schema(name: str) -> None:
     if name == "event":
-        found = answer_schema(_model(LINES))
+        body = answer_schema(_import_model(LINES))
     else:
-        found = file_schema(name) if name in FILES else results_schema(name)
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **found}, indent=2)
+        body = file_schema(name) if name in FILES else results_schema(name)
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **body}, indent=2)
 
 
 def file_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a file."""
-    return json_schema(_model(FILES[name]))
+    """Return the JSON Schema of a file format."""
+    return json_schema(_import_model(FILES[name]))
 
 
 def results_schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of a document of this kind. Whoever reads one can rely on every field."""
-    result = answer_schema(_model(KINDS[kind][1]) | ErrorResult)
+    """Return the JSON Schema of the document that a command writes with --json. All of its fields are required."""
+    result = answer_schema(_import_model(KINDS[kind][1]) | ErrorResult)
     return {
         "title": schema_of(kind),
         "type": "object",
@@ -38,6 +38,6 @@ def results_schema(kind: str) -> dict[str, Any]:
     }
 
 
-def _model(path: str) -> Any:
+def _import_model(path: str) -> Any:
     module, _, name = path.rpartition(".")
     return getattr(import_module(f"winhost.{module}"), name)

@@ -6,13 +6,13 @@ from typing import Any
 import click
 
 from winhost.cli import options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object
 from winhost.core.dataclass import dataclass
 
 
 class ModelsGroup(WinhostGroup):
-    """`winhost models HOST` is `winhost models show HOST`."""
+    """A group that runs `winhost models HOST` as `winhost models show HOST`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         option = bool(args) and args[0].startswith("-") and args[0] not in ctx.help_option_names
@@ -29,11 +29,11 @@ def models() -> None:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The models to show, and the hub to ask for those that the catalogue does not have."""
+    """The models to show, and the hub for models that the catalogue does not contain."""
 
-    path: str | None = declared(options.only_path)
-    everything: bool = flag("Show every repository, also what does not fit, and why.", name="--all")
-    model: str | None = option("MODEL", "This model only: of the catalogue, ORG/NAME of the hub, or a folder.")
+    path: str | None = declared(options.path_filter)
+    everything: bool = flag("Show every repository, including those that do not fit, and why.", name="--all")
+    model: str | None = option("MODEL", "This model only: a name in the catalogue, ORG/NAME on the hub, or a folder.")
     token: str | None = declared(options.token)
     hub: str = declared(options.hub, "")
 
@@ -41,12 +41,12 @@ class ModelOptions:
 @models.command()
 @options.hosts_or_facts
 @options.facts_files
-@options_object(ModelOptions, "asked")
+@options_object(ModelOptions, "options")
 @options.fleet
 @options.at_once
-@options.answers(wide=True)
+@options.output_options(wide=True)
 @options.hosts_and_facts
-@does("models.models")
+@implemented_in("models.models")
 def show() -> None:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
@@ -58,27 +58,27 @@ def show() -> None:
 @models.command()
 @options.token
 @options.hub
-@options.answers()
-@does("models.models")
+@options.output_options()
+@implemented_in("models.models")
 def refresh() -> None:
-    """Ask the hub for revision, files and config.json of each model, and keep them as your own catalogue.
+    """Read the revision, files and config.json of each model from the hub, and save them as your own catalogue.
 
-    winhost then uses it in place of its own. What the hub does not answer stays as it was.
+    winhost then uses your catalogue instead of its own. A model that the hub does not return keeps its earlier entry.
     """
 
 
 @click.group(cls=WinhostGroup)
 def workload() -> None:
-    """Draft what you want to serve from a model's own files."""
+    """Draft a workload from a model's own files."""
 
 
 @dataclass(frozen=True)
 class DraftOptions:
-    """The model of a workload, and what it is planned for. context: None for the longest that the model has."""
+    """The model of a workload, its context and its requests. context: None for the longest that the model supports."""
 
     model: str = declared(click.argument("model", metavar="MODEL"))
     revision: str = option(
-        "REVISION", "A branch, tag or commit; the file gets the commit that it leads to now.", default="main"
+        "REVISION", "A branch, tag or commit; the file gets the commit that it points to now.", default="main"
     )
     token: str | None = declared(options.token)
     hub: str = declared(options.hub, "")
@@ -96,15 +96,15 @@ class DraftOptions:
 
 
 @workload.command()
-@options_object(DraftOptions, "asked")
+@options_object(DraftOptions, "options")
 @options.force
-@options.answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
-@does("models.models")
+@options.output_options("FILE", "The workload file to write; without it, winhost prints the text.")
+@implemented_in("models.models")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 
     Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
-    Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that would run. A
+    Pins the commit, and lists what it assumed and what to check: a licence to accept, pickles, code that would run. A
     folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it:
     winhost assess HOST --workload FILE
     """
@@ -112,7 +112,7 @@ def init() -> None:
 
 model_argument = click.argument("model", metavar="MODEL", type=options.PATH)
 python_option: Callable[..., Any] = click.option(
-    "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, which has torch."
+    "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, with torch."
 )
 
 
@@ -127,23 +127,23 @@ def weights() -> None:
 @click.option(
     "--replace",
     is_flag=True,
-    help="Then delete each safetensors file of MODEL whose packed file, read back from disk, decodes to exactly it.",
+    help="Then delete each safetensors file of MODEL whose packed file, read from disk, decodes to the same bytes.",
 )
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("models.weights")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("models.weights")
 def pack() -> None:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
 
-    The output folder gets all files of the model, and the loader as a wheel. MODEL stays as it is without --replace. If
-    it is interrupted, run it again to go on.
+    The output folder gets all files of the model, and the loader as a wheel. Without --replace, MODEL stays as it is.
+    If the command is interrupted, run it again to continue.
     """
 
 
 @weights.command()
 @model_argument
 @python_option
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("models.weights")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("models.weights")
 def unpack() -> None:
     """Write the original files of MODEL, a packed folder, bit for bit."""
 
@@ -151,15 +151,15 @@ def unpack() -> None:
 @weights.command()
 @model_argument
 @python_option
-@options.answers()
-@does("models.weights")
+@options.output_options()
+@implemented_in("models.weights")
 def verify() -> None:
     """Decode every tensor of MODEL, a packed folder, and compare it with the original's SHA-256."""
 
 
 @weights.command("list")
 @model_argument
-@options.answers()
-@does("models.weights")
+@options.output_options()
+@implemented_in("models.weights")
 def list_() -> None:
-    """List the packed files of MODEL, a folder, and their sizes. Needs no GPU; reads and checks headers alone."""
+    """List the packed files of MODEL, a folder, and their sizes. Needs no GPU: reads and checks only the headers."""

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import RunOptions, declared, flag, of_run, option, options_object, repeated
+from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.options import RunOptions, declared, flag, option, options_object, repeated, run_options
 from winhost.cli.plan.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
@@ -18,7 +18,7 @@ DDA = "Path dda"
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The request for a plan. variant: a path or one of its variants; power: None if not specified."""
+    """The options of `winhost plan`. variant: a path or one of its variants; power: None if not specified."""
 
     variant: str | None = declared(options.path)
     vm: str | None = option(
@@ -53,14 +53,14 @@ class PlanOptions:
 @click.command(cls=WinhostCommand)
 @options.hosts_or_facts
 @options.facts_files
-@options_object(PlanOptions, "given")
+@options_object(PlanOptions, "options")
 @options.force
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
 @options.fleet
 @options.at_once
-@options.answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
+@options.output_options("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
 @options.hosts_and_facts
-@does("plan.plan")
+@implemented_in("plan.plan")
 def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
 
@@ -72,7 +72,7 @@ def plan() -> None:
 
 @dataclass(frozen=True)
 class UpOptions:
-    """The request of `winhost up`. on: None for this machine."""
+    """The request of `winhost up`: its argument and options. on: None for this machine."""
 
     model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
     on: str | None = option("HOST", "A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS)
@@ -83,25 +83,28 @@ class UpOptions:
     stack: StackOptions = declared(
         options_object(StackOptions, "stack", leave_out=("workload",), section="What serves the model"), StackOptions()
     )
-    options: RunOptions = declared(of_run, RunOptions())
+    options: RunOptions = declared(run_options, RunOptions())
 
     @property
-    def asks(self) -> bool:
+    def can_ask(self) -> bool:
+        """Tell whether the user can answer questions."""
         return not self.options.yes and sys.stdin.isatty()
 
     @property
-    def answered(self) -> tuple[str, ...]:
-        """The options that answer questions, as they were given."""
+    def answer_options(self) -> tuple[str, ...]:
+        """The options that answer questions, as they were typed."""
         accept = ("--accept", ",".join(self.options.accepted)) if self.options.accepted else ()
         return (*(("--yes",) if self.options.yes else ()), *accept)
 
-    def command(self, *more: str) -> str:
-        """This command, without options for questions, and with more."""
+    def command(self, *extra: str) -> str:
+        """Return this command as a line for the shell, without the options that answer questions. extra: more options,
+        which replace those for the same purpose.
+        """
         from winhost.cli.shells import command_line
 
-        other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
-        settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
-        words = [
+        uses_vhdx = any(each.startswith("new_vm.vhdx.") for each in extra)  # a new VM has either a VHDX or an image
+        settings = [each for each in self.settings if not (uses_vhdx and each.startswith("new_vm.image."))]
+        arguments = [
             "winhost",
             "up",
             *((self.model,) if self.model else ()),
@@ -109,15 +112,15 @@ class UpOptions:
             *(("--path", self.variant) if self.variant else ()),
             *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
-            *self.stack.command(more),
+            *self.stack.command(extra),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
         ]
-        return command_line((*words, *more))
+        return command_line((*arguments, *extra))
 
 
 @click.command(cls=WinhostCommand)
-@options_object(UpOptions, "asked")
-@does("up.up")
+@options_object(UpOptions, "request")
+@implemented_in("up.up")
 def up() -> None:
     """Serve a MODEL on this machine, or on another.
 

@@ -12,17 +12,24 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, from_missing_fact, os_errors
 from winhost.cli.options import HostsAndFacts, Output
-from winhost.cli.output import one_file, write_file
+from winhost.cli.output import file_for_several_hosts, write_file
 from winhost.cli.plan.commands import PlanOptions
-from winhost.cli.plan.options import AskedPlan, FleetKeys, given_keys, read_settings
+from winhost.cli.plan.options import FleetKeys, RequestBuilder, given_keys, read_settings
 from winhost.cli.plan.show import PlannedHost, show_planned, show_plans
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched
+from winhost.cli.snapshots import (
+    Snapshot,
+    names_live_host,
+    names_several_hosts,
+    read_snapshots,
+    refuse_repeated_sources,
+    with_progress,
+)
 from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine import disk_images, uploads
-from winhost.engine.planning import make_plan, undecided
+from winhost.engine.planning import impossible_value_error, make_plan
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -42,178 +49,188 @@ if TYPE_CHECKING:
     from winhost.serving.stack import Stack
 
 
-def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, output: Output) -> int:
-    assumed = _stated(given.assumed, hosts)
-    named_files = (*hosts.words, *map(str, hosts.facts_files))
+def plan(hosts: HostsAndFacts, options: PlanOptions, force: bool, details: bool, output: Output) -> int:
+    assumed = _parse_assumptions(options.assumed, hosts)
+    named_files = (*hosts.sources, *map(str, hosts.facts_files))
     host = command_line(named_files) if len(named_files) == 1 else "HOST"  # as it is typed in another command
-    settings = read_settings((*given.new_vm.settings, *given.settings))
-    asked = AskedPlan(**{**vars(given), "settings": settings, "host": host})
-    joining, at_least = _checked(asked)
-    planner = Planner(asked, joining, FleetKeys(hosts.fleet_file), assumed)
-    many = several(hosts)
-    if many:
-        refuse_for_several(asked.of_one_host(joining.options.listen if joining else None))
+    settings = read_settings((*options.new_vm.settings, *options.settings))
+    builder = RequestBuilder(**{**vars(options), "settings": settings, "host": host})
+    stack, named_resources = _check_options(builder)
+    planner = Planner(builder, stack, FleetKeys(hosts.fleet_file), assumed)
+    for_several = names_several_hosts(hosts)
+    if for_several:
+        refuse_for_several(builder.single_host_values(stack.options.listen if stack else None))
     path = output.path
-    if path and many and not path.is_dir() and (path.suffix or path.exists()):
-        raise one_file(path)
-    into = Into(path, many, force) if path else None
-    if into and many:
-        check_each_once(hosts)
+    if path and for_several and not path.is_dir() and (path.suffix or path.exists()):
+        raise file_for_several_hosts(path)
+    destination = PlanDestination(path, for_several, force) if path else None
+    if destination and for_several:
+        refuse_repeated_sources(hosts)
 
-    def planned(watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for read in read_each(hosts, watch, planner.named if joining else at_least):
-            yield read.host, planner.planned(read, watch, into)
+    def plan_hosts(watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
+        for snapshot in read_snapshots(hosts, watch, planner.named_resources if stack else named_resources):
+            yield snapshot.host, planner.plan_host(snapshot, watch, destination)
 
-    results, fleet = watched(planned), hosts.fleet_file
-    if many and output.shape in ("table", "wide") and not details:
+    results = with_progress(plan_hosts)
+    if for_several and output.shape in ("table", "wide") and not details:
         code = show_plans([*results], output.wide)
     else:
-        show = partial(show_planned, details=details, wide=output.wide, fleet_file=fleet)
-        code = show_results("planning", output.shape, results, show, alone=not many)
-    if joining:
-        joining.show_made_keys(output.shape)
+        show = partial(show_planned, details=details, wide=output.wide, fleet_file=hosts.fleet_file)
+        code = show_results("planning", output.shape, results, show, single=not for_several)
+    if stack:
+        stack.show_made_keys(output.shape)
     return code
 
 
-def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":
-    """The assumptions for facts files. Raises BadParameter for a live host, which is asked instead."""
+def _parse_assumptions(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":
+    """Parse the assumptions about facts files. Raises BadParameter for a live host, which is read instead."""
     if not assumed:
         return ()
-    from winhost.cli.look.assess import statements  # loads all rules, which a plan of one path must not
+    from winhost.cli.look.assess import parse_assumptions  # loads all rules, which a plan of one path must not
 
-    stated_facts = statements(assumed)
-    if any_host(hosts):
+    parsed = parse_assumptions(assumed)
+    if names_live_host(hosts):
         raise click.BadParameter(
-            "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
+            "is for --facts or facts files: the facts of a host are read from it", param_hint="--assume"
         )
-    return stated_facts
+    return parsed
 
 
-def _checked(asked: AskedPlan) -> "tuple[PlannedStack | None, frozenset[Id]]":
-    """The workload to serve, and the resources that a host is asked for by name.
+def _check_options(builder: RequestBuilder) -> "tuple[PlannedStack | None, frozenset[Id]]":
+    """Check the command line before any host is read, and report all its faults at once.
 
-    All faults of the command line are told at once, before any host is asked. Raises UsageError, click's.
+    Return the workload to serve, and the resources that a host lists only when they are named. Raises UsageError,
+    click's.
     """
     faults = Faults()
-    path, joining = faults.of(lambda: asked.path), faults.of(lambda: _joining(asked))
-    if joining:
-        joining.check_with(path, faults)
-    named = faults.of(lambda: asked.request(path).playbook.named) if path else None
+    path, stack = faults.collect(lambda: builder.path), faults.collect(lambda: _planned_stack(builder))
+    if stack:
+        stack.check_with(path, faults)
+    named = faults.collect(lambda: builder.request(path).playbook.named) if path else None
     faults.refuse()
-    return joining, named or frozenset()
+    return stack, named or frozenset()
 
 
-def _joining(asked: AskedPlan) -> "PlannedStack | None":
-    """The workload to serve; None if none is named. Raises UsageError for options that need one."""
-    cluster = asked.cluster
-    if options := asked.stack.meant():
+def _planned_stack(builder: RequestBuilder) -> "PlannedStack | None":
+    """Return the workload to serve; None if none is named. Raises UsageError for options that need one."""
+    cluster = builder.cluster
+    if options := builder.stack.with_workload():
         from winhost.cli.plan.stack import PlannedStack  # loads all that serves, which other plans must not
 
         return PlannedStack(options, cluster)
-    if cluster.said:
-        raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
+    if names := cluster.changed_fields:
+        raise click.UsageError(f"--{names[0].replace('_', '-')} is for a workload: name it with --workload")
     return None
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans hosts by the same options. joining: the workload to serve, if any; assumed: statements about facts."""
+    """Plans hosts by the same options. stack: the workload to serve, if any; assumed: statements about facts."""
 
-    asked: AskedPlan
-    joining: "PlannedStack | None"
+    builder: RequestBuilder
+    stack: "PlannedStack | None"
     keys: FleetKeys
     assumed: "tuple[Statement, ...]" = ()
 
-    def named(self, facts: Facts) -> frozenset[Id]:
-        """The resources that a plan needs and that a host lists only when they are named."""
-        known = HostFacts(facts)
-        return self._joined(known, self._asked_of(known)[0])[0].playbook.named
+    def named_resources(self, facts: Facts) -> frozenset[Id]:
+        """Return the resources that a plan needs and that a host lists only when they are named."""
+        host_facts = HostFacts(facts)
+        request, _ = self._add_stack(host_facts, self._path_request(host_facts)[0])
+        return request.playbook.named
 
-    def planned(self, read: Snapshot, watch: Watch, into: "Into | None" = None) -> PlannedHost | WinhostError:
-        """The plan of one host, or the error that prevents it. into: where to write it."""
+    def plan_host(
+        self, snapshot: Snapshot, watch: Watch, destination: "PlanDestination | None" = None
+    ) -> PlannedHost | WinhostError:
+        """Return the plan of one host, or the error that prevents it. destination: where to write it."""
         try:
-            facts = self._known(read)
-            plain, best = self._asked_of(facts)
-            request, served = self._joined(facts, plain)
-            made = make_plan(facts, request)
-            uncompared = self.keys.check(made.host, given_keys(request))
+            facts = self._host_facts(snapshot)
+            path_request, recommendation = self._path_request(facts)
+            request, stack = self._add_stack(facts, path_request)
+            plan = make_plan(facts, request)
+            key_notes = self.keys.check(plan.host, given_keys(request))
 
-            def tell(doing: str, done: Bytes, whole: Bytes) -> None:
-                watch(disk_images.told(made.host, doing, done, whole))
+            def report(doing: str, done: Bytes, total: Bytes) -> None:
+                watch(disk_images.disk_progress(plan.host, doing, done, total))
 
-            if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
-                from winhost.cli.plan.new_vm_image import with_image_of  # loads all that finds images
+            if disk_images.has_unpinned_image(
+                request
+            ):  # getting an image takes minutes, so a refused plan has ended above
+                from winhost.cli.plan.new_vm_image import copy_pinned_image  # loads all that finds images
 
-                request = with_image_of(self.asked.pinned(plain, tell), request)
-                made = make_plan(facts, request)
-            made = replace(
-                made,
-                notes=(*made.notes, *uncompared, *(served.notes if served else ())),
+                request = copy_pinned_image(self.builder.pin_image(path_request, report), request)
+                plan = make_plan(facts, request)
+            plan = replace(
+                plan,
+                notes=(*plan.notes, *key_notes, *(stack.notes if stack else ())),
                 made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             )
-            if best:
-                from winhost.engine.choosing import check_unasked  # loads the rules of all paths
+            if recommendation:
+                from winhost.engine.choosing import check_default_plan  # loads the rules of all paths
 
-                check_unasked(facts, made, best)
-            uploads.check(made.steps, disk_images.found(Path(), request, tell))
-            file = str(into.write(made)) if into else None
+                check_default_plan(facts, plan, recommendation)
+            uploads.check(plan.steps, disk_images.file_finder(Path(), request, report))
+            file = str(destination.write(plan)) if destination else None
         except WinhostError as error:
             return error
         except MissingFact as missing:
             return from_missing_fact(missing)
-        return PlannedHost(made.host, made.request.path, made.variant, best.verdict if best else None, file, made)
+        verdict = recommendation.verdict if recommendation else None
+        return PlannedHost(plan.host, plan.request.path, plan.variant, verdict, file, plan)
 
-    def _known(self, read: Snapshot) -> HostFacts:
-        named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
+    def _host_facts(self, snapshot: Snapshot) -> HostFacts:
+        # A command that is printed names the facts file: the host may be in no fleet file.
+        named = command_line((str(snapshot.file),)) if snapshot.file else None
         if not self.assumed:
-            return HostFacts(read.known, named=named)
-        from winhost.compat.stated import stated  # loads all rules
+            return HostFacts(snapshot.known, named=named)
+        from winhost.compat.stated import apply_statements  # loads all rules
 
-        return HostFacts(stated(read.known, self.assumed), named=named)
+        return HostFacts(apply_statements(snapshot.known, self.assumed), named=named)
 
-    def _asked_of(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
-        path, best = self.asked.path, None
+    def _path_request(self, facts: HostFacts) -> "tuple[PathRequest, Fit | None]":
+        """Return the request to the path, and the recommendation by which the path was chosen, if it was not named."""
+        path, recommendation = self.builder.path, None
         if path is None:
-            from winhost.engine.choosing import recommended  # loads the rules of all paths
+            from winhost.engine.choosing import recommend_path  # loads the rules of all paths
 
-            best = recommended(facts)
-            path = path_of(best.variant)
-        return self.keys.give(facts.host, self.asked.request(path), serves=self.joining is not None), best
+            recommendation = recommend_path(facts)
+            path = path_of(recommendation.variant)
+        request = self.keys.add_key(facts.host, self.builder.request(path), serves=self.stack is not None)
+        return request, recommendation
 
-    def _joined(self, facts: HostFacts, plain: PathRequest) -> "tuple[PathRequest, Stack | ClusterStack | None]":
-        if self.joining is None:
-            return plain, None
+    def _add_stack(self, facts: HostFacts, request: PathRequest) -> "tuple[PathRequest, Stack | ClusterStack | None]":
+        if self.stack is None:
+            return request, None
         try:
-            return self.joining.joined(facts, plain)
+            return self.stack.add_to_request(facts, request)
         except Refusal as refusal:
-            raise undecided(facts, plain, refusal) from refusal
+            raise impossible_value_error(facts, request, refusal) from refusal
 
 
 @dataclass(frozen=True)
-class Into:
+class PlanDestination:
     """The destination of plans: a file; or a folder, for several hosts or if one is named, such as `plans/`."""
 
     path: Path
-    many: bool
+    for_several: bool
     force: bool
 
-    def write(self, made: Plan) -> Path:
-        """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
+    def write(self, plan: Plan) -> Path:
+        """Write a plan and return its file. Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
         file = self.path
-        if self.many or self.path.is_dir():
+        if self.for_several or self.path.is_dir():
             from winhost.model.fleet import host_name  # loads the models of fleet.yaml
 
             try:
-                file = self.path / f"{host_name(made.host)}.json"
+                file = self.path / f"{host_name(plan.host)}.json"
             except ValueError:  # facts may have any host name, even `../../x`
                 raise UsageError(
                     "NoFileName",
-                    what=f"no file can be named after the host '{visible(made.host)}'",
+                    what=f"no file can be named after the host '{visible(plan.host)}'",
                     hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
-                    host=made.host,
+                    host=plan.host,
                 ) from None
         with os_errors():
-            if self.many:
+            if self.for_several:
                 self.path.mkdir(parents=True, exist_ok=True)
-            write_file(file, write_document(made), "plan", self.force)
+            write_file(file, write_document(plan), "plan", self.force)
         return file

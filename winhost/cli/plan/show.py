@@ -1,4 +1,4 @@
-"""Show a plan: each change, its approvals, the order, and what cannot be undone."""
+"""Show a plan: its changes in their order, the approvals that they need, and what cannot be undone."""
 
 import re
 import sys
@@ -11,17 +11,17 @@ import click
 
 from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_command, show_error_text
-from winhost.cli.snapshots import worst
-from winhost.cli.tables import WIDE, format_full_value, format_two, format_value, table
-from winhost.cli.terminal import columns
+from winhost.cli.snapshots import highest_exit_code
+from winhost.cli.tables import FILE_WIDTH, format_full_value, format_pair, format_value, table
+from winhost.cli.terminal import terminal_width
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
-from winhost.engine.disk_images import pinned_image, upload_of
+from winhost.engine.disk_images import pinned_image, upload_transport
 from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.knowledge import catalogue
 from winhost.model.errors import WinhostError, visible
-from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
+from winhost.model.plan import RISKS, Deferred, Plan, Stage, sort_risks
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import title_of
@@ -30,9 +30,8 @@ from winhost.resources.windows.vms import assigned_vm
 
 @dataclass(frozen=True)
 class PlannedHost:
-    """A plan, and the file that it was written to, if any. The file holds only the plan.
-
-    recommended: the verdict by which the path was chosen, if the user named none.
+    """A plan, and the file that it was written to, if any. recommended: the verdict of the recommended option, if the
+    user named no path.
     """
 
     host: str
@@ -43,26 +42,28 @@ class PlannedHost:
     plan: Plan
 
 
-_MANY = 4  # deferred steps of one reason, of which only the first is named
-_WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as users report
+_GROUPED_FROM = 4  # further deferred steps with one reason, from which on they are only counted
+_WIRE_RATES = (5e6, 1e6)  # bytes per second over PowerShell remoting, as users report
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
-def show_short(plan: Plan) -> None:
-    """Show a plan in groups, and all that it asks for."""
+def show_brief_plan(plan: Plan) -> None:
+    """Show a plan as groups of changes, with its approvals and notes."""
     _show_head(plan)
     for stage in plan.stages:
         _show_stage_in_groups(stage)
     for step in plan.steps:
         if step.irreversible:
-            say(f"Cannot be undone: {short(step.title)}: {step.irreversible}", hang=2, fg="red")
-    _show_sent(plan, is_verbose())
+            say(f"Cannot be undone: {short_title(step.title)}: {step.irreversible}", hang=2, fg="red")
+    _show_uploads(plan, is_verbose())
     show_consents(plan.risks, plan.possible_risks)
     show_notes(plan.notes)
 
 
-def show_whole(plan: Plan, wide: bool = False) -> None:
-    """Show all that a plan does and asks for. wide: with whole values, and the reason of every step."""
+def show_full_plan(plan: Plan, wide: bool = False) -> None:
+    """Show every step of a plan, with its approvals and all notes. wide: with full values, and the reason of every
+    step.
+    """
     _show_head(plan)
     for stage in plan.stages:
         show_stage(stage, wide)
@@ -71,7 +72,7 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
     for each in plan.unchecked:
         value = "the only one" if each.value is None else format_value(each.value)
         say(f"  {each.name}: {value} (once {title_of(each.until)} is available)", hang=2)
-    _show_sent(plan, True)
+    _show_uploads(plan, True)
     show_consents(plan.risks, plan.possible_risks)
     if plan.notes:
         say("Notes:")
@@ -90,32 +91,35 @@ def _option(plan: Plan) -> str:
 
 
 def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path | None = None) -> None:
-    """Show a plan, why it has its path, and how it is applied. details: every step; wide: also whole values and every
-    reason.
+    """Show a plan, why its path was chosen, and the command that applies it. details: show every step; wide: also full
+    values and every reason.
     """
     if made.recommended:
         option = _option(made.plan)
         say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
     if details or wide:
-        show_whole(made.plan, wide)
+        show_full_plan(made.plan, wide)
     else:
-        show_short(made.plan)
+        show_brief_plan(made.plan)
         say("Every step, with reasons: --details")
     _show_next(made.plan, made.file, fleet_file)
 
 
 def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> int:
-    """Show a row for each of several hosts, then what went wrong. Returns the exit code. wide: with what is changed."""
-    found = [made for _, made in results if not isinstance(made, WinhostError)]
+    """Show a row for each of several hosts, then the errors, and return the exit code. wide: with the changes."""
+    planned = [made for _, made in results if not isinstance(made, WinhostError)]
     errors = [made for _, made in results if isinstance(made, WinhostError)]
-    if found:
-        more = ("restarts", "changes", "cannot be undone") if wide else ()
-        table(("host", "option", "steps", "approvals", "file", *more), (_planned_row(made, wide) for made in found))
+    if planned:
+        wide_columns = ("restarts", "changes", "cannot be undone") if wide else ()
+        table(
+            ("host", "option", "steps", "approvals", "file", *wide_columns),
+            (_planned_row(made, wide) for made in planned),
+        )
     for error in errors:
         show_error_text(error)
-    if any(made.file is None for made in found):
+    if any(made.file is None for made in planned):
         say("Save them with -o FOLDER/; --details shows each in full.")
-    return worst(errors)
+    return highest_exit_code(errors)
 
 
 def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
@@ -127,42 +131,49 @@ def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
     if not wide:
         return row
     restarts = sum(stage.restarts for stage in made.plan.stages)
-    lasting = (step.title for step in steps if step.irreversible)
-    return (*row, restarts, "; ".join(dict.fromkeys(step.title for step in steps)), "; ".join(dict.fromkeys(lasting)))
+    irreversible = (step.title for step in steps if step.irreversible)
+    return (
+        *row,
+        restarts,
+        "; ".join(dict.fromkeys(step.title for step in steps)),
+        "; ".join(dict.fromkeys(irreversible)),
+    )
 
 
 def show_stage(stage: Stage, wide: bool = False) -> None:
-    """Show the steps of a stage, and what waits for its end."""
+    """Show the steps of a stage, and the steps that can be planned only after it."""
     if not stage.steps and not stage.deferred:
         say("  Nothing to do: everything is already as planned.")
     if stage.steps:
         show_steps(stage.steps, f"Stage {stage.number}" + (", ends with a restart" if stage.restarts else ""), wide)
     if stage.deferred:
-        waits = list(dict.fromkeys(title_of(d.until) for d in stage.deferred))
-        until = f"{' and '.join(waits)} {'are' if len(waits) > 1 else 'is'}"
+        awaited = list(dict.fromkeys(title_of(d.until) for d in stage.deferred))
+        condition = f"{' and '.join(awaited)} {'are' if len(awaited) > 1 else 'is'}"
         say(
-            f"  Stage {stage.number + 1} can be planned only once {until} available. The host is then read and "
+            f"  Stage {stage.number + 1} can be planned only once {condition} available. The host is then read and "
             "evaluated again, and if that brings a refusal, the run stops and can be rolled back:"
         )
         _show_deferred(stage.deferred)
 
 
 def _show_deferred(deferred: Sequence[Deferred]) -> None:
-    """Show deferred steps by what they wait for. Many with the same reason share a line."""
+    """Show deferred steps by the resource that they wait for. Many steps with the same reason share a line."""
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
-    for until, waiting in by_until.items():
+    for until, deferred_steps in by_until.items():
         if len(by_until) > 1:
             say(f"   With {title_of(until)}:")
-        for why, group in groupby(waiting, key=lambda each: each.why):
-            first, *more = group
-            shown = (first, *more) if len(more) < _MANY else (first,)
+        for why, group in groupby(deferred_steps, key=lambda each: each.why):
+            first, *others = group
+            shown = (first, *others) if len(others) < _GROUPED_FROM else (first,)
             for each in shown:
-                count = f" and {len(more)} more" if shown == (first,) and more else ""
+                count = f" and {len(others)} more" if shown == (first,) and others else ""
                 say(f"    {visible(each.title)}{count}: {visible(why)}", hang=2)
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
-    """Show a row per property, or one for a new resource, and reasons. wide: all of them, with whole values."""
+    """Show a row for each property, or one for a new resource, and the reasons of desired steps. wide: the reasons of
+    all steps, and full values.
+    """
     steps = tuple(steps)
     rows = [
         (step.id, step.title, name, change, _approvals(step.risks, step.may_need), ROLES[step.role])
@@ -170,9 +181,9 @@ def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
         for name, change in _changes(step, wide)
     ]
     table(("step", "what", "property", "before → after", "approvals", ""), rows, title=title)
-    told = [step for step in steps if step.role == "desired" or wide]
-    for why, group in groupby(told, key=lambda step: step.why):
-        _say_why([step.id for step in group], why)
+    explained = [step for step in steps if step.role == "desired" or wide]
+    for why, group in groupby(explained, key=lambda step: step.why):
+        _show_reason([step.id for step in group], why)
     for step in steps:
         if step.irreversible:
             say(f"  {step.id} cannot be undone: {step.irreversible}", hang=len(step.id) + 1, fg="red")
@@ -186,72 +197,81 @@ def _changes(step: Step, wide: bool) -> Iterator[tuple[str, str]]:
         yield ", ".join(step.desired), f"none → {', '.join(map(format_, step.desired.values()))}"
         return
     for name, desired in step.desired.items():
-        yield name, " → ".join(format_two(step.before[name], desired, format_))
+        yield name, " → ".join(format_pair(step.before[name], desired, format_))
 
 
-def _say_why(numbers: Sequence[str], why: str) -> None:
+def _show_reason(numbers: Sequence[str], reason: str) -> None:
     """Show the reason of consecutive steps."""
-    named = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-    first, *more = why.splitlines() or [""]
-    say(f"  {named} {first}", hang=len(named) + 1)
-    for line in more:
-        say(f"  {' ' * len(named)} {line}")
+    range_ = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    first, *other_lines = reason.splitlines() or [""]
+    say(f"  {range_} {first}", hang=len(range_) + 1)
+    for line in other_lines:
+        say(f"  {' ' * len(range_)} {line}")
 
 
-def _approvals(needed: Iterable[str], maybe: Iterable[str]) -> str:
-    return ", ".join((*needed, *(f"possibly {risk}" for risk in maybe)))
+def _approvals(needed: Iterable[str], possible: Iterable[str]) -> str:
+    return ", ".join((*needed, *(f"possibly {risk}" for risk in possible)))
 
 
-def _show_sent(plan: Plan, hashed: bool) -> None:
-    sent = {desired for desired in map(attachment_of, plan.steps) if desired}
-    pinned = pinned_image(request_of(plan)) if sent else None
-    names = sorted(desired.name for desired in sent if pinned is None or desired.sha256 != pinned.disk_sha256)
-    if pinned is not None and len(names) < len(sent):
+def _show_uploads(plan: Plan, show_hash: bool) -> None:
+    attachments = {attachment for attachment in map(attachment_of, plan.steps) if attachment}
+    pinned = pinned_image(request_of(plan)) if attachments else None
+    names = sorted(
+        attachment.name for attachment in attachments if pinned is None or attachment.sha256 != pinned.disk_sha256
+    )
+    if pinned is not None and len(names) < len(attachments):
         say(f"The disk of the new VM is made of {visible(pinned.place)} ({pinned.bytes / 1e6:,.0f} MB).")
-        if hashed:
+        if show_hash:
             say(f"  Its SHA-256 is {pinned.sha256}.")
-        say(f"  {pinned.disk_bytes / 1e6:,.0f} MB are uploaded: {_how_sent(plan, pinned)}")
+        say(f"  {pinned.disk_bytes / 1e6:,.0f} MB are uploaded: {_upload_sentence(plan, pinned)}")
     if names:
         say(f"These files are uploaded and must be in the same folder as the plan: {', '.join(map(visible, names))}")
 
 
-def _how_sent(plan: Plan, pinned: Pinned) -> str:
-    match upload_of(request_of(plan)):
+def _upload_sentence(plan: Plan, pinned: Pinned) -> str:
+    match upload_transport(request_of(plan)):
         case "http":
             return "the host fetches it from the computer that runs winhost."
         case "smb":
             return "written to the administrative share of the host."
         case "sftp":
             return "written by SFTP, through the OpenSSH server of the host."
-    least, most = (pinned.disk_bytes / rate / 60 for rate in _WIRE_RATES)
-    long = "" if most < 1 else f" That takes {least:.0f} to {most:.0f} min; --upload http, sftp and smb are faster."
-    return f"over the connection to the host.{long}"
+    min_minutes, max_minutes = (pinned.disk_bytes / rate / 60 for rate in _WIRE_RATES)
+    duration = (
+        ""
+        if max_minutes < 1
+        else f" That takes {min_minutes:.0f} to {max_minutes:.0f} min; --upload http, sftp and smb are faster."
+    )
+    return f"over the connection to the host.{duration}"
 
 
-def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
-    """Show the approvals that are needed, and those that may be needed later, as the questions word them."""
-    for title, risks in (("Approvals needed:", tuple(needed)), ("Approvals that may be needed later:", tuple(maybe))):
+def show_consents(needed: Iterable[str], possible: Iterable[str]) -> None:
+    """Show the approvals that are needed, and those that may be needed later."""
+    for title, risks in (
+        ("Approvals needed:", tuple(needed)),
+        ("Approvals that may be needed later:", tuple(possible)),
+    ):
         if risks:
             say(title)
         for risk in risks:
             say(f"  {risk}: {RISKS[risk]}", hang=2)
 
 
-def _show_next(plan: Plan, written_to: str | None, fleet_file: Path | None) -> None:
+def _show_next(plan: Plan, file: str | None, fleet_file: Path | None) -> None:
     if not any(True for _ in plan.steps) and not plan.deferred:
         return
-    if written_to is None:
+    if file is None:
         say("Save it with -o plan.json, then run: winhost apply plan.json")
         return
     accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
-    show_command(f"Written to {written_to}. To apply it:", "winhost", "apply", written_to, *accept, *fleet)
+    show_command(f"Written to {file}. To apply it:", "winhost", "apply", file, *accept, *fleet)
     if plan.deferred and plan.possible_risks:
         say("To apply it without stopping for the approvals of a later stage:")
         click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")
 
 
-# ---- on one screen: a line for each group of steps that belong together
+# ---- the brief form: a line for each group of steps
 
 GROUPS = {
     "downloads": ("StagedFile", "ReleaseFile", "ContainerImage", "ModelFiles", "PackedModel"),
@@ -269,32 +289,32 @@ GROUPS = {
     "services": ("SystemdUnit", "EngineUnit", "ClusterNode", "ClusterObjects", "ServingReady"),
 }
 _GROUP_OF = {resource: group for group, resources in GROUPS.items() for resource in resources}
-_MOST_TITLES = 5  # of a group, before the rest is counted
+_MAX_TITLES = 5  # of a group; further ones are counted
 _LONGEST_VALUE = 48
 NOTE = re.compile(r"(?P<severity>\w+): (?P<subject>.+?): (?P<text>.*) \[(?P<code>[\w.-]+)\]", re.DOTALL)
 _LOCATION = re.compile(r" at PCIROOT\S+")
 
 
 def show_notes(notes: Iterable[str]) -> None:
-    """Show the limits of a host, each once with all that it applies to. Notes are left to the details, unless they are
-    about the host's network.
+    """Show the limits of a host, each once with all its subjects. Mere notes are shown only with --details, except
+    those about the host's network.
     """
-    said: dict[tuple[str, str], list[str]] = {}
+    subjects_by_note: dict[tuple[str, str], list[str]] = {}
     for note in notes:
-        found = NOTE.fullmatch(note)
-        if found is None:
-            said[note, ""] = []
+        match = NOTE.fullmatch(note)
+        if match is None:
+            subjects_by_note[note, ""] = []
             continue
         # A caution of the request has no entry.
-        entry, noted = catalogue.entries().get(found["code"]), found["severity"] == "note"
+        entry, is_note = catalogue.entries().get(match["code"]), match["severity"] == "note"
         # The observation is shown with the details.
-        brief = entry is not None and found["text"].endswith(entry.sentence) and not noted
-        text = entry.sentence if entry is not None and brief else found["text"]
-        if not noted or (entry is not None and "network" in entry.risks):
-            said.setdefault((found["severity"], f"{text} [{found['code']}]"), []).append(found["subject"])
-    for (severity, text), subjects in said.items():
-        named = dict.fromkeys(short(each) for each in subjects if each not in ("host", "the request"))
-        say(": ".join(filter(None, (severity, ", ".join(named), text))), hang=2)
+        is_brief = entry is not None and match["text"].endswith(entry.sentence) and not is_note
+        text = entry.sentence if entry is not None and is_brief else match["text"]
+        if not is_note or (entry is not None and "network" in entry.risks):
+            subjects_by_note.setdefault((match["severity"], f"{text} [{match['code']}]"), []).append(match["subject"])
+    for (severity, text), subjects in subjects_by_note.items():
+        names = dict.fromkeys(short_title(each) for each in subjects if each not in ("host", "the request"))
+        say(": ".join(filter(None, (severity, ", ".join(names), text))), hang=2)
 
 
 def _show_stage_in_groups(stage: Stage) -> None:
@@ -306,8 +326,8 @@ def _show_stage_in_groups(stage: Stage) -> None:
     if stage.deferred:
         say(f"Stage {stage.number + 1} is planned from the host as it is then; a refusal stops the run:")
     for until in dict.fromkeys(each.until for each in stage.deferred):
-        waiting = dict.fromkeys(title_without_name(each) for each in stage.deferred if each.until == until)
-        say(_on_a_line(f"  With {title_of(until)}: ", [*waiting]), hang=2)
+        titles = dict.fromkeys(title_without_name(each) for each in stage.deferred if each.until == until)
+        say(_fit_on_line(f"  With {title_of(until)}: ", [*titles]), hang=2)
 
 
 def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
@@ -315,61 +335,65 @@ def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
     for step in steps:
         groups.setdefault(_GROUP_OF[step.resource], []).append(step)
     for group, members in groups.items():
-        risks = in_order(risk for step in members for risk in step.risks)
-        maybe = in_order(risk for step in members for risk in step.may_need if risk not in risks)
-        yield group, _what(members), _approvals(risks, maybe)
+        risks = sort_risks(risk for step in members for risk in step.risks)
+        possible_risks = sort_risks(risk for step in members for risk in step.may_need if risk not in risks)
+        yield group, _changes_text(members), _approvals(risks, possible_risks)
 
 
 def group_changes(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
-    """Yield groups of steps, and what changes in each."""
-    for group, what, _ in _rows(steps):
-        yield group, what
+    """Yield the name of each group of steps, with its changes."""
+    for group, changes, _ in _rows(steps):
+        yield group, changes
 
 
 def grouped_titles(things: Iterable[Step | Deferred]) -> Iterator[tuple[str, str]]:
-    """Yield groups of steps, or of what is planned only later, with their titles."""
+    """Yield the name of each group of steps or deferred steps, with their titles."""
     groups: dict[str, list[str]] = {}
     for each in things:
-        title = title_without_name(each) if isinstance(each, Deferred) else short(each.title)
+        title = title_without_name(each) if isinstance(each, Deferred) else short_title(each.title)
         groups.setdefault(_GROUP_OF[each.resource], []).append(title)
     for group, titles in groups.items():
         yield group, ", ".join(dict.fromkeys(titles))
 
 
-def _what(steps: Sequence[Step]) -> str:
-    """List titles with what changes, equal ones together. What needs approval comes first and is always named."""
+def _changes_text(steps: Sequence[Step]) -> str:
+    """List the titles of steps with their changes. Steps with the same change share an entry; those that need approval
+    come first and are always named.
+    """
     changes: dict[tuple[str, str], list[str]] = {}
     for step in sorted(steps, key=lambda each: not each.risks):
-        changes.setdefault((step.title, str(step.key)), []).extend(_in_brief(step))
+        changes.setdefault((step.title, str(step.key)), []).extend(_brief_changes(step))
     titles: dict[str, Counter[str]] = {}
     for (title, _), each in changes.items():
-        titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[short(title)] += 1
-    asking = {short(step.title) for step in steps if step.risks}
-    shown = []
-    for what, counts in titles.items():
-        named = [title if count == 1 else f"{title} ({count} times)" for title, count in counts.items()]
-        most = max(len(asking & counts.keys()), _MOST_TITLES)
-        listed = _cut(named, len(named) if len(named) < most + 2 else most)
-        shown.append(f"{listed}: {what}" if what else listed)
-    return "; ".join(shown)
+        titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[short_title(title)] += 1
+    risky_titles = {short_title(step.title) for step in steps if step.risks}
+    texts = []
+    for change, counts in titles.items():
+        counted_titles = [title if count == 1 else f"{title} ({count} times)" for title, count in counts.items()]
+        max_titles = max(len(risky_titles & counts.keys()), _MAX_TITLES)
+        title_list = _cut_list(
+            counted_titles, len(counted_titles) if len(counted_titles) < max_titles + 2 else max_titles
+        )
+        texts.append(f"{title_list}: {change}" if change else title_list)
+    return "; ".join(texts)
 
 
-def _on_a_line(head: str, titles: Sequence[str]) -> str:
+def _fit_on_line(head: str, titles: Sequence[str]) -> str:
     """List as many titles as fit on a line of the terminal, and say how many more there are."""
-    most = len(titles)
-    room = (columns(sys.stdout) or WIDE) - len(head)
-    while most > 1 and len(_cut(titles, most)) > room:
-        most -= 1
-    return head + _cut(titles, most)
+    count = len(titles)
+    width = (terminal_width(sys.stdout) or FILE_WIDTH) - len(head)
+    while count > 1 and len(_cut_list(titles, count)) > width:
+        count -= 1
+    return head + _cut_list(titles, count)
 
 
-def _cut(titles: Sequence[str], most: int) -> str:
-    left = len(titles) - most
-    return ", ".join(titles[:most]) + (f" and {left} more" if left else "")
+def _cut_list(titles: Sequence[str], count: int) -> str:
+    remaining = len(titles) - count
+    return ", ".join(titles[:count]) + (f" and {remaining} more" if remaining else "")
 
 
-def _in_brief(step: Step) -> Iterator[str]:
-    """Yield changes that people understand without context: no switches, no hashes, no whole files."""
+def _brief_changes(step: Step) -> Iterator[str]:
+    """Yield the changes of a step that people understand without context: no booleans, hashes or contents of files."""
     for name, desired in step.desired.items():
         before, after = step.before[name], format_value(desired)
         if name.startswith("to_") and isinstance(before, list) and not desired:
@@ -378,8 +402,8 @@ def _in_brief(step: Step) -> Iterator[str]:
                 names = names if len(names) <= _LONGEST_VALUE else f"{len(before)} packages"
                 yield f"{name.removeprefix('to_').replace('_', ' ')} {names}"
             continue
-        hashed = isinstance(desired, str) and "…" in after and assigned_vm(desired) is None
-        if isinstance(desired, bool) or hashed or len(after) > _LONGEST_VALUE:
+        is_hash = isinstance(desired, str) and "…" in after and assigned_vm(desired) is None
+        if isinstance(desired, bool) or is_hash or len(after) > _LONGEST_VALUE:
             continue
         if before not in (None, "absent", []):
             yield f"{format_value(before)} → {after}"
@@ -388,10 +412,10 @@ def _in_brief(step: Step) -> Iterator[str]:
 
 
 def title_without_name(deferred: Deferred) -> str:
-    """Return the title of a deferred step, without the `…` of a name that only later facts tell, at its end."""
-    told = short(deferred.title)
-    return told.removesuffix(" of …").removesuffix("…").rstrip() or title_of(deferred.resource)
+    """Return the title of a deferred step without the `…` at its end, which stands for a name that is not known yet."""
+    title = short_title(deferred.title)
+    return title.removesuffix(" of …").removesuffix("…").rstrip() or title_of(deferred.resource)
 
 
-def short(title: str) -> str:
+def short_title(title: str) -> str:
     return visible(_LOCATION.sub("", title))

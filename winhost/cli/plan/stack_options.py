@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from winhost.cli import options
-from winhost.cli.options import declared, flag, flag_of, option, repeated
+from winhost.cli.options import declared, flag, option, option_name, repeated
 from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
@@ -45,12 +45,12 @@ class GatewayOptions:
 
     @property
     def keys(self) -> Mapping[str, tuple[str, ...]]:
-        """The keys as NAME=REF, by the kind in the option."""
+        """The keys as NAME=REF, by their kind, which the option begins with."""
         return {"api": self.api_key, "metrics": self.metrics_key, "yield": self.yield_key}
 
     @property
     def tls(self) -> tuple[str, str] | None:
-        """The certificate and its key. Raises click's UsageError for one without the other, or an empty one."""
+        """The certificate and its key. Raises click's UsageError if only one is named, or one is empty."""
         if self.certificate is None and self.certificate_key is None:
             return None
         if not (self.certificate and self.certificate_key):
@@ -60,14 +60,15 @@ class GatewayOptions:
             )
         return self.certificate, self.certificate_key
 
-    def listening(self, usual: str) -> tuple[str, int]:
-        """The address and port of the endpoint, `usual` without --listen. Raises click's UsageError for another form,
-        and for an address beyond its machine without TLS or --plain-http.
+    def listening(self, default: str) -> tuple[str, int]:
+        """Return the address and port of the endpoint. default: for a command without --listen.
+
+        Raises click's UsageError for another form, and for an address beyond its machine without TLS or --plain-http.
         """
         try:
-            address, port = options.ADDRESS_PORT.convert(self.listen or usual, None, None)
-        except click.BadParameter as wrong:
-            wrong.param_hint = "'--listen'"
+            address, port = options.ADDRESS_PORT.convert(self.listen or default, None, None)
+        except click.BadParameter as error:
+            error.param_hint = "'--listen'"
             raise
         if not ip_address(address).is_loopback and self.tls is None and not self.plain_http:
             raise click.UsageError(
@@ -82,7 +83,8 @@ def key_pair(text: str) -> tuple[str, str]:
     """Split NAME=REF. Raises click's UsageError."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key
+        # The text is not shown, because it may be the key itself.
+        raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")
     return name, value
 
 
@@ -132,30 +134,30 @@ class StackOptions(GatewayOptions):
     )
     hub: str | None = declared(options.hub)
 
-    def meant(self) -> "StackOptions | None":
-        """Return None if no workload is to be served. Raises UsageError for options that need one."""
+    def with_workload(self) -> "StackOptions | None":
+        """Return the options if a workload is named, else None. Raises UsageError for options that need a workload."""
         if self.workload is None and (typed := self._typed()):
             option = typed[0].replace("_", "-")
             raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
         return self if self.workload else None
 
-    def command(self, but: Collection[str] = ()) -> tuple[str, ...]:
-        """Repeat the options as they were typed, for another command. but: options that it has already."""
-        words: list[str] = []
+    def command(self, existing: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the options as they were typed, for another command. existing: options that it has already."""
+        arguments: list[str] = []
         for name in self._typed():
             option, value = f"--{name.replace('_', '-')}", getattr(self, name)
-            for each in () if option in but else value if isinstance(value, tuple) else (value,):
-                words += [option] if each is True else [option, str(each)]
-        return tuple(words)
+            for each in () if option in existing else value if isinstance(value, tuple) else (value,):
+                arguments += [option] if each is True else [option, str(each)]
+        return tuple(arguments)
 
     def _typed(self) -> list[str]:
-        """The fields whose options were typed, in that order."""
+        """Return the fields whose options were typed, in that order."""
         context = click.get_current_context()
-        known = {each.name for each in fields(self)}
+        names = {each.name for each in fields(self)}
         return [
             name
             for name, value in context.params.items()
-            if name in known
+            if name in names
             and value not in (None, (), False)
             and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         ]
@@ -214,18 +216,18 @@ class ClusterOptions:
     )
 
     @property
-    def said(self) -> list[str]:
+    def changed_fields(self) -> list[str]:
         """The fields whose value is not the default."""
-        plain = ClusterOptions()
-        return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
+        defaults = ClusterOptions()
+        return [each.name for each in fields(self) if getattr(self, each.name) != getattr(defaults, each.name)]
 
 
-OF_NODES = ("join", "join_token", "k3s_version", "k3s_mirror", "k3s_images")
+NODE_FIELDS = ("join", "join_token", "k3s_version", "k3s_mirror", "k3s_images")
 
 
 @dataclass(frozen=True)
 class NewVmOptions:
-    """A VM of winhost's own for the GPUs: each option is a setting of path dda."""
+    """The options for a new VM that gets the GPUs. Each is a setting of path dda."""
 
     new_vm: str | None = option(
         "NAME", "Make a VM of this name for the GPUs, instead of one that exists.", setting="name"
@@ -275,17 +277,17 @@ class NewVmOptions:
     dns: str | None = option("ADDRESSES", "Its name servers, with commas between them.", setting="dns")
 
     @property
-    def given(self) -> dict[str, str]:
-        """The given settings, by name."""
+    def chosen_settings(self) -> dict[str, str]:
+        """The settings that the options choose, by name."""
         values = {each.metadata["setting"]: getattr(self, each.name) for each in fields(self)}
-        found = {setting: value for setting, value in values.items() if value is not None}
-        return found | ({"guest.key": f"@{self.ssh_key}"} if self.ssh_key is not None else {})
+        chosen = {setting: value for setting, value in values.items() if value is not None}
+        return chosen | ({"guest.key": f"@{self.ssh_key}"} if self.ssh_key is not None else {})
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The settings in the form of `--set`."""
-        return tuple(f"new_vm.{setting}={value}" for setting, value in self.given.items())
+        return tuple(f"new_vm.{setting}={value}" for setting, value in self.chosen_settings.items())
 
 
-NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: flag_of(each) for each in fields(NewVmOptions)}
-"""The option of each place within `new_vm`."""
+NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: option_name(each) for each in fields(NewVmOptions)}
+"""Setting within `new_vm` → its option."""

@@ -1,4 +1,4 @@
-"""winhost render, and winhost serve watcher: files with which users deploy a workload themselves."""
+"""winhost render, and winhost serve watcher: write files with which users deploy a workload themselves."""
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 from winhost import __version__
-from winhost.cli.envelope import answer, show_results
+from winhost.cli.envelope import print_document, show_results
 from winhost.cli.errors import Faults, os_errors, usage_errors
-from winhost.cli.named_files import facts_named
+from winhost.cli.named_files import read_named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, write_file
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions
-from winhost.cli.plan.stack_parts import BY_DIGEST, StackParts, show_made_keys
+from winhost.cli.plan.stack_parts import DIGEST_HINT, StackParts, show_made_keys
 from winhost.cli.render.commands import MachineOptions, MonitoringOptions, ProxyOptions
 from winhost.cli.shells import command_line
 from winhost.compat.stated import stated_linux
@@ -25,13 +25,13 @@ from winhost.resources.windows.windows_scripts import watcher_script
 from winhost.serving.compose_project import ComposeRequest, compose_project
 from winhost.serving.deployed import endpoint
 from winhost.serving.monitoring import MonitoringRequest, monitoring_files
-from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
+from winhost.serving.proxy_config import INSTALL_NOTES, ProxyRequest, proxy_config
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """Rendered files. host: the host whose facts they are for, or the proxy; file: what was written, if anything; text:
-    the content.
+    """Rendered files. host: the host for whose facts they are, or the proxy; file: the written file or folder, if any;
+    text: the content.
     """
 
     host: str
@@ -42,12 +42,12 @@ class Rendered:
 
 def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: Output) -> int:
     faults = Faults()
-    facts = faults.of(lambda: facts_of(machine))
+    facts = faults.collect(lambda: read_or_state_facts(machine))
     parts = StackParts(stack)
     parts.check(faults)
-    faults.of(lambda: parts.options.tls)
-    faults.of(lambda: parts.listen)
-    image = faults.of(lambda: parts.image, BY_DIGEST)
+    faults.collect(lambda: parts.options.tls)
+    faults.collect(lambda: parts.listen)
+    image = faults.collect(lambda: parts.image, DIGEST_HINT)
     faults.refuse()
     assert facts is not None
     assert image is not None
@@ -62,29 +62,31 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
         parts.options.hub if parts.options.hub != HUB else None,
     )
     with usage_errors():
-        made = compose_project(facts, request, __version__)
-    _show_rendered(Rendered(made.host, _written(output.path, made.text, force), made.notes, made.text), output)
+        project = compose_project(facts, request, __version__)
+    _show_rendered(
+        Rendered(project.host, _write_if_named(output.path, project.text, force), project.notes, project.text), output
+    )
     show_made_keys(parts.made_keys, output.shape)
     return 0
 
 
-def facts_of(machine: MachineOptions) -> HostFacts:
-    """The facts of a file, or those that options state instead. Raises UsageError."""
-    facts, gpus, memory = facts_named(machine.facts_file), machine.gpus, machine.memory
+def read_or_state_facts(machine: MachineOptions) -> HostFacts:
+    """Read the facts file, or make facts from the options that state them instead. Raises UsageError."""
+    facts, gpus, memory = read_named_facts(machine.facts_file), machine.gpus, machine.memory
     if facts is not None:
         if gpus or memory:
-            raise click.UsageError("--gpus and --memory stand in for --facts: name the one or the others")
+            raise click.UsageError("--gpus and --memory replace --facts: use one or the other")
         return facts
     if gpus is None or memory is None:
         raise click.UsageError(
-            "which machine is to serve? Name --facts FILE, which winhost detect HOST -o FOLDER writes, or "
+            "which machine will serve? Name --facts FILE, which winhost detect HOST -o FOLDER writes, or "
             "--gpus 2x48GiB --memory 256GiB"
         )
     with usage_errors("'--gpus'"):
         return stated_linux(gpus, memory)
 
 
-def _written(path: Path | None, text: str, force: bool) -> str | None:
+def _write_if_named(path: Path | None, text: str, force: bool) -> str | None:
     if path is None:
         return None
     with os_errors():
@@ -114,15 +116,15 @@ def _show_rendered(rendered: Rendered, output: Output) -> int:
 def kubernetes(
     machine: MachineOptions, stack: StackOptions, cluster: ClusterOptions, force: bool, output: Output
 ) -> int:
-    from winhost.cli.plan.stack import (  # loads clusters, which other renderings must not
+    from winhost.cli.plan.stack import (  # loads clusters, which other renderings do not need
         check_cluster_options,
         check_images,
         cluster_request,
     )
-    from winhost.cluster.rendering import folder, rendered, stream  # likewise
+    from winhost.cluster.rendering import folder, render, stream  # likewise
 
     faults = Faults()
-    facts = faults.of(lambda: facts_of(machine))
+    facts = faults.collect(lambda: read_or_state_facts(machine))
     parts = StackParts(stack, cluster, in_cluster=True)
     parts.check(faults)
     check_cluster_options(parts, faults)
@@ -131,75 +133,81 @@ def kubernetes(
     faults.refuse()
     assert facts is not None
     with usage_errors():
-        made = rendered(facts, cluster_request(parts, facts, machine.path))
+        manifests = render(facts, cluster_request(parts, facts, machine.path))
     if output.path is not None:
-        _write_folder(output.path, folder(made), force)
-    written = None if output.path is None else str(output.path)
-    _show_rendered(Rendered(facts.host, written, made.notes, stream(made)), output)
+        _write_folder(output.path, folder(manifests), force)
+    written_path = None if output.path is None else str(output.path)
+    _show_rendered(Rendered(facts.host, written_path, manifests.notes, stream(manifests)), output)
     show_made_keys(parts.made_keys, output.shape)
     return 0
 
 
-_NOTES = (
-    "Where Prometheus runs and has the key: CHECK",
-    "The dashboard was never seen in a Grafana: import winhost-dashboard.json and choose the Prometheus (unverified).",
+_MONITORING_NOTES = (
+    "On the machine of Prometheus, with the key: CHECK",
+    "The dashboard is untested in Grafana (unverified): import winhost-dashboard.json and choose the Prometheus.",
 )
 
 
-def monitoring(asked: MonitoringOptions, force: bool, output: Output) -> int:
-    tls = asked.tls or bool(asked.gateway_ca or asked.gateway_name)
-    elsewhere = [address for address, _ in asked.gateways if not ip_address(address).is_loopback]
-    if elsewhere and not (tls or asked.plain_http):
+def monitoring(options: MonitoringOptions, force: bool, output: Output) -> int:
+    tls = options.tls or bool(options.gateway_ca or options.gateway_name)
+    elsewhere = [address for address, _ in options.gateways if not ip_address(address).is_loopback]
+    if elsewhere and not (tls or options.plain_http):
         raise click.UsageError(
-            f"{elsewhere[0]} is another machine, and without TLS others can read the key for metrics on its way: "
-            "give --tls, or agree with --plain-http"
+            f"{elsewhere[0]} is another machine, and without TLS others on the network can read the metrics key: "
+            "add --tls, or accept that with --plain-http"
         )
-    endpoints, folder = tuple(endpoint(*gateway) for gateway in asked.gateways), output.required_path
-    files = monitoring_files(MonitoringRequest(endpoints, asked.key_file, tls, asked.gateway_ca, asked.gateway_name))
+    endpoints, folder = tuple(endpoint(*gateway) for gateway in options.gateways), output.required_path
+    files = monitoring_files(
+        MonitoringRequest(endpoints, options.key_file, tls, options.gateway_ca, options.gateway_name)
+    )
     _write_folder(folder, files, force)
     check = command_line(("promtool", "check", "config", str(folder / "prometheus.yml")))
-    notes = tuple(note.replace("CHECK", check) for note in _NOTES)
+    notes = tuple(note.replace("CHECK", check) for note in _MONITORING_NOTES)
     return _show_rendered(Rendered(endpoints[0], str(folder), notes, files["prometheus.yml"]), output)
 
 
-def proxy(asked: ProxyOptions, force: bool, output: Output) -> int:
-    served = load_workload(asked.workload)
+def proxy(options: ProxyOptions, force: bool, output: Output) -> int:
+    workload = load_workload(options.workload)
     with usage_errors():
-        allowed = tuple(str(ip_network(each)) for each in asked.allow)
-        to_gateway = (asked.gateway_ca, asked.gateway_name, asked.plain_http, allowed)
-        request = ProxyRequest(served, asked.gateway, asked.listen, asked.certificate, asked.key, *to_gateway)
-        text = proxy_config(asked.program, request)
-    notes = () if output.path is None else (PLACES[asked.program],)
-    return _show_rendered(Rendered(asked.program, _written(output.path, text, force), notes, text), output)
+        allowed = tuple(str(ip_network(each)) for each in options.allow)
+        to_gateway = (options.gateway_ca, options.gateway_name, options.plain_http, allowed)
+        request = ProxyRequest(workload, options.gateway, options.listen, options.certificate, options.key, *to_gateway)
+        text = proxy_config(options.program, request)
+    notes = () if output.path is None else (INSTALL_NOTES[options.program],)
+    return _show_rendered(Rendered(options.program, _write_if_named(output.path, text, force), notes, text), output)
 
 
-_NOTE = "Its key and its task: docs/wsl2.md has the commands. A plan of path wsl2 installs it for yield_to.accounts."
+_WATCHER_NOTE = (
+    "docs/wsl2.md has the commands for its key and its task. A plan of path wsl2 installs it for yield_to.accounts."
+)
 
 
 def watcher(workload_file: Path, url: str | None, output: Output) -> int:
     from winhost.cli.plan.stack import settings_text  # loads all that plans
 
-    wanted = load_workload(workload_file).availability.yield_to
-    if wanted is None:
+    yield_settings = load_workload(workload_file).availability.yield_to
+    if yield_settings is None:
         raise UsageError(
             "NothingToWatch",
             what=f"{visible(str(workload_file))} has no availability.yield_to",
-            meaning="It says when models leave their GPUs to the desktop, which is what the watcher looks for.",
+            meaning="It states when models leave their GPUs to the desktop, and the watcher checks these conditions.",
             hint="Add it, for example: availability: {yield_to: {full_screen: true}}",
         )
-    url = url or wanted.url or "http://127.0.0.1:8443"
+    url = url or yield_settings.url or "http://127.0.0.1:8443"
     if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
-        raise click.BadParameter("http is for this machine alone, as http://127.0.0.1:8443", param_hint="'--url'")
+        raise click.BadParameter(
+            "http is allowed for this machine only, as http://127.0.0.1:8443", param_hint="'--url'"
+        )
     folder = output.required_path
-    texts = {"watch.ps1": watcher_script(), "settings.json": settings_text(wanted, url) + "\n"}
-    if there := [name for name in texts if (folder / name).exists()]:
-        raise click.BadParameter(f"{there[0]} is there already; name another folder", param_hint="'-o'")
+    texts = {"watch.ps1": watcher_script(), "settings.json": settings_text(yield_settings, url) + "\n"}
+    if existing := [name for name in texts if (folder / name).exists()]:
+        raise click.BadParameter(f"{existing[0]} is there already; name another folder", param_hint="'-o'")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text.replace("\n", "\r\n"), encoding="ascii", newline="")
     if output.shape in ("json", "yaml"):
-        found = [Rendered("watcher", str(folder / name), (_NOTE,), text) for name, text in texts.items()]
-        answer("rendered", found, output.shape)
+        results = [Rendered("watcher", str(folder / name), (_WATCHER_NOTE,), text) for name, text in texts.items()]
+        print_document("rendered", results, output.shape)
         return 0
-    say(f"{folder}: watch.ps1 and settings.json. {_NOTE}", hang=2)
+    say(f"{folder}: watch.ps1 and settings.json. {_WATCHER_NOTE}", hang=2)
     return 0

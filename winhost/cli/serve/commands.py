@@ -3,7 +3,7 @@
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import flag, option, options_object, repeated
 from winhost.cli.plan.stack_options import GatewayOptions
 from winhost.core.dataclass import dataclass
@@ -11,7 +11,7 @@ from winhost.core.dataclass import dataclass
 
 @click.group(cls=WinhostGroup)
 def serve() -> None:
-    """Serve models on a target: settings and why, start, status, logs, test, stop."""
+    """Serve models on a target: settings with reasons, start, status, logs, test, stop."""
 
 
 # Repeats winhost.serving, so that --help need not load it.
@@ -21,7 +21,7 @@ def serve() -> None:
 @options.workload(required=True)
 @click.option(
     "--profile",
-    "named",
+    "profile_name",
     type=click.Choice(("bare-metal", "bare-metal-no-sleep", "dda", "dda-no-sleep", "wsl2", "wsl2-no-sleep")),
     help="Use this profile for every model. Default: that of the path, or its -no-sleep where sleep mode is unsafe.",
 )
@@ -32,11 +32,11 @@ def serve() -> None:
     default=2400,
     show_default=True,
     metavar="MB/S",
-    help="Read speed of the disk with the weights, for the time that is lost without sleep mode.",
+    help="Read speed of the disk with the weights, to estimate the time that is lost without sleep mode.",
 )
 @click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
-@options.answers()
-@does("serve.serve")
+@options.output_options()
+@implemented_in("serve.serve")
 def profile() -> None:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
@@ -47,15 +47,15 @@ def profile() -> None:
 @serve.command()
 @click.argument("model", metavar="MODEL")
 @click.option("--revision", metavar="COMMIT", required=True, help="The commit, all 40 digits.")
-@click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
+@click.option("--folder", metavar="PATH", required=True, help="The folder for the files on the Linux that serves.")
 @options.token
 @options.hub
-@does("serve.serve")
+@implemented_in("serve.serve")
 def files() -> None:
     """Print the files of a model at one revision, as an entry of a playbook.
 
-    MODEL is ORG/NAME on the hub. The entry has every file with its size and hash; the Linux that serves downloads them
-    itself and accepts nothing else.
+    MODEL is ORG/NAME on the hub. The entry lists every file with its size and hash; the Linux that serves downloads the
+    files itself and accepts no others.
     """
 
 
@@ -65,7 +65,7 @@ class HandMadeGateway(GatewayOptions):
 
     models: tuple[str, ...] = repeated(
         "NAME=ENGINE",
-        "A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
+        "A model, by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
         name="--model",
         required=True,
     )
@@ -79,20 +79,20 @@ class HandMadeGateway(GatewayOptions):
     )
     idle: float | None = option(
         "DURATION",
-        "After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
+        "After this time without a request, the model that served last also leaves its GPUs. Default: it stays.",
         type=options.DURATION,
     )
     trusted_proxies: tuple[str, ...] = repeated(
-        "NETWORK", "A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.", name="--trusted-proxy"
+        "NETWORK", "A proxy that names its clients in X-Forwarded-For, such as 10.20.0.5/32.", name="--trusted-proxy"
     )
-    proxy_protocol: bool = flag("Those proxies name their client by the PROXY protocol instead.")
+    proxy_protocol: bool = flag("These proxies name their clients by the PROXY protocol instead.")
 
 
 @serve.command()
-@options_object(HandMadeGateway, "asked")
-@does("serve.serve")
+@options_object(HandMadeGateway, "options")
+@implemented_in("serve.serve")
 def gateway() -> None:
-    """Print the gateway before vLLM as entries of a playbook.
+    """Print a gateway in front of vLLM as entries of a playbook.
 
     It needs at least one --model and one --api-key. Copy playbooks/linux.yaml, add the entries to its resources, and
     plan with --playbook. The entries contain hashes of API keys, never a key.
@@ -104,12 +104,12 @@ def gateway() -> None:
 @click.option(
     "--url",
     metavar="URL",
-    help="The gateway, as the desktop's Windows reaches it. Default: url of yield_to, or http://127.0.0.1:8443.",
+    help="The URL of the gateway for the desktop's Windows. Default: url of yield_to, or http://127.0.0.1:8443.",
 )
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("render.render")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("render.render")
 def watcher() -> None:
-    """Write the program with which a Windows desktop asks for the GPUs.
+    """Write the program with which a Windows desktop requests the GPUs.
 
     Writes a script and its settings, from availability.yield_to of WORKLOAD. docs/wsl2.md says how to install it on
     that Windows, and how to remove it. Installs nothing.
@@ -118,18 +118,24 @@ def watcher() -> None:
 
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
 within_option = click.option(
-    "--within", type=options.DURATION, default="30m", show_default=True, help="How long to wait for each engine."
+    "--within",
+    "timeout",
+    type=options.DURATION,
+    default="30m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long to wait for each engine.",
 )
 
 
 @serve.command()
 @target_argument
-@options.only_models
+@options.model_filter
 @within_option
 @options.target
-@does("serve.change")
+@implemented_in("serve.change")
 def up() -> None:
-    """Start what is served on TARGET, and show how far each start is.
+    """Start the engines and the gateway of TARGET, and show the progress of each start.
 
     TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Starts engines one after
     the other, then the gateway. If an engine fails for a known reason, winhost stops it and explains the remedy.
@@ -145,15 +151,15 @@ def up() -> None:
     "requests, and whose turn it is.",
 )
 @options.target
-@does("serve.status")
+@implemented_in("serve.status")
 def status() -> None:
-    """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
+    """Show what TARGET serves: models, GPUs, memory, requests, versions. Changes nothing."""
 
 
 @serve.command()
 @target_argument
-@options.only_models
-@click.option("--gateway", is_flag=True, help="Only the gateway, or the gateway and the models that are named.")
+@options.model_filter
+@click.option("--gateway", is_flag=True, help="Only the gateway; with --model, the gateway and these models.")
 @click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
 @click.option(
     "--lines",
@@ -165,7 +171,7 @@ def status() -> None:
     help="How many of the last lines to show.",
 )
 @options.target
-@does("serve.status")
+@implemented_in("serve.status")
 def logs() -> None:
     """Show what the engines and the gateway of TARGET wrote to the journal, without secrets."""
 
@@ -173,12 +179,12 @@ def logs() -> None:
 @serve.command()
 @target_argument
 @options.client_key
-@options.only_models
+@options.model_filter
 @options.target
-@does("serve.status")
+@implemented_in("serve.status")
 def test() -> None:
-    """Send TARGET requests that it must answer and ones that it must refuse; show time to first token and tokens per
-    second.
+    """Send TARGET requests that it must answer, and requests that it must refuse; show time to first token and tokens
+    per second.
 
     The target itself sends the requests to its gateway: for each model a completion, a stream and a prompt that is too
     long; then a model that does not exist, a request without a key, and a path that is not published.
@@ -187,16 +193,15 @@ def test() -> None:
 
 @serve.command()
 @target_argument
-@options.only_models
+@options.model_filter
 @options.yes
 @within_option
 @options.target
-@does("serve.change")
+@implemented_in("serve.change")
 def down() -> None:
-    """Stop the gateway of TARGET when open requests are done, and then its engines.
+    """Stop the gateway of TARGET after its open requests, then its engines.
 
-    With --model the gateway goes on. Units that are enabled start again with the machine; winhost rollback removes
-    them.
+    With --model the gateway keeps running. Enabled units start again with the machine; winhost rollback removes them.
     """
 
 
@@ -204,8 +209,8 @@ def down() -> None:
 def keys() -> None:
     """Add, list, limit and revoke API keys of the gateway of a target, without a restart.
 
-    They are in a file of the target, beside the keys of its plan: a new plan keeps them, and winhost rollback of the
-    gateway removes them. The file has only their hashes.
+    A file on the target stores the hashes of these keys, next to the keys of its plan. A new plan keeps the file, and
+    winhost rollback of the gateway removes it.
     """
 
 
@@ -215,9 +220,9 @@ key_argument = click.argument("name", metavar="NAME")
 @keys.command(name="list")
 @target_argument
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def list_() -> None:
-    """List the API keys of TARGET: state, models, limits, expiry, and what each used. Changes nothing."""
+    """List the API keys of TARGET: state, models, limits, expiry and usage. Changes nothing."""
 
 
 @keys.command()
@@ -230,11 +235,11 @@ def list_() -> None:
     help="A secret reference to a key that you have. Default: winhost makes a new one.",
 )
 @click.option("--save", type=options.PATH, metavar="FILE", help="Write the new key to this new file.")
-@options.only_models
+@options.model_filter
 @click.option("--metrics", is_flag=True, help="The key reads /metrics and nothing else.")
 @options.key_rules
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def add() -> None:
     """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
 
@@ -245,15 +250,15 @@ def add() -> None:
 @keys.command()
 @target_argument
 @key_argument
-@options.only_models
+@options.model_filter
 @click.option("--all-models", is_flag=True, help="Let the key use all models.")
 @options.key_rules
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def limit() -> None:
-    """Change what the API key NAME of TARGET may use, and until when. Limits that you do not name stay.
+    """Change the models, limits and expiry of the API key NAME of TARGET. Limits that you do not name stay.
 
-    Requests that are under way go on; the next ones get the new limits.
+    Open requests continue; new requests get the new limits.
     """
 
 
@@ -262,9 +267,9 @@ def limit() -> None:
 @key_argument
 @options.yes
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def revoke() -> None:
-    """End the API key NAME of TARGET now: the gateway ends its open requests and never accepts it again.
+    """Revoke the API key NAME of TARGET now: the gateway ends its open requests and never accepts it again.
 
     To let it expire later instead: winhost serve keys limit TARGET NAME --expires WHEN.
     """
@@ -272,13 +277,15 @@ def revoke() -> None:
 
 @serve.command()
 @click.option("--weights", type=options.Number(0.1), metavar="GIB", help="The size of the model's weights.")
-@click.option("--host-memory", type=options.Number(0), metavar="GIB", help="Host memory that backups may take.")
+@click.option(
+    "--host-memory", type=options.Number(0), metavar="GIB", help="Host memory that the backups of weights may use."
+)
 @click.option("--swap-within", type=options.Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
-@does("serve.serve")
+@implemented_in("serve.serve")
 def explain() -> None:
-    """Show how a model can rest between its turns (awake, asleep, suspended, stopped), and how soon it is back.
+    """Compare the states of a model between its turns (awake, asleep, suspended, stopped), and how soon it is back.
 
-    With --weights and --host-memory it recommends one. Changes nothing.
+    With --weights and --host-memory, the command recommends one. Changes nothing.
     """

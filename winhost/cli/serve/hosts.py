@@ -1,4 +1,6 @@
-"""The hosts that serve by the journals of this computer, their endpoints, and lines to paste that ask them."""
+"""Find the hosts that serve according to this computer's journals, and their endpoints; make lines to paste into a
+shell that send a request.
+"""
 
 import http.client
 import json
@@ -9,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from winhost.cli import named_hosts
-from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
-from winhost.cli.up.first_completion import PLACE, deployed_by, reached_address
-from winhost.connect.tunnel import SshWay
+from winhost.cli.shells import Shell, command_line, command_to_show_key, detect_shell, post_with_key
+from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, planned_deployment, reachable_address
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import identity
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -24,21 +26,21 @@ from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH, Deployed
 
-_SSH = 22
-_ANSWERS_WITHIN_S = 2  # on the same machine
+_SSH_PORT = 22
+_LOCAL_TIMEOUT_S = 2  # on the same machine
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class ServingRun:
-    """A run that left an endpoint, and what its journal has of it. host: as the fleet has it, None if it does not;
-    found: the address of the endpoint for this computer, found by the session at the end of the run.
+    """A run that deployed an endpoint. record: its state by the journal; host: the host in the fleet file, if it is
+    there; found_address: the address of the endpoint for this computer, as the run found it at its end.
     """
 
     record: RunState
     deployed: Deployed
     host: AnyHost | None
-    found: str | None = None
+    found_address: str | None = None
 
     @property
     def run(self) -> str:
@@ -55,7 +57,7 @@ class ServingRun:
 
     @property
     def key(self) -> str | None:
-        """The reference of the plan to an API key, if it had one."""
+        """The reference to an API key in the plan, if it has one."""
         return self.record.plan.request.asks_with
 
     @cached_property
@@ -65,34 +67,34 @@ class ServingRun:
 
     @cached_property
     def address(self) -> str | None:
-        """The address of the endpoint for this computer, as far as it is known without a logon. A distro or guest with
-        its own address has to be asked for it.
+        """The address of the endpoint for this computer. None if only a logon could find it: a distro or guest with an
+        address of its own has to report it.
         """
         gateway = self.deployed.gateway
         if gateway.address in LOOPBACK:
-            here = is_this_linux(self.host) or self._is_passed_on(gateway.address, gateway.port)
-            return gateway.address if here else None
-        if self.found:
-            return self.found
-        reached = self.host.address if self.host else None
+            is_local = is_this_linux(self.host) or self._is_forwarded_loopback(gateway.address, gateway.port)
+            return gateway.address if is_local else None
+        if self.found_address:
+            return self.found_address
+        host_address = self.host.address if self.host else None
 
-        def way() -> SshWay | None:
+        def ssh_way() -> SshRoute | None:
             if not isinstance(self.host, LinuxHost):
                 return None
             jump = self.host.jump.address if self.host.jump else None
-            return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
+            return SshRoute(self.host.user, self.host.address, self.host.port, None, jump)
 
-        return reached_address(self.record, gateway, reached, way)
+        return reachable_address(self.record, gateway, host_address, ssh_way)
 
-    def _is_passed_on(self, address: str, port: int) -> bool:
-        """Tell whether the loopback of the Windows below this Linux leads to its distro. .wslconfig decides that, port
-        by port, so this asks the gateway there, without a key.
+    def _is_forwarded_loopback(self, address: str, port: int) -> bool:
+        """Return whether Windows forwards this loopback port to its distro. .wslconfig decides that for each port, so
+        this sends the gateway a request without a key.
         """
-        wsl = path_of(self.record.plan.request.path) == "wsl2" and not self.deployed.gateway.tls
-        if not wsl or self.host is None or not named_hosts.is_local(self.host):
+        is_wsl = path_of(self.record.plan.request.path) == "wsl2" and not self.deployed.gateway.tls
+        if not is_wsl or self.host is None or not named_hosts.is_local(self.host):
             return False
         try:
-            with closing(http.client.HTTPConnection(address, port, timeout=_ANSWERS_WITHIN_S)) as connection:
+            with closing(http.client.HTTPConnection(address, port, timeout=_LOCAL_TIMEOUT_S)) as connection:
                 connection.request("GET", "/health")
                 return connection.getresponse().getheader("Server") == "winhost"
         except (OSError, http.client.HTTPException):
@@ -100,36 +102,38 @@ class ServingRun:
 
 
 def is_this_linux(host: AnyHost | None) -> bool:
-    """Tell whether a host's loopback is that of this machine. A port other than 22 may be forwarded to another machine,
-    and for a WSL distro .wslconfig decides.
+    """Return whether a host is this machine itself. A port other than 22 may be forwarded to another machine, and a WSL
+    distro may not share the loopback of its Windows.
     """
     if not isinstance(host, LinuxHost) or host.jump is not None:
         return False
-    return host.address.lower() in LOOPBACK and host.port == _SSH
+    return host.address.lower() in LOOPBACK and host.port == _SSH_PORT
 
 
-def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
-    """Return the endpoint that a run made on its host; None if it made none. checks: those at its end."""
-    deployed = deployed_by(record)
-    found = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
-    address = found.get("address")
+def find_serving_run(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
+    """Return the run with the endpoint that it deployed; None if it deployed none. checks: the checks at its end."""
+    deployed = planned_deployment(record)
+    details = next(
+        (each.found for each in checks if each.property == ENDPOINT_ADDRESS and isinstance(each.found, dict)), {}
+    )
+    address = details.get("address")
     return ServingRun(record, deployed, host, str(address) if address else None) if deployed else None
 
 
 def hosts_by_name(fleet: Fleet | None) -> dict[str, AnyHost]:
-    """Return the hosts of a fleet, and this machine by its own name where the fleet has none of that name."""
+    """Return the hosts of a fleet by name, and this machine unless the fleet has a host of that name."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
-    hosts.setdefault(named_hosts.own_name(), named_hosts.this_machine())
+    hosts.setdefault(named_hosts.this_machine_name(), named_hosts.this_machine())
     return hosts
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The hosts that words on the command line may name: those of the fleet, and those of this computer's journals.
+    """The hosts that arguments may name: those of the fleet, and those in this computer's journals.
 
-    serving: by host, the newest run that left an endpoint and was not rolled back, the latest first; unfinished: runs
-    that neither ended nor were rolled back; unreadable: why a journal cannot be read, though the changes of its run may
-    stand.
+    serving: by host, the newest run that deployed an endpoint and was not rolled back, the latest first; unfinished:
+    runs that neither ended nor were rolled back; unreadable: the errors of journals that cannot be read, although the
+    changes of their runs may still be in force.
     """
 
     fleet: Fleet | None
@@ -139,7 +143,7 @@ class Targets:
 
     @classmethod
     def read(cls, fleet_file: Path | None) -> "Targets":
-        return cls.read_with(named_hosts.known_fleet(fleet_file))
+        return cls.read_with(named_hosts.load_fleet_if_any(fleet_file))
 
     @classmethod
     def read_with(cls, fleet: Fleet | None) -> "Targets":
@@ -150,9 +154,9 @@ class Targets:
         unreadable: list[WinhostError] = []
         for name in reversed(store.runs()):
             try:
-                lines = read_journal(store.existing(name))
+                lines = read_journal(store.existing_journal(name))
                 if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
-                    continue  # an older one of a host whose state is known
+                    continue  # an older run of a host whose state is known
                 record = replay(name, lines)
             except RunNeverBegan:
                 continue
@@ -161,9 +165,9 @@ class Targets:
                 continue
             if record.outcome is None and not record.unchanged:
                 unfinished.append(record)
-            served = served_by(record, hosts.get(record.host)) if _left(record) else None
-            if served and record.host not in serving:
-                serving[record.host] = served
+            serving_run = find_serving_run(record, hosts.get(record.host)) if _has_deployment(record) else None
+            if serving_run and record.host not in serving:
+                serving[record.host] = serving_run
         return cls(fleet, serving, tuple(unfinished), tuple(unreadable))
 
     @property
@@ -175,35 +179,36 @@ class Targets:
         unfinished = (each.host for each in self.unfinished)
         return tuple(dict.fromkeys((*self.serving, *unfinished, *self._hosts)))
 
-    def named(self, word: str) -> str:
-        """The host that a word means. Raises UsageError."""
-        if found := self.meant(word):
-            return found
+    def resolve(self, name: str) -> str:
+        """Return the host that an argument names. Raises UsageError (NoSuchHost)."""
+        if host := self.find(name):
+            return host
         raise UsageError(
             "NoSuchHost",
-            what=f"no host '{visible(word)}' serves here, and fleet.yaml has none{did_you_mean(word, self.names)}",
+            what=f"no host '{visible(name)}' serves here, and fleet.yaml has none{did_you_mean(name, self.names)}",
             hint=f"There are: {', '.join(self.names)}" if self.names else "Add it: winhost host add USER@ADDRESS",
         )
 
-    def meant(self, word: str) -> str | None:
-        if word.lower() == named_hosts.LOCALHOST:
-            word = next(
-                (name for name, host in self._hosts.items() if named_hosts.is_local(host)), named_hosts.own_name()
+    def find(self, name: str) -> str | None:
+        if name.lower() == named_hosts.LOCALHOST:
+            name = next(
+                (name for name, host in self._hosts.items() if named_hosts.is_local(host)),
+                named_hosts.this_machine_name(),
             )
-        return next((each for each in self.names if each.lower() == word.lower()), None)
+        return next((each for each in self.names if each.lower() == name.lower()), None)
 
     @property
-    def only(self) -> str:
-        """The one host that serves. Raises UsageError, WinhostError."""
+    def only_serving(self) -> str:
+        """The only host that serves. Raises UsageError (WhichHost), WinhostError (NothingHere)."""
         serving = sorted(self.serving)
         if not serving:
-            named = next(iter(self._hosts), None)
+            resolve = next(iter(self._hosts), None)
             raise WinhostError(
                 "NothingHere",
-                what="nothing is served, by the journals of this computer",
-                meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
-                hint=f"Serve a model on it: winhost up --on {named}"
-                if named
+                what="according to the journals of this computer, nothing is served",
+                meaning="If another computer set up an endpoint, name its host and --api-key.",
+                hint=f"Serve a model on it: winhost up --on {resolve}"
+                if resolve
                 else "Serve a model on this machine: winhost up",
             )
         if len(serving) > 1:
@@ -216,47 +221,47 @@ class Targets:
         return run.host if run else self._hosts.get(name)
 
 
-def _left(record: RunState) -> bool:
-    """Tell by the journal whether the deployment of a run is still there."""
+def _has_deployment(record: RunState) -> bool:
+    """Return whether the deployment of a run still exists, according to the journal."""
     if record.outcome in ("applied", "differs"):
         return True
     file = record.touched.get(identity("LinuxFile", {"path": PATH}))
-    partly = record.outcome in ("partly rolled back", "not all rolled back")
-    return partly and file is not None and not file.is_restored
+    is_partly_undone = record.outcome in ("partly rolled back", "not all rolled back")
+    return is_partly_undone and file is not None and not file.is_restored
 
 
-def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
-    """Yield the values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
-    shell = shell or own_shell()
+def client_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
+    """Yield the settings of a client, and a request for the user's shell. url: the gateway's, for this computer."""
+    shell = shell or detect_shell()
     reference = SecretRef.parse(key) if key else None
-    read = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
+    key_text = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
     if reference and shell is Shell.CMD and reference.scheme != "env":
-        read += "; put it into API_KEY for the line below"
+        key_text += "; put it into API_KEY for the line below"
     yield f"Base URL: {url}/v1"
     yield f"Model:    {model}"
-    yield f"API key:  {read}"
+    yield f"API key:  {key_text}"
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Say hello"}]})
     yield "  " + post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
 
 
-def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[str]:
-    """Tell at the end of a run how to use what it serves, from this computer."""
-    shell, host = shell or own_shell(), served.record.host
-    yield f"Served:   {', '.join(served.models)}, each after a completion of its own"
-    if served.address:
-        address, gateway = served.address, served.deployed.gateway
+def describe_endpoint(serving_run: ServingRun, shell: Shell | None = None) -> Iterator[str]:
+    """Yield lines for the end of a run that say how to use its endpoint from this computer."""
+    shell, host = shell or detect_shell(), serving_run.record.host
+    yield f"Served:   {', '.join(serving_run.models)}, each after a completion of its own"
+    if serving_run.address:
+        address, gateway = serving_run.address, serving_run.deployed.gateway
         if address in LOOPBACK and gateway.address not in LOOPBACK:
             address = socket.gethostname()  # the name of this computer, which other machines use
         url = gateway.url(address)
-        yield from paste_lines(url, served.models[0], served.key, shell)
+        yield from client_lines(url, serving_run.models[0], serving_run.key, shell)
     else:
-        key = SecretRef.parse(served.key) if served.key else None
+        key = SecretRef.parse(serving_run.key) if serving_run.key else None
         yield f"API key:  {key or 'the one that you named with --api-key'}"
-        if key and (see := line_to_see(key, shell)):
-            yield f"  {see}"
-        listen = served.deployed.gateway.listen
+        if key and (show_command := command_to_show_key(key, shell)):
+            yield f"  {show_command}"
+        listen = serving_run.deployed.gateway.listen
         yield f"The endpoint listens on {listen} of {host}. A tunnel with its base URL, until Ctrl-C:"
         yield "  " + command_line(("winhost", "open", host), shell)
-    yield "Or talk to it here, or see how it is:"
+    yield "To send it a prompt from here, and to see its state:"
     yield "  " + command_line(("winhost", "chat", host, "Say hello"), shell)
     yield "  " + command_line(("winhost", "serve", "status", host), shell)

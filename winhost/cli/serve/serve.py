@@ -1,4 +1,4 @@
-"""winhost serve profile, files, gateway and explain: how models are served, as settings to copy."""
+"""winhost serve profile, files, gateway and explain: print settings to copy, and compare states between turns."""
 
 import re
 import sys
@@ -13,15 +13,15 @@ import yaml
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, secret_reference
-from winhost.cli.named_files import facts_named
+from winhost.cli.named_files import read_named_facts
 from winhost.cli.options import Output
 from winhost.cli.plan.stack_options import key_pair
 from winhost.cli.serve.commands import HandMadeGateway
 from winhost.cli.tables import table
-from winhost.cli.terminal import wrapped
+from winhost.cli.terminal import wrap
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import shown
+from winhost.findings.show import finding_view
 from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.key_lines import parse_key
 from winhost.gateway.settings_values import WrongSettings
@@ -32,7 +32,7 @@ from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Finding, Severity, Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
-from winhost.serving.choice import Lost, Served, Serving, serving
+from winhost.serving.choice import Served, Serving, StopCost, serving
 from winhost.serving.containers import DEV_MODE, command, program_command, readable_yaml
 from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, yields
@@ -42,9 +42,9 @@ from winhost.serving.levels import (
     ON_DISK,
     STOPPED,
     choose,
-    format_asleep,
-    format_wait,
-    preferred,
+    format_restart,
+    format_turn_state,
+    preferred_rungs,
 )
 from winhost.serving.profile import base_of
 from winhost.serving.sharing import SharingModel, turn_settings
@@ -60,7 +60,7 @@ class Commanded(Served):
 
 @dataclass(frozen=True)
 class Profiled:
-    """The models of a workload as they are served on a host: see Serving."""
+    """The settings with which a host serves the models of a workload: see Serving."""
 
     host: str
     origin: str
@@ -76,129 +76,143 @@ def profile(
     facts: Path | None,
     facts_file: Path | None,
     workload_file: Path,
-    named: str | None,
+    profile_name: str | None,
     path: str | None,
     read_speed: int,
     everything: bool,
     output: Output,
 ) -> int:
     faults = Faults()
-    known = faults.of(lambda: facts_named(facts, facts_file))
+    host_facts = faults.collect(lambda: read_named_facts(facts, facts_file))
     if facts is None and facts_file is None:
         faults.add("no facts are named; winhost detect HOST -o FOLDER writes them")
-    workload = faults.of(lambda: load_workload(workload_file))
-    if path and known and known.is_linux:
+    workload = faults.collect(lambda: load_workload(workload_file))
+    if path and host_facts and host_facts.is_linux:
         faults.add(f"--path {path} is for a Windows host, and this is a Linux already: leave it out")
-    if path and named and base_of(named) not in (path, "bare-metal"):
-        faults.add(f"--path {path} contradicts --profile {named}: leave one out")
+    if path and profile_name and base_of(profile_name) not in (path, "bare-metal"):
+        faults.add(f"--path {path} contradicts --profile {profile_name}: leave one out")
     faults.refuse()
-    assert known is not None
+    assert host_facts is not None
     assert workload is not None
-    if "vllm" not in workload.versions:  # as a plan does, whose image this is
+    if "vllm" not in workload.versions:  # the version of the image that a plan uses
         workload = replace(workload, versions={**workload.versions, "vllm": seen_versions()[-1]})
-    found = serving(known, workload, named, read_speed, path)
+    result = serving(host_facts, workload, profile_name, read_speed, path)
     suspended = {model.served_name for model in workload.models if model.suspend}
     models = tuple(
-        Commanded(**vars(served), command=" ".join(_command(served, found.vllm, suspended))) for served in found.models
+        Commanded(**vars(served), command=" ".join(_engine_command(served, result.vllm, suspended)))
+        for served in result.models
     )
-    variant = path_of(found.variant), variant_name(found.variant)
-    profiled = Profiled(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
+    variant = path_of(result.variant), variant_name(result.variant)
+    profiled = Profiled(
+        result.host,
+        result.origin,
+        *variant,
+        result.chosen,
+        result.verdict,
+        result.vllm,
+        models,
+    )
 
     def show(_: Profiled) -> None:
         levels = {model.served_name: model.sleep_level for model in workload.models if model.sleep_level}
-        show_serving(found, everything, suspended, levels)
+        show_serving(result, everything, suspended, levels)
 
-    show_results("profile", output.shape, [(found.host, profiled)], show)
+    show_results("profile", output.shape, [(result.host, profiled)], show)
     return 0
 
 
-def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
-    """The command for a model. suspended: models whose process leaves its GPU, which no container can."""
-    alone = served.served_name in suspended
-    return program_command(served.spec) if alone else command(served.model, served.spec, vllm)
+def _engine_command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
+    """Return the command for a model. suspended: models whose process leaves its GPU, which needs a unit of its own."""
+    is_suspended = served.served_name in suspended
+    return program_command(served.spec) if is_suspended else command(served.model, served.spec, vllm)
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
     secret_reference(token, "'--token'")
     desired = model_files(model, revision, token, hub.rstrip("/"))
     why = "The model at one revision, each file by its hash."
-    made = entry("ModelFiles", f"Files of {model}", {"folder": folder}, desired, why)
-    click.echo(yaml.safe_dump([made], sort_keys=False, width=1000), nl=False)
+    playbook_entry = entry("ModelFiles", f"Files of {model}", {"folder": folder}, desired, why)
+    click.echo(yaml.safe_dump([playbook_entry], sort_keys=False, width=1000), nl=False)
     return 0
 
 
-def gateway(asked: HandMadeGateway) -> int:
-    _check_gateway(asked)
-    listen = asked.listen or "127.0.0.1:8443"
-    if not listen.startswith("/"):  # a Unix socket, which whoever enters its folder may use
-        asked.listening(listen)
-    models = [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, asked.models)]
-    settings: dict[str, Json] = {"listen": _address(listen), "models": models}
-    if asked.plain_http:
+def gateway(options: HandMadeGateway) -> int:
+    _check_gateway_options(options)
+    listen = options.listen or "127.0.0.1:8443"
+    if not listen.startswith("/"):  # access to a Unix socket follows from the permissions of its folder
+        options.listening(listen)
+    models = [{"name": name, "engine": _parse_address(engine)} for name, engine in map(_split_pair, options.models)]
+    settings: dict[str, Json] = {"listen": _parse_address(listen), "models": models}
+    if options.plain_http:
         settings["plain_http_beyond_this_machine"] = True
-    if asked.trusted_proxies:
-        settings["trusted_proxies"] = [*asked.trusted_proxies]
-    if asked.proxy_protocol:
+    if options.trusted_proxies:
+        settings["trusted_proxies"] = [*options.trusted_proxies]
+    if options.proxy_protocol:
         settings["proxy_protocol"] = True
-    if asked.yield_key:
+    if options.yield_key:
         settings["yields"] = yields()
-    _take_turns(settings, asked)
+    _add_turns(settings, options)
     try:
-        entries = gateway_entries(settings, [*_key_lines(asked)], asked.tls)
-    except WrongSettings as wrong:
-        raise _by_option(wrong, asked) from None
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from None
+        entries = gateway_entries(settings, [*_key_lines(options)], options.tls)
+    except WrongSettings as error:
+        raise _option_error(error, options) from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     click.echo(readable_yaml(entries), nl=False)
     return 0
 
 
-def _check_gateway(asked: HandMadeGateway) -> None:
-    """Find options that need another one. Raises click's UsageError."""
+def _check_gateway_options(options: HandMadeGateway) -> None:
+    """Check that options which need another one have it. Raises click.UsageError."""
     faults = Faults()
-    if not asked.api_key:
+    if not options.api_key:
         faults.add("no API key is named: --api-key alice=env:ALICE_KEY")
-    for each in chain(*asked.keys.values()):
-        faults.of(partial(key_pair, each))
-    if asked.proxy_protocol and not asked.trusted_proxies:
+    for each in chain(*options.keys.values()):
+        faults.collect(partial(key_pair, each))
+    if options.proxy_protocol and not options.trusted_proxies:
         faults.add("--proxy-protocol is for proxies: name them with --trusted-proxy 10.20.0.5/32")
-    turns = {name for name, _ in map(_pair, asked.shares)}
-    given = {"--vllm": asked.vllm, "--no-sleep": asked.no_sleep, "--suspend": asked.suspend, "--idle": asked.idle}
-    for option in (option for option, value in given.items() if value not in (None, False) and not turns):
+    sharing = {name for name, _ in map(_split_pair, options.shares)}
+    turn_options = {
+        "--vllm": options.vllm,
+        "--no-sleep": options.no_sleep,
+        "--suspend": options.suspend,
+        "--idle": options.idle,
+    }
+    for option in (option for option, value in turn_options.items() if value not in (None, False) and not sharing):
         faults.add(f"{option} is for models that take turns: name them and their GPUs with --shares")
-    if turns and not asked.no_sleep and asked.vllm is None:
+    if sharing and not options.no_sleep and options.vllm is None:
         faults.add(f"models that sleep between their turns need the version of vLLM: --vllm {seen_versions()[-1]}")
-    for name, _ in map(_pair, asked.models) if asked.yield_key else ():
-        if name not in turns:
-            faults.add(f"--yield-key: {name} takes no turns, so it cannot leave its GPU: --shares {name}=0")
+    for name, _ in map(_split_pair, options.models) if options.yield_key else ():
+        if name not in sharing:
+            faults.add(f"--yield-key: {name} takes no turns, so it cannot leave its GPU: add --shares {name}=0")
     faults.refuse()
 
 
-def _key_lines(asked: HandMadeGateway) -> Iterator[str]:
+def _key_lines(options: HandMadeGateway) -> Iterator[str]:
     """Yield the lines of all keys. Raises click's UsageError for a name that is invalid or used twice."""
     names: set[str] = set()
-    for kind, given in asked.keys.items():
+    for kind, key_references in options.keys.items():
         option = f"--{kind}-key"
-        for name, reference in map(key_pair, given):
+        for name, reference in map(key_pair, key_references):
             try:
-                found = key_line(kind, name, reference)
-            except ValueError as wrong:  # which repeats nothing of what may be the key itself
-                raise click.UsageError(f"{option}: {wrong}") from None
+                line = key_line(kind, name, reference)
+            except ValueError as error:  # its message does not contain the key
+                raise click.UsageError(f"{option}: {error}") from None
             try:
-                own = parse_key(found).name
+                name_in_line = parse_key(line).name
             except ValueError:
-                raise click.UsageError(f"{option}: {_NAME_OF_KEY}") from None
-            if own in names:
-                raise click.UsageError(f"{option} {visible(own)}: another key has this name already")
-            names.add(own)
-            yield found
+                raise click.UsageError(f"{option}: {_KEY_NAME_RULE}") from None
+            if name_in_line in names:
+                raise click.UsageError(f"{option} {visible(name_in_line)}: another key has this name already")
+            names.add(name_in_line)
+            yield line
 
 
-_NAME_OF_KEY = (
-    "the name of a key has up to 64 letters, digits, dots, dashes and underscores; that of a key for metrics may go "
-    "on with a colon and models, with commas between them"
+_KEY_NAME_RULE = (
+    "the name of a key has up to 64 letters, digits, dots, dashes and underscores; a colon and a list of models with "
+    "commas may follow the name of a key for metrics"
 )
-_OPTION_OF = {
+_OPTIONS_BY_KEY = {
     "engine": "--model",
     "name": "--model",
     "gpus": "--shares",
@@ -206,35 +220,35 @@ _OPTION_OF = {
     "suspend": "--suspend",
     "trusted_proxies": "--trusted-proxy",
 }
-"""The option that gives a value of the gateway's settings."""
+"""The option that sets each key of the gateway's settings."""
 
 
-def _by_option(wrong: WrongSettings, asked: HandMadeGateway) -> click.UsageError:
-    """Turn an error about a key of the gateway's settings, such as models[0].engine, into one about the option."""
-    where, _, why = str(wrong).partition(": ")
-    keys = re.findall(r"[a-z_]+", where)
-    option = next((_OPTION_OF[key] for key in reversed(keys) if key in _OPTION_OF), None)
-    number = re.search(r"\[(\d+)\]", where)
-    values = {"--model": asked.models, "--trusted-proxy": asked.trusted_proxies}.get(option or "")
+def _option_error(error: WrongSettings, options: HandMadeGateway) -> click.UsageError:
+    """Convert an error about a key of the gateway's settings, such as models[0].engine, to one about the option."""
+    key_path, _, reason = str(error).partition(": ")
+    keys = re.findall(r"[a-z_]+", key_path)
+    option = next((_OPTIONS_BY_KEY[key] for key in reversed(keys) if key in _OPTIONS_BY_KEY), None)
+    number = re.search(r"\[(\d+)\]", key_path)
+    values = {"--model": options.models, "--trusted-proxy": options.trusted_proxies}.get(option or "")
     value = f" {values[int(number[1])]}" if values and number else ""
-    said = re.sub(r" does not match .*", " is not valid here", why.replace("between: stop", "add --no-sleep"))
-    return click.UsageError(visible(f"{option}{value}: {said}" if option else str(wrong)))
+    text = re.sub(r" does not match .*", " is not valid here", reason.replace("between: stop", "add --no-sleep"))
+    return click.UsageError(visible(f"{option}{value}: {text}" if option else str(error)))
 
 
-def _take_turns(settings: dict[str, Json], asked: HandMadeGateway) -> None:
-    """Add the turns of models that share GPUs to the settings."""
-    if not asked.shares:
+def _add_turns(settings: dict[str, Json], options: HandMadeGateway) -> None:
+    """Add the turns of models that share GPUs to the settings. Raises click.UsageError."""
+    if not options.shares:
         return
-    sharing, (vllm, level) = [], (None, 0) if asked.no_sleep else (asked.vllm, 1)
-    for text in asked.shares:
-        name, numbers = _pair(text)
+    sharing_models, (vllm, level) = [], (None, 0) if options.no_sleep else (options.vllm, 1)
+    for text in options.shares:
+        name, numbers = _split_pair(text)
         gpus = numbers.split(",")
         if not all(gpu.isdecimal() for gpu in gpus):
             raise click.UsageError(
                 f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1"
             )
-        sharing.append(SharingModel(name, tuple(map(int, gpus)), vllm, level, suspend=asked.suspend))
-    by_model, settings["turns"] = turn_settings(sharing, None if asked.idle is None else int(asked.idle))
+        sharing_models.append(SharingModel(name, tuple(map(int, gpus)), vllm, level, suspend=options.suspend))
+    by_model, settings["turns"] = turn_settings(sharing_models, None if options.idle is None else int(options.idle))
     for model in settings["models"]:
         if turns := by_model.pop(model["name"], None):
             model["turns"] = turns
@@ -242,14 +256,14 @@ def _take_turns(settings: dict[str, Json], asked: HandMadeGateway) -> None:
         raise click.UsageError(f"--shares names {next(iter(by_model))}, which no --model does")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _split_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise click.UsageError(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
-def _address(text: str) -> dict[str, Json]:
+def _parse_address(text: str) -> dict[str, Json]:
     """Parse the path of a Unix socket, or an address and a port."""
     if text.startswith("/"):
         return {"socket": text}
@@ -267,74 +281,74 @@ def explain(
     columns = ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs")
     rows = []
     for rung in LADDER:
-        fastest, slowest = rung.back
-        back = "at once" if not any(rung.back) else f"{fastest:g} s"
+        fastest, slowest = rung.return_seconds
+        back = "at once" if not any(rung.return_seconds) else f"{fastest:g} s"
         back = f"{fastest:g} to {slowest:g} s" if fastest != slowest else back
-        memory = f"{rung.of_weights:g} x weights" if rung.of_weights else "none"
-        rows.append((rung.name, back, rung.away, memory, rung.gpu, rung.needs))
+        memory = f"{rung.ram_per_weight:g} x weights" if rung.ram_per_weight else "none"
+        rows.append((rung.name, back, rung.leave_text, memory, rung.gpu, rung.needs))
     table(columns, rows, title="From the fastest to the slowest")
-    click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
+    click.echo(f"Measured: {MEASURED}. WSL has not been measured.")
     if weights is not None and host_memory is not None:
-        rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
+        rungs = [rung for rung in preferred_rungs(pinned, reloads) if rung.ram_per_weight * weights <= host_memory]
         chosen = choose(rungs, weights, swap_within)
-        said = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
-        said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
+        sentence = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
+        sentence += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
         if swap_within is not None:
-            said += f", within {swap_within:g} s" if chosen.kept else f", which is later than {swap_within:g} s"
-        click.echo(f"{said}.")
-        image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
-        said = "A standby that does not fit beside its model is the same engine, started anew: after about "
-        said += f"{image:.0f} s from its image on disk, {cold:.0f} s cold (estimates)."
-        click.echo(f"{said} Requests wait for {Limits.hold} s.")
+            sentence += f", within {swap_within:g} s" if chosen.kept else f", which is later than {swap_within:g} s"
+        click.echo(f"{sentence}.")
+        image, cold = (rung.start_seconds(weights) for rung in (ON_DISK, STOPPED))
+        sentence = "A standby that does not fit next to its model is the same engine, started anew: after about "
+        sentence += f"{image:.0f} s from its image on disk, {cold:.0f} s cold (estimates)."
+        click.echo(f"{sentence} Requests wait for {Limits.hold} s.")
     return 0
 
 
 def show_serving(
-    found: Serving, everything: bool, suspended: Collection[str] = (), levels: Mapping[str, int] | None = None
+    result: Serving, everything: bool, suspended: Collection[str] = (), levels: Mapping[str, int] | None = None
 ) -> None:
-    """Print one block for each model. All but the commands are comments, so that the whole can be run. suspended:
-    models whose process leaves its GPU; levels: the sleep levels that the workload states.
+    """Print one block for each model. All lines except the commands are comments, so that a shell can run the output.
+    suspended: models whose process leaves its GPU; levels: the sleep levels that the workload states.
     """
-    simulated = " (simulated)" if found.origin == "synthetic" else ""
-    _comment(f"{found.host}{simulated} by {found.variant}: {found.verdict}", bold=True)
-    _comment(f"  {found.variant}: {found.chosen}")
-    for served in found.models:
+    simulated = " (simulated)" if result.origin == "synthetic" else ""
+    _print_comment(f"{result.host}{simulated} by {result.variant}: {result.verdict}", bold=True)
+    _print_comment(f"  {result.variant}: {result.chosen}")
+    for served in result.models:
         click.echo()
-        _comment(f"{served.model}: profile {served.profile}", bold=True)
-        alone = served.served_name in suspended
+        _print_comment(f"{served.model}: profile {served.profile}", bold=True)
+        is_suspended = served.served_name in suspended
         level = (levels or {}).get(served.served_name) if served.lost else None
-        unkept = [_UNKEPT.format(level=level)] if level else []
-        how = ", packed, with winhost's loader beside vLLM" if served.spec.packed else ""
-        files_of = _FILES.format(id=served.id, folder=served.spec.folder, how=how, socket=served.socket)
-        for sentence in (files_of, *([_SUSPENDED] if alone else []), *unkept, *_notes(served)):
-            _comment(f"  {sentence}")
-        # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
-        click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
+        ignored_level = [_IGNORED_LEVEL.format(level=level)] if level else []
+        packed_note = ", packed, with winhost's loader beside vLLM" if served.spec.packed else ""
+        files_note = _FILES_NOTE.format(id=served.id, folder=served.spec.folder, how=packed_note, socket=served.socket)
+        for sentence in (files_note, *([_SUSPENDED_NOTE] if is_suspended else []), *ignored_level, *_notes(served)):
+            _print_comment(f"  {sentence}")
+        # Not wrapped here: a line that the terminal wraps can still be copied as one line.
+        click.echo(" \\\n  ".join(_engine_command(served, result.vllm, suspended)))
         if everything:
             for cause in served.because:
-                _explain(cause, f"profile {served.profile}")
+                _print_reason(cause, f"profile {served.profile}")
             for line in (*served.lines, *served.left_out):
                 computed = {"computed": line.how, "default": line.default}
-                details = [f"{what}: {told}" for what, told in computed.items() if told]
-                _explain(line.reason, f"left out: {line.text}" if line.left_out else line.text, *details)
+                details = [f"{what}: {value}" for what, value in computed.items() if value]
+                _print_reason(line.reason, f"left out: {line.text}" if line.is_omitted else line.text, *details)
     if not everything:
         click.echo()
-        _comment("The reason, versions and evidence of each line: --explain")
+        _print_comment("The reason, versions and evidence of each line: --explain")
 
 
-_FILES = (
+_FILES_NOTE = (
     "The files of {id} are expected in {folder}{how}, and the gateway at {socket}, in a folder that only root and its "
-    "group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
+    "group may enter: winhost plan HOST --workload WORKLOAD sets up all of this"
 )
-_SUSPENDED = (
-    "Between its turns its process leaves the GPU (suspend), which works with one process of a unit and with no "
-    "container: this is vLLM's own program, and a plan makes its unit"
+_SUSPENDED_NOTE = (
+    "Between its turns its process leaves the GPU (suspend), which works only for a unit with a single process, not "
+    "for a container: the command starts vLLM's own program, and a plan makes its unit"
 )
 
 
-_UNKEPT = (
-    "The workload states sleep_level: {level}, and this profile does not keep it. winhost assess judges the workload "
-    "as stated; without sleep_level it allows what this profile does"
+_IGNORED_LEVEL = (
+    "The workload states sleep_level: {level}, and this profile ignores it. winhost assess judges the workload as "
+    "stated; without sleep_level it accepts what this profile does"
 )
 
 
@@ -344,7 +358,7 @@ def _notes(served: Served) -> Iterator[str]:
             yield f"Sleep mode may be unsafe: {cause.sentence} Unverified: {cause.lacks}."
         else:
             yield f"Sleep mode is unsafe: {cause.sentence}"
-    yield from _between_turns(served)
+    yield from _turn_notes(served)
     for line in served.lines:
         if line.kind == "note":
             yield f"{line.name}. {line.reason.sentence}"
@@ -358,33 +372,33 @@ def _notes(served: Served) -> Iterator[str]:
         yield f"{line.text} is left out, {undecided}{line.doubt}. {line.reason.sentence}"
 
 
-def _between_turns(served: Served) -> Iterator[str]:
+def _turn_notes(served: Served) -> Iterator[str]:
     if any(line.name == DEV_MODE for line in served.lines):
-        yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
+        yield "Not in development mode, which sleep needs: everybody who reaches the engine could run code in it"
         yield f"  A plan turns it on behind the gateway; by hand: {DEV_MODE}=1, if nobody else reaches the socket"
     if served.asleep:
-        yield f"Between its turns {format_asleep(served.asleep)}"
+        yield f"Between its turns {format_turn_state(served.asleep)}"
     if served.anew:
-        yield f"Its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
+        yield f"Its standby is the same engine, started anew {format_restart(served.anew, Limits.hold)}"
     if served.lost:
-        yield from _lost(served.lost)
+        yield from _cost_lines(served.lost)
 
 
-def _lost(lost: Lost) -> Iterator[str]:
-    if lost.waking and lost.weights and lost.reading:
-        quick, slow = lost.waking
-        yield f"What that costs: waking takes {quick:.1f} to {slow:.1f} s, as measured elsewhere"
-        yield f"  Reading {gib(lost.weights)} of weights takes {lost.reading:.1f} s at {lost.read_speed} MB/s"
+def _cost_lines(cost: StopCost) -> Iterator[str]:
+    if cost.waking and cost.weights and cost.reading:
+        quick, slow = cost.waking
+        yield f"What that costs: waking takes {quick:.1f} to {slow:.1f} s, as measured on other machines"
+        yield f"  Reading {gib(cost.weights)} of weights takes {cost.reading:.1f} s at {cost.read_speed} MB/s"
     else:
         yield "What that costs: the time to wake and to read is unknown, because the size of the weights is"
-    quick, slow = lost.starting
+    quick, slow = cost.starting
     yield f"  A full start was measured at {quick:g} s with warm caches and {slow:g} s with cold ones"
-    if lost.kept is False:
-        yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
+    if cost.kept is False:
+        yield f"  swap_within: {cost.within} s cannot be met: a start takes at least {cost.least:.0f} s"
 
 
-def _explain(reason: Finding, position: str, *details: str) -> None:
-    told = shown(
+def _print_reason(reason: Finding, position: str, *details: str) -> None:
+    finding = finding_view(
         reason,
         severity="" if reason.severity is Severity.NOTE else reason.severity,
         position=position,
@@ -392,12 +406,12 @@ def _explain(reason: Finding, position: str, *details: str) -> None:
         unverified=reason.lacks or "",
         evidence=catalogue.evidence_of(reason.evidence),
     )
-    _comment(f"  {told.head}")
-    for each in told.body:
-        _comment(f"      {each}")
+    _print_comment(f"  {finding.head}")
+    for each in finding.body:
+        _print_comment(f"      {each}")
 
 
-def _comment(text: str, *, bold: bool = False) -> None:
-    """Print each line of a text as a comment, so that the shell runs none of them."""
-    lines = wrapped(visible(text), 2, sys.stdout, lead="# ")
+def _print_comment(text: str, *, bold: bool = False) -> None:
+    """Print a text as shell comments."""
+    lines = wrap(visible(text), 2, sys.stdout, lead="# ")
     click.echo(click.style(lines, bold=True) if bold else lines)

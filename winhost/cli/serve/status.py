@@ -1,4 +1,4 @@
-"""winhost serve status, logs and test: what a target serves, what it wrote, and whether it answers as it should."""
+"""winhost serve status, logs and test: show what a target serves, print its logs, and test its answers."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,71 +10,75 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.options import TargetOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.serve.target import ServingTarget, WatchedTarget, reached, secret_key
+from winhost.cli.serve.target import ServingTarget, WatchedTarget, connect_target, resolve_key
 from winhost.cli.tables import table
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.engine.keys import kept_api_key
-from winhost.engine.verified import BOOT, SinceVerified, keep_verified, since_verified
+from winhost.engine.keys import stored_api_key
+from winhost.engine.verified import BOOT, SinceVerified, changes_since_verified, save_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import BootTest, TimedAnswer, UnitLine
 from winhost.model.units import about
 from winhost.serving.deployed import DeployedEngine
-from winhost.serving.engine_start import LINES_OF_A_START, start_failure
+from winhost.serving.engine_start import MAX_START_LINES, start_failure
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServingStatus
-from winhost.symptoms.scan import plain
+from winhost.symptoms.scan import strip_control_codes
 
 
-def status(at: TargetOptions, metrics_key: str | None) -> int:
-    secret = secret_key(metrics_key, "--metrics-key")
-    with reached(at, reads=True) as served, served.at("asking engines and gateway"):
-        found = served.status(secret, ready=True)
+def status(options: TargetOptions, metrics_key: str | None) -> int:
+    secret = resolve_key(metrics_key, "--metrics-key")
+    with connect_target(options, reads=True) as target, target.at("asking engines and gateway"):
+        serving_status = target.status(secret, ready=True)
 
-    def show(found: ServingStatus) -> None:
-        show_status(found)
-        if since := since_text(since_verified(found.host, found.versions)):
-            say(since[0].upper() + since[1:], hang=2)
+    def show(serving_status: ServingStatus) -> None:
+        show_status(serving_status)
+        if changes := format_version_changes(changes_since_verified(serving_status.host, serving_status.versions)):
+            say(changes[0].upper() + changes[1:], hang=2)
 
-    show_results("serving", at.output.shape, [(found.host, found)], show)
-    return int(Exit.SUCCESS if found.serves else Exit.DRIFT)
+    show_results("serving", options.output.shape, [(serving_status.host, serving_status)], show)
+    return int(Exit.SUCCESS if serving_status.serves else Exit.DRIFT)
 
 
-def show_status(found: ServingStatus) -> None:
-    count = sum(each.serves for each in found.models)
-    starting = sum(each.starts for each in found.models)
-    says = f"{count} of {len(found.models)} models serve{f', {starting} starting' if starting else ''}"
-    say(f"{found.host}: {says} at {found.gateway.url}", fg="green" if found.serves else "red", bold=True)
-    table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_model_row, found.models))
-    _show_gateway(found.host, found.gateway)
-    if found.boot_test:
-        say(boot_test_text(found.boot_test), hang=2)
-    if turns := [each for each in found.models if each.turn]:
-        table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
-    if found.gpus:
+def show_status(status: ServingStatus) -> None:
+    count = sum(each.serves for each in status.models)
+    starting = sum(each.starts for each in status.models)
+    headline = f"{count} of {len(status.models)} models serve{f', {starting} starting' if starting else ''}"
+    say(
+        f"{status.host}: {headline} at {status.gateway.url}",
+        fg="green" if status.serves else "red",
+        bold=True,
+    )
+    table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_model_row, status.models))
+    _show_gateway(status.host, status.gateway)
+    if status.boot_test:
+        say(format_boot_test(status.boot_test), hang=2)
+    if turns := [each for each in status.models if each.turn]:
+        table(("model", "turn", "waiting for it", "last brought up"), map(_turn_row, turns))
+    if status.gpus:
         rows = []
-        for gpu in found.gpus:
+        for gpu in status.gpus:
             memory = "" if gpu.total is None or gpu.used is None else f"{about(gpu.used)} of {about(gpu.total)}"
             busy = "" if gpu.busy is None else f"{gpu.busy} %"
             rows.append((gpu.index, gpu.name, memory, busy, ", ".join(gpu.models)))
         table(("GPU", "name", "memory", "busy", "models"), rows)
-    elif any(each.gpus for each in found.models):
-        say("GPUs: nvidia-smi is not there, or does not answer.")
-    for each in found.models:
-        if each.state in _TROUBLED:
-            told = f"{each.model}: {_TROUBLED[each.state]} winhost serve logs {found.host} --model {each.model}"
-            say(with_fleet(told), hang=2)
+    elif any(each.gpus for each in status.models):
+        say("GPUs: nvidia-smi is missing, or does not answer.")
+    for each in status.models:
+        if each.state in _STATE_HINTS:
+            text = f"{each.model}: {_STATE_HINTS[each.state]} winhost serve logs {status.host} --model {each.model}"
+            say(with_fleet(text), hang=2)
 
 
-def boot_test_text(found: BootTest) -> str:
-    after = f"{render_age(found.seconds)} after its start ({found.at})"
-    if found.ready:
-        return f"The machine tested its endpoint: each model answered, {after}."
-    return f"The machine tested its endpoint: not every model answered ({found.why}), {after}."
+def format_boot_test(boot_test: BootTest) -> str:
+    elapsed = f"{render_age(boot_test.seconds)} after its start ({boot_test.at})"
+    if boot_test.ready:
+        return f"The machine tested its endpoint: each model answered, {elapsed}."
+    return f"The machine tested its endpoint: not every model answered ({boot_test.why}), {elapsed}."
 
 
-def since_text(since: SinceVerified | None) -> str:
+def format_version_changes(since: SinceVerified | None) -> str:
     """Name the versions that have changed since the endpoint was last found to answer; empty if none has."""
     if since is None or not (since.changed or since.unknown):
         return ""
@@ -86,11 +90,11 @@ def since_text(since: SinceVerified | None) -> str:
     return f"since it was found to answer on {since.at[:10]}: {'; '.join(filter(None, parts))}"
 
 
-_TROUBLED = {
+_STATE_HINTS = {
     "failed": "its engine failed. Its log:",
-    "failing": "its engine fails again and again. Its log:",
+    "failing": "its engine fails repeatedly. Its log:",
     "broken": "its engine runs and cannot serve any more. Its log:",
-    "missing": "its unit is not there. What is known of it:",
+    "missing": "its unit is missing. Its log:",
 }
 
 
@@ -115,30 +119,30 @@ def _model_row(each: ModelStatus) -> tuple[object, ...]:
     )
 
 
-def _turn(each: ModelStatus) -> tuple[object, ...]:
+def _turn_row(each: ModelStatus) -> tuple[object, ...]:
     assert each.turn
-    turn, moved = each.turn, ""
+    turn, last_move = each.turn, ""
     if turn.move_seconds is not None and turn.move_at is not None:
-        at = datetime.fromtimestamp(turn.move_at, UTC).isoformat(timespec="seconds")
-        moved = f"{at}, in {turn.move_seconds:.1f} s"
-    return each.model, turn.state, turn.waiting, moved
+        moved_at = datetime.fromtimestamp(turn.move_at, UTC).isoformat(timespec="seconds")
+        last_move = f"{moved_at}, in {turn.move_seconds:.1f} s"
+    return each.model, turn.state, turn.waiting, last_move
 
 
-def _show_gateway(host: str, found: GatewayStatus) -> None:
+def _show_gateway(host: str, gateway: GatewayStatus) -> None:
     ready = {True: ", each model completed a request", False: ", not every model completes a request", None: ""}
     requests = ""
-    if found.answered is not None:
-        requests = f"; {found.running} requests now, {found.waiting} waiting, {found.answered} answered"
-        requests += f", {found.refused} refused, {found.broken} broken off"
-    say(f"Gateway: {found.state}{ready[found.ready]}{requests}", hang=2)
-    if found.yields:
-        say(with_fleet(f"  {YIELDS[found.yields]}. Who decides it: winhost yield {host}"), hang=2)
-    if found.state not in ("serving", "starting", "stopped"):
+    if gateway.answered is not None:
+        requests = f"; {gateway.running} requests now, {gateway.waiting} waiting, {gateway.answered} answered"
+        requests += f", {gateway.refused} refused, {gateway.broken} broken off"
+    say(f"Gateway: {gateway.state}{ready[gateway.ready]}{requests}", hang=2)
+    if gateway.yields:
+        say(with_fleet(f"  {YIELDS[gateway.yields]}. Who decides it: winhost yield {host}"), hang=2)
+    if gateway.state not in ("serving", "starting", "stopped"):
         say(with_fleet(f"  Its log: winhost serve logs {host} --gateway"), hang=2)
 
 
 _PAUSE_S = 1.0
-_STOPPED = 130
+_EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -152,35 +156,35 @@ class ServingLine:
     text: str
 
 
-def logs(at: TargetOptions, models: tuple[str, ...], gateway: bool, follow: bool, lines: int) -> int:
+def logs(options: TargetOptions, models: tuple[str, ...], gateway: bool, follow: bool, lines: int) -> int:
     codes = [0]
-    with reached(at, reads=True) as served:
-        engines = served.chosen(models) if models or not gateway else ()
+    with connect_target(options, reads=True) as target:
+        engines = target.chosen(models) if models or not gateway else ()
         sources = {each.unit: each.model for each in engines}
         if gateway or not models:
-            sources[served.deployed.gateway.unit] = "gateway"
+            sources[target.deployed.gateway.unit] = "gateway"
 
         def results() -> Iterator[tuple[str, ServingLine | WinhostError]]:
             try:
-                for each in _lines(served, list(sources), lines, follow):
+                for each in _read_lines(target, list(sources), lines, follow):
                     time_ = datetime.fromtimestamp(each.at, UTC).isoformat(timespec="seconds")
-                    said = masked(plain(each.text))
-                    yield served.host, ServingLine(served.host, sources[each.unit], each.unit, time_, said)
-            except KeyboardInterrupt:  # the document is ended, and nothing is left to be undone
-                codes.append(_STOPPED)
+                    text = masked(strip_control_codes(each.text))
+                    yield target.host, ServingLine(target.host, sources[each.unit], each.unit, time_, text)
+            except KeyboardInterrupt:  # the document is still completed, and there is nothing to undo
+                codes.append(_EXIT_INTERRUPTED)
 
         width = max(map(len, sources.values()))
 
         def show(line: ServingLine) -> None:
             click.echo(f"{line.time[:19]} {line.source:{width}} {visible(line.text)}")
 
-        with served.watch.paused():
-            show_results("serving-log", at.output.shape, results(), show)
+        with target.watch.paused():
+            show_results("serving-log", options.output.shape, results(), show)
     return max(codes)
 
 
-def _lines(served: ServingTarget, units: Sequence[str], lines: int, follow: bool) -> Iterator[UnitLine]:
-    page = served.session.log(units, lines=lines)
+def _read_lines(target: ServingTarget, units: Sequence[str], lines: int, follow: bool) -> Iterator[UnitLine]:
+    page = target.session.log(units, lines=lines)
     while True:
         yield from page.lines
         cursor = page.cursor
@@ -188,19 +192,19 @@ def _lines(served: ServingTarget, units: Sequence[str], lines: int, follow: bool
             if not follow:
                 return
             time.sleep(_PAUSE_S)
-        page = served.session.log(units, lines=lines, cursor=cursor)
+        page = target.session.log(units, lines=lines, cursor=cursor)
 
 
-_NO_MODEL = "winhost/no-such-model"
-_TOKENS, _STREAMED = 16, 64
-_SHOWN = 200
+_UNKNOWN_MODEL = "winhost/no-such-model"
+_COMPLETION_TOKENS, _STREAM_TOKENS = 16, 64
+_MAX_ERROR_LENGTH = 200
 
 
 @dataclass(frozen=True)
 class TestedRequest:
-    """check: completion, stream, too-long, wrong-model, no-key or private; model: None for requests that are about the
-    gateway; status: that came, and expected; first_token, seconds: in seconds; tokens: of the answer; per_second:
-    tokens after the first one.
+    """A request and its answer. check: completion, stream, too-long, wrong-model, no-key or private; model: None for
+    requests that test the gateway; status, expected: the HTTP status of the answer and the expected one; first_token,
+    seconds: in seconds; tokens: of the answer; per_second: tokens per second after the first one.
     """
 
     check: str
@@ -221,9 +225,7 @@ class TestedRequest:
 
 @dataclass(frozen=True)
 class TestedServing:
-    """The result of the test. passed: every request was answered as it should be; skipped: checks that could not be
-    made, and why.
-    """
+    """The result of the test. passed: every answer was as expected; skipped: checks that could not be made, and why."""
 
     host: str
     url: str
@@ -232,40 +234,40 @@ class TestedServing:
     skipped: tuple[str, ...]
 
 
-def test(at: TargetOptions, api_key: str | None, models: tuple[str, ...]) -> int:
-    found = _test(at, api_key, models)
-    show_results("serving-test", at.output.shape, [(found.host, found)], _show)
-    return int(Exit.SUCCESS if found.passed else Exit.FAILURE)
+def test(options: TargetOptions, api_key: str | None, models: tuple[str, ...]) -> int:
+    result = _run_test(options, api_key, models)
+    show_results("serving-test", options.output.shape, [(result.host, result)], _show_test)
+    return int(Exit.SUCCESS if result.passed else Exit.FAILURE)
 
 
 def test_again(host: str, key: str | None, fleet_file: Path | None) -> str:
-    """Test again, and return the result in a line. Raises click.UsageError, WinhostError as `test` does."""
-    found = _test(TargetOptions(host, fleet_file), key, ())
-    wrong = ", ".join(each.title for each in found.requests if not each.passed)
-    return f"tested again: {f'not as it should be: {wrong}' if wrong else 'passed'}"
+    """Test again, and return the result as one line. Raises click.UsageError, WinhostError as `test` does."""
+    result = _run_test(TargetOptions(host, fleet_file), key, ())
+    wrong = ", ".join(each.title for each in result.requests if not each.passed)
+    return f"tested again: {f'failed: {wrong}' if wrong else 'passed'}"
 
 
-def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> TestedServing:
-    """Ask one request after the other, from the target itself: the gateway may listen on nothing but its own address.
-    Remembers with which versions all of them passed.
+def _run_test(options: TargetOptions, reference: str | None, models: tuple[str, ...]) -> TestedServing:
+    """Send one request after the other, from the target itself, because the gateway may listen only there. If all of
+    them pass, save the versions with which they did.
 
     Raises RemoteError where the gateway does not listen, WinhostError (NotStarted, StartFailed).
     """
-    key = secret_key(reference)
+    key = resolve_key(reference)
     if not key:
-        made = kept_api_key(at.target)
-        if made is None:
+        kept_key = stored_api_key(options.target)
+        if kept_key is None:
             raise click.UsageError(
-                f"winhost made no key for {visible(at.target)}: name yours, as --api-key env:API_KEY"
+                f"winhost made no API key for {visible(options.target)}: name yours, as --api-key env:API_KEY"
             )
-        key = made.key.resolve().reveal()
-    with reached(at, reads=True) as served:
-        chosen = served.chosen(models)
-        with served.at("asking engines"):
-            status = served.status()
+        key = kept_key.key.resolve().reveal()
+    with connect_target(options, reads=True) as target:
+        chosen = target.chosen(models)
+        with target.at("asking engines"):
+            status = target.status()
         if status.gateway.state == "stopped":
-            what, hint = "its gateway is stopped, so nothing can be tested", f"Start it: winhost serve up {served.host}"
-            raise WinhostError("NotStarted", what=f"{served.host}: {what}", hint=hint, host=served.host)
+            what, hint = "its gateway is stopped, so it cannot be tested", f"Start it: winhost serve up {target.host}"
+            raise WinhostError("NotStarted", what=f"{target.host}: {what}", hint=hint, host=target.host)
         lengths = {each.model: each.length for each in status.models}
         engines = [each for each in chosen if not each.stands_by]
         skipped = [f"{each.model}: it takes over for {each.stands_by}" for each in chosen if each.stands_by]
@@ -274,21 +276,21 @@ def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> 
             for each in engines
             if lengths[each.model] is None
         ]
-        requests = [request for each in engines for request in _of_engine(each, lengths[each.model])]
-        requests += _of_gateway(engines[0].model if engines else _NO_MODEL)
-        asked = tuple(_asked(served, key, each) for each in requests)
-        passed = bool(engines) and all(each.passed for each in asked)
-        found = TestedServing(served.host, status.gateway.url, passed, asked, tuple(skipped))
+        requests = [request for each in engines for request in _engine_requests(each, lengths[each.model])]
+        requests += _gateway_requests(engines[0].model if engines else _UNKNOWN_MODEL)
+        results = tuple(_send(target, key, each) for each in requests)
+        passed = bool(engines) and all(each.passed for each in results)
+        result = TestedServing(target.host, status.gateway.url, passed, results, tuple(skipped))
     if passed and not models:
-        keep_verified(found.host, status.versions)
-    return found
+        save_verified(result.host, status.versions)
+    return result
 
 
-def _has_text(answer: TimedAnswer) -> str | None:
+def _completion_fault(answer: TimedAnswer) -> str | None:
     return None if answer.tokens else "the answer has no tokens"
 
 
-def _is_whole(answer: TimedAnswer) -> str | None:
+def _stream_fault(answer: TimedAnswer) -> str | None:
     if answer.why:
         return answer.why
     return None if answer.whole and answer.tokens else "the stream did not come to its end"
@@ -296,8 +298,8 @@ def _is_whole(answer: TimedAnswer) -> str | None:
 
 @dataclass(frozen=True)
 class _Request:
-    """A request to send. expected: the status; engine: that of the model, None if the gateway alone answers; fault:
-    tells why an answer with that status is wrong, or None; keyed: it is sent with the API key.
+    """A request to send. expected: the expected status; engine: the engine of the model, None if the gateway itself
+    answers; fault: returns why an answer with that status is wrong, or None; keyed: send the API key.
     """
 
     check: str
@@ -309,38 +311,38 @@ class _Request:
     keyed: bool = True
 
 
-def _of_engine(engine: DeployedEngine, length: int | None) -> Iterator[_Request]:
-    plain: dict[str, Json] = {"model": engine.model, "prompt": "One two three", "temperature": 0}
-    yield _Request("completion", 200, {**plain, "max_tokens": _TOKENS}, engine, _has_text)
-    # ignore_eos: a model that ends at once would leave nothing to measure.
-    more: dict[str, Json] = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
-    yield _Request("stream", 200, {**plain, **more, "max_tokens": _STREAMED}, engine, _is_whole)
+def _engine_requests(engine: DeployedEngine, length: int | None) -> Iterator[_Request]:
+    base: dict[str, Json] = {"model": engine.model, "prompt": "One two three", "temperature": 0}
+    yield _Request("completion", 200, {**base, "max_tokens": _COMPLETION_TOKENS}, engine, _completion_fault)
+    # ignore_eos: if the model ended at once, there would be nothing to measure.
+    stream_options: dict[str, Json] = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
+    yield _Request("stream", 200, {**base, **stream_options, "max_tokens": _STREAM_TOKENS}, engine, _stream_fault)
     if length is not None:
         yield _Request("too-long", 400, {"model": engine.model, "prompt": [1] * (length + 1), "max_tokens": 1}, engine)
 
 
-def _of_gateway(model: str) -> Iterator[_Request]:
-    body: dict[str, Json] = {"model": _NO_MODEL, "prompt": "One", "max_tokens": 1}
+def _gateway_requests(model: str) -> Iterator[_Request]:
+    body: dict[str, Json] = {"model": _UNKNOWN_MODEL, "prompt": "One", "max_tokens": 1}
     yield _Request("wrong-model", 404, body)
     yield _Request("no-key", 401, {**body, "model": model}, keyed=False)
     yield _Request("private", 404, {**body, "model": model}, path="/collective_rpc")
 
 
-def _asked(served: WatchedTarget, key: str, request: _Request) -> TestedRequest:
+def _send(target: WatchedTarget, key: str, request: _Request) -> TestedRequest:
     engine, expected = request.engine, request.expected
     model = engine.model if engine else None
-    with served.at(f"{model or 'gateway'}: {request.check}"):
-        watched: dict[str, Json] | None = {"unit": engine.unit, "turns": engine.turns} if engine else None
-        given = key if request.keyed else None
-        answer = served.session.test(served.gateway, request.path, dict(request.body), given, watched)
+    with target.at(f"{model or 'gateway'}: {request.check}"):
+        engine_to_watch: dict[str, Json] | None = {"unit": engine.unit, "turns": engine.turns} if engine else None
+        key_to_send = key if request.keyed else None
+        answer = target.session.test(target.gateway, request.path, dict(request.body), key_to_send, engine_to_watch)
     if engine and answer.failed:
-        lines = served.session.start_log(engine.unit, answer.failed[-1], LINES_OF_A_START)
-        again = " again and again" if len(answer.failed) > 1 else ""
-        what = f"its engine failed{again}, and a request waited for it"
-        raise start_failure(served.host, engine.model, served.unit(engine.unit), lines, what)
-    wrong = request.fault(answer) if answer.status == expected else answer.why or answer.text[:_SHOWN]
-    passed = answer.status == expected and wrong is None
-    why = masked(wrong.replace(key, "***"))[:_SHOWN] if wrong else None
+        lines = target.session.start_log(engine.unit, answer.failed[-1], MAX_START_LINES)
+        repeatedly = " again and again" if len(answer.failed) > 1 else ""
+        what = f"its engine failed{repeatedly}, and a request waited for it"
+        raise start_failure(target.host, engine.model, target.unit(engine.unit), lines, what)
+    fault = request.fault(answer) if answer.status == expected else answer.why or answer.text[:_MAX_ERROR_LENGTH]
+    passed = answer.status == expected and fault is None
+    why = masked(fault.replace(key, "***"))[:_MAX_ERROR_LENGTH] if fault else None
     rate = None
     if answer.first is not None and (answer.tokens or 0) > 1 and answer.seconds > answer.first:
         rate = round(((answer.tokens or 0) - 1) / (answer.seconds - answer.first), 1)
@@ -348,19 +350,19 @@ def _asked(served: WatchedTarget, key: str, request: _Request) -> TestedRequest:
     return TestedRequest(request.check, model, passed, answer.status, expected, *times, why)
 
 
-def _show(found: TestedServing) -> None:
-    good = sum(each.passed for each in found.requests)
-    says = f"{found.host}: {good} of {len(found.requests)} requests to {found.url} answered as they should be"
-    say(says, fg="green" if found.passed else "red", bold=True)
+def _show_test(result: TestedServing) -> None:
+    good = sum(each.passed for each in result.requests)
+    headline = f"{result.host}: {good} of {len(result.requests)} requests to {result.url} got the expected answer"
+    say(headline, fg="green" if result.passed else "red", bold=True)
     rows = []
-    for each in found.requests:
+    for each in result.requests:
         first = "" if each.first_token is None else f"{each.first_token * 1000:.0f} ms"
         head = ("✓" if each.passed else "✗", each.check, each.model or "", each.status or "none")
         rows.append((*head, first, each.per_second or "", f"{each.seconds:.2f}"))
     table(("", "request", "model", "status", "first token", "tokens/s", "seconds"), rows)
-    for each in found.requests:
+    for each in result.requests:
         if not each.passed:
-            came = each.status or "no answer"
-            say(f"{each.title}: {each.expected} was expected, {came} came. {each.why or ''}", hang=2)
-    for skipped in found.skipped:
+            status = each.status or "no answer"
+            say(f"{each.title}: expected {each.expected}, got {status}. {each.why or ''}", hang=2)
+    for skipped in result.skipped:
         say(f"Skipped: {skipped}", hang=2)

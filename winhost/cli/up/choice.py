@@ -11,18 +11,18 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.models.models import named_repository, tell_headers
+from winhost.cli.models.models import open_repository, report_headers
 from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
-from winhost.cli.plan.stack_parts import IMAGE, pinned_image
-from winhost.cli.terminal import columns
-from winhost.cli.watch import watching
+from winhost.cli.plan.stack_parts import IMAGE, pin_engine_image
+from winhost.cli.terminal import terminal_width
+from winhost.cli.watch import show_progress
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
+from winhost.hub.catalogue import MAX_SUGGESTIONS, catalogue, named, similar_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.repositories import HUB, HubRepository, NotListed, is_model_name
+from winhost.hub.repositories import HUB, HubRepository, ListingError, is_model_name
 from winhost.images.image_registry import ImageName
 from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -36,48 +36,60 @@ from winhost.model.workloadfile import load_workload
 from winhost.paths.new_vm import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
-from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
+from winhost.serving.fitting import (
+    CONTEXTS,
+    TENSOR,
+    Candidate,
+    ServingVariant,
+    fitting,
+    plan_of,
+    serving_variants,
+    workload_of,
+)
 from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
-_LISTED = 5
+_MOST_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen model. model: its id or folder; text: of the workload file; about: its format and plan, for people;
-    memory: on each of its GPUs; others: ids that fit as well, best first; look: what somebody should know about it.
+    """The chosen model. model: its id or folder; text: the content of the workload file; description: its format,
+    context and sequences, for people; memory: on each of its GPUs; others: ids that fit as well, best first; notes:
+    what the user should know about it.
     """
 
     model: str
     text: str
-    about: str
+    description: str
     memory: Bytes | None = None
     others: tuple[str, ...] = ()
-    look: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def choose(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, asks: bool) -> Choice:
-    """Choose a model and write the workload file. path: the path that serves it; asks: somebody can choose among
-    several. Raises RefusedError (NothingFits), and as the hub does.
+def choose_model(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, can_ask: bool) -> Choice:
+    """Choose a model and write the workload file.
+
+    path: the path that serves it; model: as the user named it, None for the best one of the catalogue; can_ask: the
+    user can choose among several. Raises RefusedError (NothingFits), UsageError (NotAModel), and as the hub does.
     """
     token = SecretRef("env", TOKEN) if os.environ.get(TOKEN) else None
-    at = (hub or HUB).rstrip("/")
+    hub_url = (hub or HUB).rstrip("/")
     if model is None:
-        found = fitting(facts, path, token=token is not None)
-        if not found:
-            here = visible(facts.host)
-            hint = f"What each lacks: winhost models show {here} --all\nOr name another model: winhost up ORG/NAME"
-            raise _nothing_fits(facts.host, f"no model of the catalogue fits the GPUs of {here} by {path}", hint)
-        taken = _asked(facts.host, found) if asks and len(found) > 1 else found[0]
-        choice = _from_catalogue(taken, found, at, token)
-    elif listed := _listed(facts, path, model):
-        choice = _from_catalogue(listed, (), at, token)
+        candidates = fitting(facts, path, token=token is not None)
+        if not candidates:
+            host_name = visible(facts.host)
+            hint = f"What each lacks: winhost models show {host_name} --all\nOr name another model: winhost up ORG/NAME"
+            raise _nothing_fits(facts.host, f"no model of the catalogue fits the GPUs of {host_name} by {path}", hint)
+        candidate = _prompt_for_model(facts.host, candidates) if can_ask and len(candidates) > 1 else candidates[0]
+        choice = _catalogue_choice(candidate, candidates, hub_url, token)
+    elif entry := _find_in_catalogue(facts, path, model):
+        choice = _catalogue_choice(entry, (), hub_url, token)
     elif is_folder(model) or is_model_name(model):
-        choice = _drafted(facts, path, model, at, token, file)
+        choice = _draft_choice(facts, path, model, hub_url, token, file)
     else:
-        raise _not_a_model(facts, path, model)
+        raise _incomplete_name(facts, path, model)
     write_whole(file, [choice.text])
     return choice
 
@@ -86,137 +98,155 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
     return RefusedError("NothingFits", what=what, meaning="Nothing was changed.", hint=hint, host=host)
 
 
-def _not_a_model(facts: Facts, path: str, model: str) -> UsageError:
-    """Make the error for an incomplete name, with models that fit and contain it, or have a similar name."""
-    fit = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
-    meant = fit[:NEAREST] or near_names(model, catalogue().entries)
-    hint = [f"Did you mean {' or '.join(meant)}?"] if meant else []
+def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
+    """Return the error for an incomplete name, with models that fit and contain it, or have a similar name."""
+    fitting_ids = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
+    suggestions = fitting_ids[:MAX_SUGGESTIONS] or similar_names(model, catalogue().entries)
+    hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
-        hint.append(f"What lies here under this name is written ./{visible(model)}")
+        hints.append(f"To name the file or folder that is here, write ./{visible(model)}")
     return UsageError(
         "NotAModel",
         what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
         meaning="Nothing was changed.",
-        hint="\n".join((*hint, f"All that fit: winhost models show {visible(facts.host)}")),
+        hint="\n".join((*hints, f"All that fit: winhost models show {visible(facts.host)}")),
         host=facts.host,
     )
 
 
-def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
-    shown = found[:_LISTED]
+def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
+    shown = candidates[:_MOST_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
-    longest = max(len(each.entry.id) for each in shown)
+    id_width = max(len(each.entry.id) for each in shown)
     rows = []
     for number, each in enumerate(shown, start=1):
         memory = f"{each.memory / GiB:.0f} GiB" if each.memory else "not known"
-        about = f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
-        rows.append((f" {number} {each.entry.id:<{longest}}", about))
-    narrow = max(len(f"{head}  {about}") for head, about in rows) > (columns(sys.stderr) or sys.maxsize)
-    for head, about in rows:
-        for text in (head.rstrip(), f"     {about}") if narrow else (f"{head}  {about}",):
+        details = (
+            f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {format_size(each.download)}, {memory}"
+        )
+        rows.append((f" {number} {each.entry.id:<{id_width}}", details))
+    is_narrow = max(len(f"{name}  {details}") for name, details in rows) > (terminal_width(sys.stderr) or sys.maxsize)
+    for name, details in rows:
+        for text in (name.rstrip(), f"     {details}") if is_narrow else (f"{name}  {details}",):
             say(text, err=True)
     say(with_fleet(f"All of them: winhost models show {host}"), err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
     return shown[number - 1]
 
 
-def gb(size: Bytes) -> str:
+def format_size(size: Bytes) -> str:
     """Write a size in the units of hubs: `5.2 GB`."""
     return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB" if size >= 5e4 else f"{size:,} bytes"
 
 
-def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
-    """Plan a model of the catalogue for this host. A name that `winhost models` shows may mean several."""
-    entries = catalogue().entries
-    meant = [each for each in entries if each.id.lower() == model.lower()] or named(model, entries)
-    found = fitting(facts, path, entries=meant, everything=True) if meant else ()
-    if found and not found[0].possible:
-        here, lacks = visible(facts.host), found[0].lacks
-        why = "it needs more memory than the GPUs have" if lacks == "memory" else lacks or "assess refuses it"
-        what = f"{found[0].entry.id} does not fit {here} by {path}: {why}"
-        raise _nothing_fits(facts.host, what, f"What fits: winhost models show {here}")
-    return found[0] if found else None
+def _find_in_catalogue(facts: Facts, path: str, model: str) -> Candidate | None:
+    """Return the model of the catalogue with this name, as it fits this host; None if the catalogue does not have it. A
+    name that `winhost models` shows may mean several entries, of which the best is returned.
 
-
-def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, token: SecretRef | None) -> Choice:
-    with watching(reads=True) as watch, watch.at(taken.entry.id, "asking the hub"):
-        needed = token if taken.entry.gated else None
-        revision = HubRepository(taken.entry.id, "main", hub, needed.resolve() if needed else None).about()["sha"]
-    others = tuple(each.entry.id for each in found if each is not taken)
-    text = taken.workload_text(str(revision), needed)
-    about = f"{taken.entry.stored}, {taken.context:,} tokens x {taken.sequences}"
-    return Choice(taken.entry.id, text, about, taken.memory, others)
-
-
-def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
-    folder = is_folder(model)
-    try:
-        repository = named_repository(model, hub, token)
-        with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
-            tell = partial(tell_headers, watch, model)
-            made = draft(repository, token, tell)
-            write_whole(file, [made.text])
-            (drafted,) = load_workload(file).models
-            smaller = _that_fits(next(ways(facts, path), None), drafted)
-            if smaller is not None:
-                made = draft(repository, token, tell, smaller)
-    except WinhostError as error:
-        if not folder and Path(model).exists():  # ORG/NAME is of a hub, whatever lies here
-            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
-        raise
-    planned = smaller or Planned(drafted.context or 0, drafted.sequences, drafted.parallel.tensor)
-    about = f"{drafted.quantization or drafted.dtype}, {planned.context:,} tokens x {planned.sequences}"
-    return Choice(made.model, made.text, about, look=made.look)
-
-
-def _that_fits(way: Way | None, model: Model) -> Planned | None:
-    """Find a shorter context, fewer sequences or more GPUs if the draft does not fit. Returns None if it does, or if
-    nothing would: then the plan says why.
+    Raises RefusedError (NothingFits).
     """
-    if way is None or model.context is None or budget(workload_of(model), way.memory).fits:
+    entries = catalogue().entries
+    named_entries = [each for each in entries if each.id.lower() == model.lower()] or named(model, entries)
+    candidates = fitting(facts, path, entries=named_entries, everything=True) if named_entries else ()
+    if candidates and not candidates[0].possible:
+        host_name, problem = visible(facts.host), candidates[0].lacks
+        why = "it needs more memory than the GPUs have" if problem == "memory" else problem or "assess refuses it"
+        what = f"{candidates[0].entry.id} does not fit {host_name} by {path}: {why}"
+        raise _nothing_fits(facts.host, what, f"What fits: winhost models show {host_name}")
+    return candidates[0] if candidates else None
+
+
+def _catalogue_choice(
+    candidate: Candidate, candidates: Sequence[Candidate], hub: str, token: SecretRef | None
+) -> Choice:
+    model, required_token = candidate.entry.id, token if candidate.entry.gated else None
+    with show_progress(read_only=True) as watch, watch.activity(model, "asking the hub"):
+        secret = required_token.resolve() if required_token else None
+        revision = HubRepository(model, "main", hub, secret).about()["sha"]
+    others = tuple(each.entry.id for each in candidates if each is not candidate)
+    text = candidate.workload_text(str(revision), required_token)
+    description = f"{candidate.entry.stored}, {candidate.context:,} tokens x {candidate.sequences}"
+    return Choice(model, text, description, candidate.memory, others)
+
+
+def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
+    """Draft a workload from the model's own files, reduced so that it fits this host."""
+    in_folder = is_folder(model)
+    try:
+        repository = open_repository(model, hub, token)
+        with (
+            show_progress(read_only=True) as watch,
+            watch.activity(model, "reading the folder" if in_folder else "asking the hub"),
+        ):
+            report = partial(report_headers, watch, model)
+            drafted = draft(repository, token, report)
+            write_whole(file, [drafted.text])
+            (served,) = load_workload(file).models
+            reduced = _reduce_to_fit(next(serving_variants(facts, path), None), served)
+            if reduced is not None:
+                drafted = draft(repository, token, report, reduced)
+    except WinhostError as error:
+        if not in_folder and Path(model).exists():  # ORG/NAME means a hub, even if a file here has that name
+            error.hint = f"{error.hint}\nTo name the file or folder that is here, write ./{visible(model)}"
+        raise
+    planned = reduced or Planned(served.context or 0, served.sequences, served.parallel.tensor)
+    description = f"{served.quantization or served.dtype}, {planned.context:,} tokens x {planned.sequences}"
+    return Choice(drafted.model, drafted.text, description, notes=drafted.look)
+
+
+def _reduce_to_fit(variant: ServingVariant | None, model: Model) -> Planned | None:
+    """Return a shorter context, fewer sequences or more GPUs with which a drafted model fits. Return None if the draft
+    itself fits, or if nothing does: then the plan says why.
+    """
+    if variant is None or model.context is None or budget(workload_of(model), variant.memory).fits:
         return None
-    sizes = [size for size in TENSOR if size <= len(way.memory.gpus)]
+    sizes = [size for size in TENSOR if size <= len(variant.memory.gpus)]
     contexts = [each for each in CONTEXTS if each <= model.context] or [model.context]
-    found = plan_of(model, sizes, contexts, lambda tried: budget(workload_of(tried), way.memory))
-    if found is None:
+    result = plan_of(model, sizes, contexts, lambda candidate: budget(workload_of(candidate), variant.memory))
+    if result is None:
         return None
-    planned, _ = found
+    planned, _ = result
     return Planned(planned.context or 0, planned.sequences, planned.parallel.tensor)
 
 
-_OF_SERVERS = ("NotListed", "NotResolved", "DownloadFailed")
+_SERVER_ERRORS = ("NotListed", "NotResolved", "DownloadFailed")
 
 
-Lacking = tuple[str, str, tuple[str, ...]]
-"""A thing that is lacking, how it is named otherwise, and the options for that."""
+MissingSource = tuple[str, str, tuple[str, ...]]
+"""The sentence about a missing download, the advice on how to do without it, and the options for that."""
 
 
-def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions) -> WinhostError:
-    """Replace an error about a server that cannot be reached by one that lists all such servers."""
-    away = error.code in _OF_SERVERS and not (isinstance(error, NotListed) and error.reached)
-    lacking = [*_lacking(path, asked)] if away else []
-    if not lacking:
+def explain_unreachable_servers(error: WinhostError, host: str, path: str, request: UpOptions) -> WinhostError:
+    """Return an error that lists all unreachable servers in place of an error about one of them; return any other error
+    as it is.
+    """
+    is_unreachable = error.code in _SERVER_ERRORS and not (isinstance(error, ListingError) and error.reached)
+    missing = [*_find_unreachable_servers(path, request)] if is_unreachable else []
+    if not missing:
         return error
-    listed = [f"{number}. {what}. {instead}" for number, (what, instead, _) in enumerate(lacking, 1)]
-    servers = "a server" if len(lacking) == 1 else f"{len(lacking)} servers"
+    lines = [f"{number}. {what}. {advice}" for number, (what, advice, _) in enumerate(missing, 1)]
+    options = [word for *_, words in missing for word in words]
+    servers = "a server" if len(missing) == 1 else f"{len(missing)} servers"
     proxy = "Nothing was changed. Where a proxy leads to the internet, set HTTPS_PROXY. Otherwise:"
     return WinhostError(
         "NoInternet",
         what=f"this computer does not reach {servers} that winhost up needs",
-        meaning="\n".join((proxy, *listed)),
-        hint=f"All of it: {asked.command(*(word for *_, words in lacking for word in words), *asked.answered)}",
+        meaning="\n".join((proxy, *lines)),
+        hint=f"All of it: {request.command(*options, *request.answer_options)}",
         host=host,
     )
 
 
-def _lacking(path: str, asked: UpOptions) -> Iterator[Lacking]:
-    """Ask the hub, the registry of the engine and the server of disk images, as far as each is needed."""
-    model, options = asked.model, asked.stack
+def _find_unreachable_servers(path: str, request: UpOptions) -> Iterator[MissingSource]:
+    """Ask the hub, the registry of the engine and the server of disk images, if each is needed, and yield those that do
+    not answer.
+    """
+    model, options = request.model, request.stack
     if model is None or not is_folder(model):
         hub = (options.hub or HUB).rstrip("/")
         try:
             HubRepository(model or catalogue().entries[0].id, "main", hub, None).about()
-        except NotListed as error:
+        except ListingError as error:
             if not error.reached:
                 folder = "" if path_of(path) == "dda" else ", or a folder with the model in place of its name"
                 what = f"{visible(model or 'A model')}: {visible(hub)} cannot be reached"
@@ -224,52 +254,56 @@ def _lacking(path: str, asked: UpOptions) -> Iterator[Lacking]:
     if not (options.engine_archive or options.engine_program or options.engine_lock or options.digest):
         name = ImageName.parse(options.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
         try:
-            pinned_image(name)
+            pin_engine_image(name)
         except WinhostError as error:
-            instead = (
+            advice = (
                 "Name an image by its digest, in a registry that the Linux reaches: --engine-image and --digest, or a "
                 "file of docker save: --engine-archive FILE"
             )
-            yield error.what, instead, ("--engine-image", str(name), "--digest", "sha256:DIGEST")
-    said = dict(each.partition("=")[::2] for each in asked.settings)
-    usual = VmImage()
-    image, mirror = said.get("new_vm.image.name", usual.name), said.get("new_vm.image.mirror", usual.mirror)
-    if path_of(path) == "dda" and "new_vm.vhdx.source" not in said and NAME.fullmatch(image):
+            yield error.what, advice, ("--engine-image", str(name), "--digest", "sha256:DIGEST")
+    settings = dict(each.partition("=")[::2] for each in request.settings)
+    defaults = VmImage()
+    image = settings.get("new_vm.image.name", defaults.name)
+    mirror = settings.get("new_vm.image.mirror", defaults.mirror)
+    if path_of(path) == "dda" and "new_vm.vhdx.source" not in settings and NAME.fullmatch(image):
         try:
             release_named(image, mirror)
         except WinhostError as error:
-            instead = "Name a VHDX with a Linux that starts as a Generation 2 VM: --set new_vm.vhdx.source=./FILE.vhdx"
-            yield error.what, instead, ("--set", "new_vm.vhdx.source=./FILE.vhdx")
+            option = "new_vm.vhdx.source=./FILE.vhdx"
+            advice = f"Name a VHDX with a Linux that starts as a Generation 2 VM: --set {option}"
+            yield error.what, advice, ("--set", option)
 
 
 _VM_NAME = "winhost"
-_LEAST_MEMORY, _ENOUGH_MEMORY = 8 * GiB, 48 * GiB
+_MIN_MEMORY, _MAX_MEMORY = 8 * GiB, 48 * GiB
 _SYSTEM_DISK = 40 * GiB  # Ubuntu, the driver and Docker
 
 
-def new_vm_settings(facts: HostFacts, path: str, joining: PlannedStack, said: Sequence[str]) -> tuple[str, ...]:
-    """Choose settings of the new VM that the user did not name, from what this host has free."""
+def new_vm_settings(facts: HostFacts, path: str, stack: PlannedStack, settings: Sequence[str]) -> tuple[str, ...]:
+    """Return the settings of the new VM that the user did not set, from the free memory, processors and names of the
+    host. settings: those that the user set.
+    """
     if path_of(path) != "dda":
         return ()
-    taken: Collection[str] = ()
+    used_names: Collection[str] = ()
     with suppress(MissingFact):  # without the Hyper-V role there are no VMs
-        taken = {str(vm.state.name).lower() for vm in facts.vms}
+        used_names = {str(vm.state.name).lower() for vm in facts.vms}
     names = (_VM_NAME, *(f"{_VM_NAME}-{number}" for number in range(2, 100)))
     threads = 8
     with suppress(MissingFact):
         threads = sum(each.state.threads for each in facts.all(Processor))
-    # At most half of what is free: VMs that start by themselves need memory, too. Weights load file by file.
-    memory = max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
-    parts = joining.parts
+    # At most half of the free memory: VMs that start automatically need memory, too. Weights load file by file.
+    memory = max(_MIN_MEMORY, min(_MAX_MEMORY, facts.memory.free // 2 // GiB * GiB))
+    parts = stack.parts
     models = sum(int(line.split(" ")[1]) for files in parts.files.values() for line in files["files"])
-    image = 0 if parts.own_program else 3 * (parts.image.bytes or 10 * GiB)  # it unpacks to three times what is sent
+    image = 0 if parts.own_program else 3 * (parts.image.bytes or 10 * GiB)  # unpacked, about three times the download
     disk = -(-(_SYSTEM_DISK + models * 5 // 4 + image) // GiB)
-    chosen = {
-        "new_vm.name": next(name for name in names if name not in taken),
+    defaults = {
+        "new_vm.name": next(name for name in names if name not in used_names),
         "new_vm.cpus": str(max(2, min(threads // 2, 64))),
         "new_vm.memory": f"{memory // GiB}GiB",
         "new_vm.disk": f"{disk}GiB",
         "new_vm.guest.user": "winhost",
     }
-    named = {setting.partition("=")[0] for setting in said}
-    return tuple(f"{name}={value}" for name, value in chosen.items() if name not in named)
+    set_names = {setting.partition("=")[0] for setting in settings}
+    return tuple(f"{name}={value}" for name, value in defaults.items() if name not in set_names)

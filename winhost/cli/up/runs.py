@@ -1,4 +1,4 @@
-"""The runs of `winhost up`: ordinary runs, recognized by their plan, which lies in winhost's own state."""
+"""The runs of `winhost up`: ordinary runs, recognized by the folder of their plan, which is in winhost's own state."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from winhost.cli.named_hosts import is_local
 from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
-from winhost.engine.failures import EndOfRun
+from winhost.engine.failures import RunInterrupted
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, replay
 from winhost.engine.store import Store, private_folder
@@ -22,16 +22,16 @@ from winhost.model.workloadfile import load_workload
 _FOLDER = "up"
 PLAN, WORKLOAD, PENDING = "plan.json", "workload.yaml", "keys"
 UNSEEN_KEY = "unseen-key"  # the reference to an API key that was made for this run and not shown yet
-_PLANNING = "planning"  # holds the host's name until its run begins
-OVER = ("rolled back", "nothing changed")
+_PLANNING_FILE = "planning"  # contains the host's name; deleted when the run starts
+UNDONE_OUTCOMES = ("rolled back", "nothing changed")
 
 
 @dataclass(frozen=True)
 class UpRun:
-    """A run that still stands, and whether `up` made it."""
+    """A run whose changes are not undone. by_up: `winhost up` started it."""
 
     state: RunState
-    ours: bool
+    by_up: bool
 
     @property
     def folder(self) -> Path:
@@ -39,17 +39,17 @@ class UpRun:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether it was applied, as far as its journal knows."""
+        """Tell whether the journal says that the plan was applied."""
         return self.state.outcome == "applied"
 
     @property
     def workload(self) -> Workload | None:
-        """The workload of a run of `up`; None for any other run. Raises UsageError for a file that cannot be read."""
-        return load_workload(self.folder / WORKLOAD) if self.ours else None
+        """The workload of a run of `up`; None for any other run. Raises UsageError if its file cannot be read."""
+        return load_workload(self.folder / WORKLOAD) if self.by_up else None
 
 
 def new_folder(store: Store, host: str) -> Path:
-    """Make a folder for the files of the next run. Raises UsageError: NoStore, NotPrivate."""
+    """Create a folder for the files of the next run. Raises UsageError: NoStore, NotPrivate."""
     private_folder(store.folder)
     private_folder(store.folder / _FOLDER)
     stem = store.path(store.new_run(host)).stem
@@ -59,83 +59,87 @@ def new_folder(store: Store, host: str) -> Path:
         number += 1
         folder = folder.with_name(f"{stem}-{number}")
     private_folder(folder)
-    write_whole(folder / _PLANNING, [host])
+    write_whole(folder / _PLANNING_FILE, [host])
     private_folder(folder / PENDING)
     return folder
 
 
-def is_planned(folder: Path) -> None:
-    """Note that the run of this folder begins now."""
-    (folder / _PLANNING).unlink(missing_ok=True)
+def mark_run_started(folder: Path) -> None:
+    """Record that the run of this folder starts now."""
+    (folder / _PLANNING_FILE).unlink(missing_ok=True)
 
 
-def forget(folder: Path) -> None:
+def delete_folder(folder: Path) -> None:
     """Delete the files of a plan that was never applied."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def forget_unused(store: Store, host: str) -> None:
-    """Delete files of an `up` of this host that was killed before its run began. No other `up` may be planning."""
+def delete_unused_folders(store: Store, host: str) -> None:
+    """Delete the folders of each `up` of this host that was killed before its run began. The caller holds the host's
+    lock, so that no other `up` is planning.
+    """
     used = set[Path]()
     for name in store.runs_of(host):
         with suppress(RunNeverBegan):
-            used.add(Path(replay(name, read_journal(store.existing(name))).folder))
+            used.add(Path(replay(name, read_journal(store.existing_journal(name))).folder))
     for folder in (store.folder / _FOLDER).glob(f"{store.file_name(host)}.*"):
         if folder.absolute() not in used:
-            forget(folder)
+            delete_folder(folder)
 
 
-def forget_killed(store: Store) -> None:
-    """Delete the files of every `up` that was killed while it planned."""
-    for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING}"):
+def delete_killed_plans(store: Store) -> None:
+    """Delete the folder of every `up` that was killed while it planned."""
+    for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING_FILE}"):
         with suppress(OSError, ValueError, WinhostError):
-            if not store.held(mark.read_text("utf-8"), command=True):
-                forget(mark.parent)
+            if not store.is_locked(mark.read_text("utf-8"), command=True):
+                delete_folder(mark.parent)
 
 
 def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
-    """Return the runs of this host that are neither undone nor without a change, newest first.
+    """Return the runs of this host that changed something and are not undone, newest first.
 
-    Raises UsageError (Damaged, OtherVersion): what such a run changed may stand.
+    Raises UsageError (Damaged, OtherVersion) for a journal that cannot be read, because its changes may not be undone.
     """
-    found = []
+    runs = []
     for name in reversed(store.runs_of(host)):
         try:
-            state = replay(name, read_journal(store.existing(name)))
+            state = replay(name, read_journal(store.existing_journal(name)))
         except RunNeverBegan:
             continue
-        if state.outcome in OVER or (state.unchanged and state.outcome is None):
+        if state.outcome in UNDONE_OUTCOMES or (state.unchanged and state.outcome is None):
             continue
-        found.append(UpRun(state, is_ours(state, store)))
-    return tuple(found)
+        runs.append(UpRun(state, is_up_run(state, store)))
+    return tuple(runs)
 
 
-def is_ours(state: RunState, store: Store) -> bool:
+def is_up_run(state: RunState, store: Store) -> bool:
     return bool(state.folder) and Path(state.folder).parent == (store.folder / _FOLDER).absolute()
 
 
 @contextmanager
-def typed_again(host: AnyHost) -> Iterator[None]:
-    """Name `winhost up` and `winhost down` as the next commands in errors of a run of `up`."""
+def suggest_up_commands(host: AnyHost) -> Iterator[None]:
+    """Replace `winhost resume` and `winhost rollback` by `winhost up` and `winhost down` in errors of a run of `up`."""
     try:
         yield
-    except EndOfRun as error:
+    except RunInterrupted as error:
         if error.run is not None and error.hint is not None:
-            here = is_local(host)
-            up = command_line(("winhost", "up", *(() if here else ("--on", host.name))))
-            down = command_line(("winhost", "down", *(() if here else (host.name,))))
-            same = rf"winhost resume {re.escape(error.run)}(?=[^=\n]*$)"  # `resume` alone takes other settings
-            hint = re.sub(same, up, error.hint, flags=re.MULTILINE)
+            is_here = is_local(host)
+            up = command_line(("winhost", "up", *(() if is_here else ("--on", host.name))))
+            down = command_line(("winhost", "down", *(() if is_here else (host.name,))))
+            resume_command = (
+                rf"winhost resume {re.escape(error.run)}(?=[^=\n]*$)"  # `resume` alone takes other settings
+            )
+            hint = re.sub(resume_command, up, error.hint, flags=re.MULTILINE)
             error.hint = hint.replace(f"winhost rollback {error.run}", down)
         raise
 
 
-def hosts_of_ours(store: Store) -> tuple[str, ...]:
-    """Return the hosts on which a run of `up` stands, oldest first."""
+def hosts_of_up_runs(store: Store) -> tuple[str, ...]:
+    """Return the hosts with a run of `up` that is not undone, oldest run first."""
     hosts: dict[str, None] = {}
     for name in store.runs():
-        with suppress(WinhostError):  # of another host than the one that is meant
-            state = replay(name, read_journal(store.existing(name)))
-            if any(each.ours for each in standing_runs(store, state.host)):
+        with suppress(WinhostError):  # a damaged journal of another host must not stop this command
+            state = replay(name, read_journal(store.existing_journal(name)))
+            if any(each.by_up for each in standing_runs(store, state.host)):
                 hosts.setdefault(state.host)
     return tuple(hosts)

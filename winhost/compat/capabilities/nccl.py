@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import field
 
-from winhost.compat.capabilities.settled import goes_directly, reduced_by
+from winhost.compat.capabilities.measured import is_peer_to_peer, valid_all_reduce
 from winhost.compat.capability import measure
-from winhost.compat.target import Target, having_peers, several
+from winhost.compat.target import Target, gpus_if_several, gpus_with_peers
 from winhost.core.dataclass import dataclass
-from winhost.model.path import SHARED
+from winhost.model.path import SHARED_GPU_PATHS
 from winhost.model.units import Bytes, GiB, size
 
 SHM = "SHM, through host memory"
 PEERS = "P2P, directly between GPUs"
-EITHER = "P2P if the driver offers it, otherwise SHM"
+PEERS_OR_SHM = "P2P if the driver offers it, otherwise SHM"
 
 NO_CUSTOM_ALL_REDUCE = "--disable-custom-all-reduce"
 SHARED_MEMORY: Bytes = 8 * GiB  # /dev/shm: NCCL falls back on sockets, 60 times slower, where it is too small
-WITHOUT_PEERS = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1"}
+NO_PEERS_ENV = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_IB_DISABLE": "1"}
 # NCCL's newer allocator shares memory in ways that Windows' driver does not offer; switching it off costs nothing.
-BEHIND_WINDOWS = WITHOUT_PEERS | {
+WINDOWS_DRIVER_ENV = NO_PEERS_ENV | {
     "NCCL_CUMEM_ENABLE": "0",
     "NCCL_CUMEM_HOST_ENABLE": "0",
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
@@ -47,30 +47,30 @@ class NcclTransport:
 
 
 def transport(target: Target) -> NcclTransport | None:
-    """The transport that NCCL takes; None with fewer than two GPUs or if unknown. NCCL's log shows its choice."""
-    gpus = several(target)
+    """Predict the transport of NCCL; None with fewer than two GPUs or if it is unknown. NCCL's log shows its choice."""
+    gpus = gpus_if_several(target)
     if not gpus or target.path == "gpu-p":
         return None
-    if target.path in SHARED:
-        return NcclTransport(SHM, BEHIND_WINDOWS, (NO_CUSTOM_ALL_REDUCE,))
-    shown = shown_transport(target)
+    if target.path in SHARED_GPU_PATHS:
+        return NcclTransport(SHM, WINDOWS_DRIVER_ENV, (NO_CUSTOM_ALL_REDUCE,))
+    shown = measured_transport(target)
     if shown == PEERS:
         return NcclTransport(PEERS)
-    if shown or target.path == "dda" or having_peers(gpus, "refused", "hung"):
-        return NcclTransport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
-    return NcclTransport(EITHER if having_peers(gpus, "untold", "bridge") else PEERS)
+    if shown or target.path == "dda" or gpus_with_peers(gpus, "refused", "hung"):
+        return NcclTransport(SHM, NO_PEERS_ENV, (NO_CUSTOM_ALL_REDUCE,))
+    return NcclTransport(PEERS_OR_SHM if gpus_with_peers(gpus, "untold", "bridge") else PEERS)
 
 
-def shown_transport(target: Target) -> str | None:
-    """The transport that `winhost probe` measured here, which counts more than reports about these GPUs; None without a
-    measurement.
+def measured_transport(target: Target) -> str | None:
+    """Return the transport that `winhost probe` measured here; None without a measurement. It takes precedence over
+    reports about these GPUs.
     """
-    found = reduced_by(target.measurement) if target.measurement else None
-    return None if found is None else PEERS if goes_directly(found) else SHM
+    found = valid_all_reduce(target.measurement) if target.measurement else None
+    return None if found is None else PEERS if is_peer_to_peer(found) else SHM
 
 
 @measure("nccl-transport")
-def which(target: Target) -> str | None:
+def transport_text(target: Target) -> str | None:
     """The transport and its settings."""
     found = transport(target)
     return str(found) if found else None

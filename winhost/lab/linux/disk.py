@@ -1,7 +1,6 @@
-"""The file system of a simulated Linux, in memory: it is copied with its machine, and no real one is ever touched.
+"""The file system of a simulated Linux, in memory, and the programs for users and groups, which work on its files.
 
-It begins as every one does and as the facts of this one tell; useradd and its like work on its files. Source: their
-manual pages.
+It starts with the usual folders and the files of the facts. Source: the programs' manual pages.
 """
 
 import errno
@@ -13,14 +12,14 @@ from typing import Any, NoReturn
 from winhost.core.answers import Record
 from winhost.core.dataclass import dataclass
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 _MODES = {stat.S_IFDIR: 0o755, stat.S_IFLNK: 0o777}
 
 
 @dataclass(eq=False)
 class Node:
-    """A file, folder or link. kind: as stat has it; data: the bytes of a file, or the target of a link; entries: those
-    of a folder.
+    """A file, folder or link. kind: its type in st_mode; data: contents of a file, target of a link; entries: of a
+    folder.
     """
 
     kind: int
@@ -31,29 +30,31 @@ class Node:
     data: bytes = b""
     entries: dict[str, "Node"] | None = None
     attributes: tuple[str, ...] = ()
-    changes: int = 0
-    told: tuple[int, str] | None = None
-    """The size and hash of a file without bytes."""
+    mtime_ns: int = 0
+    placeholder: tuple[int, str] | None = None
+    """The size and hash of a file whose content is not stored."""
 
     def copy(self) -> "Node":
-        made = Node(self.kind, self.inode, self.mode, self.uid, self.gid, self.data)
-        made.attributes, made.changes, made.told = self.attributes, self.changes, self.told
+        copied = Node(self.kind, self.inode, self.mode, self.uid, self.gid, self.data)
+        copied.attributes, copied.mtime_ns, copied.placeholder = self.attributes, self.mtime_ns, self.placeholder
         if self.entries is not None:
-            made.entries = {name: each.copy() for name, each in self.entries.items()}
-        return made
+            copied.entries = {name: each.copy() for name, each in self.entries.items()}
+        return copied
 
     @property
     def size(self) -> int:
-        return self.told[0] if self.told else len(self.data)
+        return self.placeholder[0] if self.placeholder else len(self.data)
 
     @property
     def sha256(self) -> str:
-        return self.told[1].removeprefix("sha256:") if self.told else hashlib.sha256(self.data).hexdigest()
+        return (
+            self.placeholder[1].removeprefix("sha256:") if self.placeholder else hashlib.sha256(self.data).hexdigest()
+        )
 
     def folder(self, path: str = "") -> dict[str, "Node"]:
-        """Return the entries of a folder. Raises OSError where it is no folder."""
+        """Return the entries of a folder. Raises OSError if it is no folder."""
         if self.entries is None:
-            fail(errno.ENOTDIR, path)
+            raise_os_error(errno.ENOTDIR, path)
         return self.entries
 
 
@@ -61,8 +62,8 @@ Chain = list[tuple[str, Node]]  # from the root on
 
 
 @dataclass
-class Found:
-    """The result of a search. above: the folder that holds the node, or would hold it."""
+class PathLookup:
+    """The result of resolving a path. above: the chain to the folder of the node; node: None if it does not exist."""
 
     above: Chain
     name: str
@@ -78,7 +79,7 @@ class Found:
         return [*self.above, (self.name, self.node)] if self.name else self.above
 
 
-def fail(number: int, path: object) -> NoReturn:
+def raise_os_error(number: int, path: object) -> NoReturn:
     """Raises OSError."""
     import os
 
@@ -86,24 +87,24 @@ def fail(number: int, path: object) -> NoReturn:
 
 
 class Disk:
-    """A file system. Paths are absolute, unless a call has a base."""
+    """A file system. Paths are absolute, unless a base is given."""
 
     def __init__(self) -> None:
         self._inodes = 1
         self.root = Node(stat.S_IFDIR, 1, 0o755, entries={})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Disk":
-        made = Disk()
-        made._inodes, made.root = self._inodes, self.root.copy()
-        return made
+        copied = Disk()
+        copied._inodes, copied.root = self._inodes, self.root.copy()
+        return copied
 
     def new(self, kind: int, mode: int | None = None, data: bytes = b"") -> Node:
         self._inodes += 1
         mode = _MODES.get(kind, 0o644) if mode is None else mode
         return Node(kind, self._inodes, mode, data=data, entries={} if kind == stat.S_IFDIR else None)
 
-    def find(self, path: str, base: Chain | None = None, *, follow: bool = True) -> Found:
-        """Find a path. Raises OSError where its folder is missing, or is no folder."""
+    def find(self, path: str, base: Chain | None = None, *, follow: bool = True) -> PathLookup:
+        """Resolve a path. Raises OSError if its folder does not exist, or is no folder."""
         root: Chain = [("", self.root)]
         chain = root if base is None or path.startswith("/") else list(base)
         parts, links = [part for part in path.split("/") if part not in ("", ".")], 0
@@ -114,28 +115,28 @@ class Disk:
                 continue
             node = chain[-1][1].folder(path).get(part)
             if node is None and not parts:
-                return Found(chain, part, None)
+                return PathLookup(chain, part, None)
             if node is None:
-                fail(errno.ENOENT, path)
+                raise_os_error(errno.ENOENT, path)
             if node.kind == stat.S_IFLNK and (parts or follow):
                 links += 1
-                if links > _MOST_LINKS:
-                    fail(errno.ELOOP, path)
-                to = node.data.decode()
-                chain = root if to.startswith("/") else chain
-                parts = [each for each in to.split("/") if each not in ("", ".")] + parts
+                if links > _MAX_LINKS:
+                    raise_os_error(errno.ELOOP, path)
+                target = node.data.decode()
+                chain = root if target.startswith("/") else chain
+                parts = [each for each in target.split("/") if each not in ("", ".")] + parts
             elif not parts:
-                return Found(chain, part, node)
+                return PathLookup(chain, part, node)
             else:
                 chain = [*chain, (part, node)]
-        return Found(chain, "", chain[-1][1])
+        return PathLookup(chain, "", chain[-1][1])
 
     @staticmethod
-    def in_kernel(chain: Chain) -> bool:
-        """Tell whether it is a setting of the kernel, not a file of a disk."""
+    def is_kernel_setting(chain: Chain) -> bool:
+        """Tell whether it is a setting of the kernel below /proc/sys."""
         return [name for name, _ in chain[1:3]] == ["proc", "sys"]
 
-    # ---- as the simulator itself looks at it and changes it
+    # ---- for the simulator itself
 
     def node(self, path: str, *, follow: bool = False) -> Node | None:
         try:
@@ -144,20 +145,20 @@ class Disk:
             return None
 
     def text(self, path: str) -> str | None:
-        """The text of a file; None if there is no such file."""
+        """Return the text of a file, or None if it does not exist."""
         node = self.node(path, follow=True)
         return node.data.decode() if node is not None and node.kind == stat.S_IFREG else None
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         node = self.node(folder, follow=True)
         return sorted(node.entries) if node is not None and node.entries is not None else []
 
     def make_folder(self, path: str) -> dict[str, Node]:
         """Make a folder and its parents."""
-        here = self.root
+        folder = self.root
         for part in path.strip("/").split("/"):
-            here = here.folder().setdefault(part, self.new(stat.S_IFDIR)) if part else here
-        return here.folder()
+            folder = folder.folder().setdefault(part, self.new(stat.S_IFDIR)) if part else folder
+        return folder.folder()
 
     def put(self, path: str, node: Node) -> Node:
         folder, _, name = path.rpartition("/")
@@ -167,21 +168,21 @@ class Disk:
     def write(self, path: str, text: str, mode: int = 0o644) -> Node:
         return self.put(path, self.new(stat.S_IFREG, mode, text.encode()))
 
-    def link(self, path: str, to: str) -> Node:
-        return self.put(path, self.new(stat.S_IFLNK, data=to.encode()))
+    def link(self, path: str, target: str) -> Node:
+        return self.put(path, self.new(stat.S_IFLNK, data=target.encode()))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it, where it is there."""
+        """Remove a file, or a folder with its contents, if it exists."""
         if self.node(path) is not None:
             found = self.find(path, follow=False)
             del found.folder[found.name]
 
     def size(self) -> int:
-        """Return the bytes of all files together."""
+        """Return the size of all files together, in bytes."""
         return sum(node.size for _, node in self.walk(""))
 
     def walk(self, path: str) -> Iterator[tuple[str, Node]]:
-        """Yield all that is below a folder, by path."""
+        """Yield path and node of everything below a folder."""
         node = self.node(path, follow=True)
         for name, each in sorted((node.entries or {}).items()) if node is not None else ():
             yield f"{path}/{name}", each
@@ -190,7 +191,7 @@ class Disk:
 
 
 PASSWD, GROUP, SHADOW = "/etc/passwd", "/etc/group", "/etc/shadow"
-_FIRST, _FIRST_OF_SYSTEM, _LAST = 1000, 999, 60000
+_FIRST_ID, _FIRST_SYSTEM_ID, _LAST_ID = 1000, 999, 60000
 Rows = list[list[str]]
 
 
@@ -202,60 +203,60 @@ def write_rows(disk: Disk, path: str, lines: Rows) -> None:
     disk.write(path, "".join(":".join(each) + "\n" for each in lines), 0o640 if path == SHADOW else 0o644)
 
 
-def days_of(text: str) -> str:
+def to_days(text: str) -> str:
     """Convert a date to days since 1970; empty stays empty."""
     import datetime
 
     return str((datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days) if text else ""
 
 
-def _options(words: Sequence[str]) -> tuple[dict[str, str], str]:
+def _options(arguments: Sequence[str]) -> tuple[dict[str, str], str]:
     """Parse options with and without a value, and the name after them."""
-    found: dict[str, str] = {}
-    given = list(words)
-    while (word := given.pop(0)) != "--":
-        alone = word in ("--system", "--no-create-home", "--create-home", "--user-group")
-        found[word.removeprefix("--")] = "" if alone else given.pop(0)
-    return found, given[0]
+    options: dict[str, str] = {}
+    remaining = list(arguments)
+    while (word := remaining.pop(0)) != "--":
+        is_flag = word in ("--system", "--no-create-home", "--create-home", "--user-group")
+        options[word.removeprefix("--")] = "" if is_flag else remaining.pop(0)
+    return options, remaining[0]
 
 
-def _free(taken: Rows, *, system: bool) -> str:
+def _find_free_id(taken: Rows, *, system: bool) -> str:
     numbers = {int(each[2]) for each in taken}
-    span = range(_FIRST_OF_SYSTEM, 0, -1) if system else range(_FIRST, _LAST)
+    span = range(_FIRST_SYSTEM_ID, 0, -1) if system else range(_FIRST_ID, _LAST_ID)
     return str(next(number for number in span if number not in numbers))
 
 
-def _useradd(disk: Disk, words: Sequence[str]) -> str:
-    options, name = _options(words)
+def _useradd(disk: Disk, arguments: Sequence[str]) -> str:
+    options, name = _options(arguments)
     users, groups, system = rows(disk, PASSWD), rows(disk, GROUP), "system" in options
     if "user-group" in options:
-        groups.append([name, "x", _free(groups, system=system), ""])
+        groups.append([name, "x", _find_free_id(groups, system=system), ""])
         write_rows(disk, GROUP, groups)
     gid = next(each[2] for each in groups if each[0] == options.get("gid", name))
     home = options.get("home", f"/home/{name}")
-    users.append([name, "x", _free(users, system=system), gid, "", home, options.get("shell", "/bin/sh")])
+    users.append([name, "x", _find_free_id(users, system=system), gid, "", home, options.get("shell", "/bin/sh")])
     write_rows(disk, PASSWD, users)
-    days = days_of(options.get("expiredate", ""))
+    days = to_days(options.get("expiredate", ""))
     write_rows(disk, SHADOW, [*rows(disk, SHADOW), [name, "!", "20000", "0", "99999", "7", "", days, ""]])
-    _join(disk, name, options.get("groups"))
+    _set_groups(disk, name, options.get("groups"))
     if "create-home" in options:
         disk.make_folder(home)
     return ""
 
 
-def _join(disk: Disk, name: str, wanted: str | None) -> None:
-    """Put a user into these groups and no others. None: leave them as they are."""
-    if wanted is None:
+def _set_groups(disk: Disk, name: str, groups_wanted: str | None) -> None:
+    """Set the supplementary groups of a user. None: leave them unchanged."""
+    if groups_wanted is None:
         return
     groups = rows(disk, GROUP)
     for each in groups:
         others = [member for member in each[3].split(",") if member and member != name]
-        each[3] = ",".join([*others, *([name] if each[0] in wanted.split(",") else [])])
+        each[3] = ",".join([*others, *([name] if each[0] in groups_wanted.split(",") else [])])
     write_rows(disk, GROUP, groups)
 
 
-def _usermod(disk: Disk, words: Sequence[str]) -> str:
-    options, name = _options(words)
+def _usermod(disk: Disk, arguments: Sequence[str]) -> str:
+    options, name = _options(arguments)
     users, dates = rows(disk, PASSWD), rows(disk, SHADOW)
     user = next(each for each in users if each[0] == name)
     if "gid" in options:
@@ -263,35 +264,35 @@ def _usermod(disk: Disk, words: Sequence[str]) -> str:
     user[5], user[6] = options.get("home", user[5]), options.get("shell", user[6])
     for each in dates:
         if each[0] == name and "expiredate" in options:
-            each[7] = days_of(options["expiredate"])
+            each[7] = to_days(options["expiredate"])
     write_rows(disk, PASSWD, users)
     write_rows(disk, SHADOW, dates)
-    _join(disk, name, options.get("groups"))
+    _set_groups(disk, name, options.get("groups"))
     return ""
 
 
-def _userdel(disk: Disk, words: Sequence[str]) -> str:
-    """Remove a user, and its own group where nobody else is in it."""
-    name = words[-1]
+def _userdel(disk: Disk, arguments: Sequence[str]) -> str:
+    """Remove a user, and the group of the same name if it has no other members."""
+    name = arguments[-1]
     users = [each for each in rows(disk, PASSWD) if each[0] != name]
-    _join(disk, name, "")
+    _set_groups(disk, name, "")
     groups = rows(disk, GROUP)
-    stays = lambda group: group[0] != name or group[3] or any(each[3] == group[2] for each in users)  # noqa: E731
+    is_kept = lambda group: group[0] != name or group[3] or any(each[3] == group[2] for each in users)  # noqa: E731
     write_rows(disk, PASSWD, users)
-    write_rows(disk, GROUP, list(filter(stays, groups)))
+    write_rows(disk, GROUP, list(filter(is_kept, groups)))
     write_rows(disk, SHADOW, [each for each in rows(disk, SHADOW) if each[0] != name])
     return ""
 
 
-def _groupadd(disk: Disk, words: Sequence[str]) -> str:
-    options, name = _options(words)
+def _groupadd(disk: Disk, arguments: Sequence[str]) -> str:
+    options, name = _options(arguments)
     groups = rows(disk, GROUP)
-    write_rows(disk, GROUP, [*groups, [name, "x", _free(groups, system="system" in options), ""]])
+    write_rows(disk, GROUP, [*groups, [name, "x", _find_free_id(groups, system="system" in options), ""]])
     return ""
 
 
-def _groupdel(disk: Disk, words: Sequence[str]) -> str:
-    write_rows(disk, GROUP, [each for each in rows(disk, GROUP) if each[0] != words[-1]])
+def _groupdel(disk: Disk, arguments: Sequence[str]) -> str:
+    write_rows(disk, GROUP, [each for each in rows(disk, GROUP) if each[0] != arguments[-1]])
     return ""
 
 
@@ -314,34 +315,37 @@ _SYSCTLS = {
 _ROOT = {"uid": 0, "home": "/root", "shell": "/bin/bash", "groups": [], "expires": None, "ours": False}
 _GROUPS = {"root": 0, "sudo": 27, "nogroup": 65534}
 NFT_UNIT, RULES = "winhost-firewall.service", "/etc/nftables.d/90-winhost-ports.nft"
-RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
+RESOLVER = "/mnt/wsl/resolv.conf"  # the target of the link /etc/resolv.conf that WSL makes
 
 
-def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
-    """Make the disk that the facts tell. found: returns the records of a resource."""
+def make_disk(fact_records: Callable[[str], Sequence[Record]]) -> Disk:
+    """Make a disk with the files of the facts. fact_records: returns the records of a resource."""
     disk = Disk()
     for folder in _FOLDERS:
         disk.make_folder(folder)
     disk.make_folder("/var/lib/dpkg/updates")
     disk.write("/etc/ssh/sshd_config", "Include /etc/ssh/sshd_config.d/*.conf\n")
     disk.link("/etc/resolv.conf", RESOLVER)
-    _put_accounts(disk, found("LinuxUser"), found("LinuxGroup"))
-    for each in found("LinuxFile"):
+    _write_accounts(disk, fact_records("LinuxUser"), fact_records("LinuxGroup"))
+    for each in fact_records("LinuxFile"):
         put_file(disk, each.key["path"], each.state)
-    _put_keys(disk, found("SshKey"))
-    for each in found("ReleaseFile"):
-        if each.state["sha256"] is not None and each.state["source"] is None:  # somebody else put it there
-            disk.write(each.key["path"], "", 0o755).told = (each.state["bytes"], f"sha256:{each.state['sha256']}")
-    for each in found("KernelModule"):
+    _write_keys(disk, fact_records("SshKey"))
+    for each in fact_records("ReleaseFile"):
+        if each.state["sha256"] is not None and each.state["source"] is None:  # not downloaded by winhost
+            disk.write(each.key["path"], "", 0o755).placeholder = (
+                each.state["bytes"],
+                f"sha256:{each.state['sha256']}",
+            )
+    for each in fact_records("KernelModule"):
         if each.state["loaded"]:
             load_module(disk, each.key["module"])
-    for name, live in {**_SYSCTLS, **{each.key["name"]: each.state["live"] for each in found("Sysctl")}}.items():
+    for name, live in {**_SYSCTLS, **{each.key["name"]: each.state["live"] for each in fact_records("Sysctl")}}.items():
         disk.write(f"/proc/sys/{name.replace('.', '/')}", f"{live}\n")
     return disk
 
 
 def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
-    """Write a file from a record; where all of it is null, there is no file."""
+    """Write a file from a state of resource LinuxFile; without text and link, remove it."""
     if state["link"] is not None:
         disk.link(path, state["link"])
     elif state["text"] is None:
@@ -350,31 +354,31 @@ def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
         disk.write(path, state["text"], int(state["mode"] or "0644", 8))
 
 
-def _put_accounts(disk: Disk, users: Sequence[Record], groups: Sequence[Record]) -> None:
-    told = {each.key["user"]: each.state for each in users}
-    listed = {each.key["group"]: each.state for each in groups}
-    if not (told and listed):
-        told = {"root": _ROOT}
-        listed = {name: {"gid": gid, "ours": False, "members": []} for name, gid in _GROUPS.items()}
+def _write_accounts(disk: Disk, users: Sequence[Record], groups: Sequence[Record]) -> None:
+    user_states = {each.key["user"]: each.state for each in users}
+    group_states = {each.key["group"]: each.state for each in groups}
+    if not (user_states and group_states):
+        user_states = {"root": _ROOT}
+        group_states = {name: {"gid": gid, "ours": False, "members": []} for name, gid in _GROUPS.items()}
     passwd: Rows = []
     shadow: Rows = []
-    for name, state in told.items():
-        gid = str(listed[name]["gid"] if name in listed else state["uid"])
+    for name, state in user_states.items():
+        gid = str(group_states[name]["gid"] if name in group_states else state["uid"])
         passwd.append([name, "x", str(state["uid"]), gid, "", state["home"], state["shell"]])
-        shadow.append([name, "*", "20000", "0", "99999", "7", "", days_of(state["expires"] or ""), ""])
+        shadow.append([name, "*", "20000", "0", "99999", "7", "", to_days(state["expires"] or ""), ""])
         disk.make_folder(state["home"])
     table: Rows = []
-    for name, state in listed.items():
-        joined = {user for user, each in told.items() if name in each["groups"]}
+    for name, state in group_states.items():
+        joined = {user for user, each in user_states.items() if name in each["groups"]}
         first = {user for user, _, _, gid, *_ in passwd if gid == str(state["gid"])}
-        members = sorted(joined | ({*state["members"]} & {*told}) - first)
+        members = sorted(joined | ({*state["members"]} & {*user_states}) - first)
         table.append([name, "x", str(state["gid"]), ",".join(members)])
     write_rows(disk, PASSWD, passwd)
     write_rows(disk, SHADOW, shadow)
     write_rows(disk, GROUP, table)
 
 
-def _put_keys(disk: Disk, found: Sequence[Record]) -> None:
+def _write_keys(disk: Disk, found: Sequence[Record]) -> None:
     lines: dict[str, str] = {}
     for each in found:
         parts = filter(None, (each.state["options"], each.key["key"], each.state["comment"]))
@@ -398,7 +402,7 @@ def start_kernel(disk: Disk, settings: Mapping[str, bytes]) -> None:
             name, equals, value = line.partition("=")
             if equals and not line.startswith("#"):
                 disk.write(f"/proc/sys/{name.strip().replace('.', '/')}", f"{value.strip()}\n")
-    for name in disk.names("/sys/module"):
+    for name in disk.list_names("/sys/module"):
         if name in ("nouveau", "nvidia") or is_blacklisted(disk, name):
             disk.remove(f"/sys/module/{name}")
 

@@ -1,6 +1,7 @@
-"""The modules that the scripts of a simulated Linux import: os, pathlib, subprocess and the like, on its own disk.
-Scripts get these instead of Python's, and those of Python that reach nothing outside a process. Every other import is
-refused, so that no file, program, clock or network of this machine can be meant.
+"""Runs the scripts of a simulated Linux with replacements for os, pathlib, subprocess and others, on its own disk.
+
+Scripts can import these replacements, and modules of Python that do not reach outside the process. Any other import is
+refused, so that a script can never reach files, programs, the clock or the network of this computer.
 """
 
 import builtins
@@ -19,20 +20,20 @@ from typing import Any, NamedTuple, cast
 from urllib.request import HTTPRedirectHandler
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.disk import Chain, Disk, Found, Node, fail, rows
+from winhost.lab.linux.disk import Chain, Disk, Node, PathLookup, raise_os_error, rows
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import CmdletError
 
-PURE = (
+SAFE_MODULES = (
     *("__future__", "base64", "configparser", "contextlib", "datetime", "errno", "functools", "hashlib", "ipaddress"),
     *("json", "re", "secrets", "shlex", "stat", "tarfile", "typing", "urllib.error", "urllib.parse", "zipfile"),
 )
-_ROOM = 1 << 30  # blocks of a file system, unless its owner says
-TICKS = 100  # a second
-_OUR_FAULT = 70  # a program's exit code; EX_SOFTWARE of sysexits.h
+_FREE_BLOCKS = 1 << 30  # of a file system, unless the data of its mount point is another number
+TICKS = 100  # clock ticks per second
+_EX_SOFTWARE = 70  # a program's exit code; EX_SOFTWARE of sysexits.h
 
 
-class Ended(NamedTuple):
+class ProgramResult(NamedTuple):
     """The result of a program."""
 
     code: int = 0
@@ -40,15 +41,16 @@ class Ended(NamedTuple):
     errors: str = ""
 
 
-Program = Callable[[Linux, Sequence[str]], Ended | str]
+Program = Callable[[Linux, Sequence[str]], ProgramResult | str]
 Programs = Mapping[str, tuple[Sequence[str] | None, Program]]
 SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
 
 
 @dataclass
 class InnerLinux:
-    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd.
-    programs: each with the packages of which one brings it (None: every Linux has it), and what it does.
+    """The environment of a script. process: its process id; 1 for the machine itself, others are sshd's.
+
+    programs: each with the packages that contain it (None: part of each Linux), and the function that runs it.
     """
 
     linux: Linux
@@ -61,16 +63,18 @@ class InnerLinux:
         packages, _ = self.programs.get(path.removeprefix("/usr/bin/"), ((), None))
         return packages is None or any(name in self.linux.apt.installed for name in packages)
 
-    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
-        self.linux.stdin = given
+    def run_program(self, name: str, arguments: Sequence[str], stdin: Node | None) -> ProgramResult:
+        self.linux.stdin = stdin
         try:
-            said = self.programs[name][1](self.linux, arguments)
+            result = self.programs[name][1](self.linux, arguments)
         except CmdletError as error:
             code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
-            return Ended(code, "", f"{error.message}\n")
+            return ProgramResult(code, "", f"{error.message}\n")
         except (LookupError, StopIteration, ValueError, AssertionError) as error:
-            return Ended(_OUR_FAULT, "", f"The simulator cannot do this ({name}: {error!r}); please report it.\n")
-        return said if isinstance(said, Ended) else Ended(0, said)
+            return ProgramResult(
+                _EX_SOFTWARE, "", f"The simulator cannot do this ({name}: {error!r}); please report it.\n"
+            )
+        return result if isinstance(result, ProgramResult) else ProgramResult(0, result)
 
 
 class _Status(NamedTuple):
@@ -94,7 +98,7 @@ class _Status(NamedTuple):
 
 def _status(node: Node) -> _Status:
     return _Status(
-        node.kind | node.mode, node.inode, node.uid, node.gid, node.size, node.changes, node.inode, node.kind
+        node.kind | node.mode, node.inode, node.uid, node.gid, node.size, node.mtime_ns, node.inode, node.kind
     )
 
 
@@ -102,7 +106,7 @@ def _status(node: Node) -> _Status:
 class _Opened:
     chain: Chain
     flags: int
-    at: int = 0
+    offset: int = 0
 
     @property
     def node(self) -> Node:
@@ -110,9 +114,9 @@ class _Opened:
 
 
 class InnerFile(io.BytesIO):
-    """The file that os.fdopen makes of a number: its bytes as they were then. Writes go to the disk."""
+    """The result of os.fdopen. It reads the contents as of its opening; writes go to the disk."""
 
-    def __init__(self, os: "OnDisk", number: int) -> None:
+    def __init__(self, os: "SimulatedOs", number: int) -> None:
         self._os, self._number = os, number
         super().__init__(self.node.data)
 
@@ -132,8 +136,8 @@ class InnerFile(io.BytesIO):
         super().close()
 
 
-class OnDisk:
-    """The module os on a simulated disk. inside: the Linux whose disk it is, and the process that asks."""
+class SimulatedOs:
+    """The module os on a simulated disk. inside: the environment of the script that uses it."""
 
     O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND = 0, 1, 2, 0o100, 0o200, 0o2000
     O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW = 0o4000, 0o200000, 0o400000
@@ -152,30 +156,30 @@ class OnDisk:
             samestat=lambda one, other: one.st_ino == other.st_ino,
         )
 
-    # ---- finding
+    # ---- paths
 
-    def find(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Found:
+    def find(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> PathLookup:
         path, base = str(path), None if dir_fd is None else self.opened[dir_fd].chain
-        if base is not None and "/" not in path and path not in (".", ".."):  # as nearly all that scripts open
+        if base is not None and "/" not in path and path not in (".", ".."):  # the usual case, made fast
             node = base[-1][1].folder(path).get(path)
             if node is None or not follow or node.kind != stat.S_IFLNK:
-                return Found(base, path, node)
+                return PathLookup(base, path, node)
         return self.disk.find(path, base, follow=follow)
 
-    def _there(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Node:
+    def _require_node(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> Node:
         found = self.find(path, dir_fd, follow=follow)
         if found.node is None:
-            fail(errno.ENOENT, str(path))
+            raise_os_error(errno.ENOENT, str(path))
         return found.node
 
     def _kind(self, path: Any) -> int | None:
         try:
-            return self._there(path).kind
+            return self._require_node(path).kind
         except OSError:
             return None
 
     def _real_path(self, path: Any) -> str:
-        """Resolve a path; a missing one stays unchanged."""
+        """Resolve a path. One that does not exist stays unchanged."""
         try:
             found = self.find(path)
         except OSError:
@@ -183,10 +187,10 @@ class OnDisk:
         names = [name for name, _ in found.above[1:]] + [found.name]
         return "/" + "/".join(name for name in names if name)
 
-    # ---- looking
+    # ---- reads
 
     def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _Status:
-        return _status(self._there(path, dir_fd, follow=follow_symlinks))
+        return _status(self._require_node(path, dir_fd, follow=follow_symlinks))
 
     def fstat(self, number: int) -> _Status:
         return _status(self.opened[number].node)
@@ -195,13 +199,13 @@ class OnDisk:
         if self.inside.has_program(str(path)):
             return True
         try:
-            node = self._there(path)
+            node = self._require_node(path)
         except OSError:
             return False
         return node.kind == stat.S_IFREG and bool(node.mode & 0o111)
 
     def listdir(self, path: Any) -> list[str]:
-        node = self.opened[path].node if isinstance(path, int) else self._there(path)
+        node = self.opened[path].node if isinstance(path, int) else self._require_node(path)
         return list(node.folder(str(path)))
 
     @contextmanager
@@ -209,29 +213,29 @@ class OnDisk:
         yield [SimpleNamespace(name=name) for name in self.listdir(number)]
 
     def readlink(self, path: Any, *, dir_fd: int | None = None) -> str:
-        return self._there(path, dir_fd, follow=False).data.decode()
+        return self._require_node(path, dir_fd, follow=False).data.decode()
 
     def statvfs(self, path: Any) -> SimpleNamespace:
-        node = self._there(path)
-        blocks = int(node.data or _ROOM)
+        node = self._require_node(path)
+        blocks = int(node.data or _FREE_BLOCKS)
         return SimpleNamespace(f_frsize=4096, f_blocks=blocks, f_bavail=blocks)
 
-    # ---- numbers of what is open
+    # ---- file descriptors
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         found = self.find(path, dir_fd, follow=not flags & self.O_NOFOLLOW)
         node = found.node
         if node is None and not flags & self.O_CREAT:
-            fail(errno.ENOENT, str(path))
+            raise_os_error(errno.ENOENT, str(path))
         if node is None:
-            node = self._add(found, self.disk.new(stat.S_IFREG, mode & 0o755))
+            node = self._add_node(found, self.disk.new(stat.S_IFREG, mode & 0o755))
         elif node.kind == stat.S_IFLNK:
-            fail(errno.ENOTDIR if flags & self.O_DIRECTORY else errno.ELOOP, str(path))
+            raise_os_error(errno.ENOTDIR if flags & self.O_DIRECTORY else errno.ELOOP, str(path))
         elif flags & self.O_DIRECTORY and node.kind != stat.S_IFDIR:
-            fail(errno.ENOTDIR, str(path))
-        return self._number(_Opened(Found(found.above, found.name, node).chain, flags, 0))
+            raise_os_error(errno.ENOTDIR, str(path))
+        return self._register(_Opened(PathLookup(found.above, found.name, node).chain, flags, 0))
 
-    def _number(self, opened: _Opened) -> int:
+    def _register(self, opened: _Opened) -> int:
         number = max(self.opened, default=2) + 1
         self.opened[number] = opened
         return number
@@ -241,15 +245,17 @@ class OnDisk:
 
     def pipe(self) -> tuple[int, int]:
         node = self.disk.new(stat.S_IFIFO)
-        return self._number(_Opened([("", node)], self.O_RDONLY)), self._number(_Opened([("", node)], self.O_WRONLY))
+        return self._register(_Opened([("", node)], self.O_RDONLY)), self._register(
+            _Opened([("", node)], self.O_WRONLY)
+        )
 
     def fdopen(self, number: int, mode: str = "r", buffering: int = -1) -> InnerFile:
         return InnerFile(self, number)
 
-    def lseek(self, number: int, offset: int, whence: int) -> int:
+    def lseek(self, number: int, position: int, whence: int) -> int:
         opened = self.opened[number]
-        opened.at = offset + {0: 0, 1: opened.at, 2: len(opened.node.data)}[whence]
-        return opened.at
+        opened.offset = position + {0: 0, 1: opened.offset, 2: len(opened.node.data)}[whence]
+        return opened.offset
 
     def pread(self, number: int, size: int, offset: int) -> bytes:
         return self.opened[number].node.data[offset : offset + size]
@@ -257,13 +263,13 @@ class OnDisk:
     def write(self, number: int, data: bytes) -> int:
         opened = self.opened[number]
         node = opened.node
-        at = len(node.data) if opened.flags & self.O_APPEND else opened.at
-        if node.kind == stat.S_IFREG and self.disk.in_kernel(opened.chain):
-            node.data, at = data, 0  # what is written to a setting of the kernel replaces it
+        offset = len(node.data) if opened.flags & self.O_APPEND else opened.offset
+        if node.kind == stat.S_IFREG and self.disk.is_kernel_setting(opened.chain):
+            node.data, offset = data, 0  # writing to a setting of the kernel replaces its value
         else:
-            node.data = node.data[:at].ljust(at, b"\0") + data + node.data[at + len(data) :]
-        opened.at = at + len(data)
-        self._touch(node)
+            node.data = node.data[:offset].ljust(offset, b"\0") + data + node.data[offset + len(data) :]
+        opened.offset = offset + len(data)
+        self._set_mtime(node)
         return len(data)
 
     def ftruncate(self, number: int, size: int) -> None:
@@ -273,49 +279,49 @@ class OnDisk:
     def fsync(self, number: int) -> None:
         """Do nothing: the disk is in memory."""
 
-    # ---- changing
+    # ---- changes
 
-    def _add(self, found: Found, node: Node) -> Node:
+    def _add_node(self, found: PathLookup, node: Node) -> Node:
         if found.node is not None:
-            fail(errno.EEXIST, found.name)
+            raise_os_error(errno.EEXIST, found.name)
         found.folder[found.name] = node
-        self._touch(node)
+        self._set_mtime(node)
         return node
 
-    def _touch(self, node: Node) -> None:
-        node.changes = int(self.inside.linux.now() * 1e9)
+    def _set_mtime(self, node: Node) -> None:
+        node.mtime_ns = int(self.inside.linux.now() * 1e9)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
-        made = self.disk.new(stat.S_IFDIR, mode & 0o755)
-        self._add(self.find(path, dir_fd, follow=False), made)
+        node = self.disk.new(stat.S_IFDIR, mode & 0o755)
+        self._add_node(self.find(path, dir_fd, follow=False), node)
 
     def symlink(self, to: str, path: Any, *, dir_fd: int | None = None) -> None:
-        made = self.disk.new(stat.S_IFLNK, data=str(to).encode())
-        self._add(self.find(path, dir_fd, follow=False), made)
+        node = self.disk.new(stat.S_IFLNK, data=str(to).encode())
+        self._add_node(self.find(path, dir_fd, follow=False), node)
 
     def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         found = self.find(path, dir_fd, follow=False)
         if found.node is None:
-            fail(errno.ENOENT, str(path))
+            raise_os_error(errno.ENOENT, str(path))
         del found.folder[found.name]
 
     def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
         found = self.find(path, dir_fd, follow=False)
         if found.node is None:
-            fail(errno.ENOENT, str(path))
+            raise_os_error(errno.ENOENT, str(path))
         if found.node.folder(str(path)):
-            fail(errno.ENOTEMPTY, str(path))
+            raise_os_error(errno.ENOTEMPTY, str(path))
         del found.folder[found.name]
 
     def rename(self, path: Any, to: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
-        found, there = self.find(path, src_dir_fd, follow=False), self.find(to, dst_dir_fd, follow=False)
+        found, target = self.find(path, src_dir_fd, follow=False), self.find(to, dst_dir_fd, follow=False)
         if found.node is None:
-            fail(errno.ENOENT, str(path))
-        there.folder[there.name] = found.node
+            raise_os_error(errno.ENOENT, str(path))
+        target.folder[target.name] = found.node
         del found.folder[found.name]
 
     def chown(self, path: Any, uid: int, gid: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
-        node = self._there(path, dir_fd, follow=follow_symlinks)
+        node = self._require_node(path, dir_fd, follow=follow_symlinks)
         node.uid, node.gid = uid, gid
 
     def fchown(self, number: int, uid: int, gid: int) -> None:
@@ -329,7 +335,7 @@ class OnDisk:
 
     def getxattr(self, number: int, name: str) -> bytes:
         if name not in self.opened[number].node.attributes:
-            fail(errno.ENODATA, name)
+            raise_os_error(errno.ENODATA, name)
         return b"1"
 
     # ---- the process
@@ -348,9 +354,9 @@ class OnDisk:
 
 
 class InnerPath(PurePosixPath):
-    """A pathlib.Path. Each interpreter gets a class of its own, with its `os`."""
+    """A pathlib.Path. Each interpreter has its own subclass, with its `os`."""
 
-    os: OnDisk
+    os: SimulatedOs
 
     def _is(self, kind: int) -> bool:
         return self.os.path.exists(self) and self.os.stat(self).st_mode & 0o170000 == kind
@@ -405,58 +411,58 @@ class InnerPath(PurePosixPath):
 
 
 class Interpreter:
-    """Has modules of its own, which belong to one Linux at a time, as `on` says."""
+    """Python modules and loaded scripts, which are bound to one Linux at a time."""
 
     def __init__(self) -> None:
-        self.os = OnDisk()
-        self._loaded: set[str] = set()
-        self._tables: dict[str, Any] = {}
-        self._shims = self._made()
+        self.os = SimulatedOs()
+        self._loaded_modules: set[str] = set()
+        self._original_values: dict[str, Any] = {}
+        self._shims = self._make_shims()
         refused = dict.fromkeys(("open", "exec", "eval", "compile", "input"))
         inside = {**vars(builtins), **refused, "__import__": self._import}
-        self._names: dict[str, Any] = {"__name__": "agent", "__builtins__": inside, "PROGRAM": "serve()\n"}
+        self._globals: dict[str, Any] = {"__name__": "agent", "__builtins__": inside, "PROGRAM": "serve()\n"}
 
     @contextmanager
-    def on(self, inside: InnerLinux) -> Iterator["Interpreter"]:
+    def bind(self, inside: InnerLinux) -> Iterator["Interpreter"]:
         self.os.inside, self.os.disk = inside, inside.linux.disk
         self.os.opened.clear()
-        self._names.update(self._tables)
+        self._globals.update(self._original_values)
         yield self
 
     def load(self, name: str) -> Mapping[str, Any]:
-        """All that is defined, by one of winhost's own modules and those before: on a Linux they are one text. Its code
-        is that which Python keeps beside it.
+        """Load one of winhost's modules, and return all names that are defined so far: on a Linux the modules are one
+        text, with one namespace. Python's compiled code of the module is used.
         """
-        if name not in self._loaded:
-            self._loaded.add(name)
+        if name not in self._loaded_modules:
+            self._loaded_modules.add(name)
             spec = importlib.util.find_spec(name)
             assert spec is not None
-            exec(spec.loader.get_code(name), self._names)  # type: ignore[union-attr]  # noqa: S102 - constant text of ours
-        return self._names
+            exec(spec.loader.get_code(name), self._globals)  # type: ignore[union-attr]  # noqa: S102 - constant text of ours
+        return self._globals
 
-    def declared(self, name: str, table: str) -> Mapping[str, Any]:
-        """Return the entries that a module of winhost's, and those before it, put into this table."""
-        self._names[table] = self._tables.setdefault(table, self._names.get(table))
+    def load_table(self, name: str, table: str) -> Mapping[str, Any]:
+        """Load a module, and return the table with the entries of this module and those before it."""
+        self._globals[table] = self._original_values.setdefault(table, self._globals.get(table))
         return cast("Mapping[str, Any]", self.load(name)[table])
 
-    def replace(self, table: str, by: Any) -> None:
-        """Replace a name until another Linux has the interpreter."""
-        self._tables.setdefault(table, self._names[table])
-        self._names[table] = by
+    def replace(self, table: str, value: Any) -> None:
+        """Replace a name until the interpreter is bound to another Linux."""
+        self._original_values.setdefault(table, self._globals[table])
+        self._globals[table] = value
 
     def _import(self, name: str, _: Any = None, __: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         if name.startswith("winhost."):
-            # What only types are made of is not there.
+            # Names that are only used in type annotations may be missing.
             return SimpleNamespace(**{each: self.load(name).get(each) for each in fromlist})
-        top = name.partition(".")[0]
-        if top in self._shims:
-            whole = self._shims[top]
-            return getattr(whole, name.partition(".")[2]) if fromlist and "." in name else whole
-        if name not in PURE:
-            raise ImportError(f"{name} is not there for the scripts of a simulated Linux.")
+        name_of_package = name.partition(".")[0]
+        if name_of_package in self._shims:
+            module = self._shims[name_of_package]
+            return getattr(module, name.partition(".")[2]) if fromlist and "." in name else module
+        if name not in SAFE_MODULES:
+            raise ImportError(f"Scripts of a simulated Linux cannot import {name}.")
         return importlib.import_module(name)
 
-    def _made(self) -> dict[str, Any]:
+    def _make_shims(self) -> dict[str, Any]:
         os = self.os
         path = type("Path", (InnerPath,), {"os": os})
         error, parse = importlib.import_module("urllib.error"), importlib.import_module("urllib.parse")
@@ -467,7 +473,7 @@ class Interpreter:
                 monotonic=lambda: os.inside.linux.now(),
                 time=lambda: os.inside.linux.now(),
                 sleep=lambda seconds: os.inside.linux.sleep(seconds),
-                clock_gettime=lambda which: os.inside.linux.since_boot(),
+                clock_gettime=lambda which: os.inside.linux.uptime(),
                 CLOCK_BOOTTIME=7,
             ),
             "subprocess": SimpleNamespace(Popen=self._popen, PIPE=-1, DEVNULL=-3, TimeoutExpired=TimeoutExpired),
@@ -478,7 +484,7 @@ class Interpreter:
             "grp": SimpleNamespace(
                 getgrnam=lambda name: self._account("/etc/group", 0, name, "getgrnam"),
                 getgrgid=lambda number: self._account("/etc/group", 2, str(number), "getgrgid"),
-                getgrall=lambda: list(map(_named, rows(self.os.disk, "/etc/group"))),
+                getgrall=lambda: list(map(_account_entry, rows(self.os.disk, "/etc/group"))),
             ),
             "fcntl": SimpleNamespace(flock=lambda *_: None, lockf=lambda *_: None, LOCK_EX=2, LOCK_NB=4),
             "shutil": SimpleNamespace(rmtree=self._remove_tree),
@@ -493,21 +499,21 @@ class Interpreter:
             "urllib": SimpleNamespace(
                 error=error,
                 parse=parse,
-                request=SimpleNamespace(HTTPRedirectHandler=HTTPRedirectHandler, Request=_no_network),
+                request=SimpleNamespace(HTTPRedirectHandler=HTTPRedirectHandler, Request=_refuse_network),
             ),
         }
 
     def _popen(self, command: Sequence[str], stdin: int = -3, **_: Any) -> Any:
-        given = self.os.opened[stdin].node if stdin in self.os.opened else None
-        done = self.os.inside.run_program(command[0].rpartition("/")[2], command[1:], given)
-        communicate = lambda timeout=None: (done.output.encode(), done.errors.encode())  # noqa: E731
-        return SimpleNamespace(returncode=done.code, pid=0, communicate=communicate)
+        stdin_node = self.os.opened[stdin].node if stdin in self.os.opened else None
+        result = self.os.inside.run_program(command[0].rpartition("/")[2], command[1:], stdin_node)
+        communicate = lambda timeout=None: (result.output.encode(), result.errors.encode())  # noqa: E731
+        return SimpleNamespace(returncode=result.code, pid=0, communicate=communicate)
 
-    def _account(self, path: str, column: int, wanted: str, function: str) -> SimpleNamespace:
-        for each in rows(self.os.disk, path):
-            if each[column] == wanted:
-                return _named(each)
-        raise KeyError(f"{function}(): name not found: {wanted!r}")
+    def _account(self, path: str, column: int, value: str, function: str) -> SimpleNamespace:
+        for row in rows(self.os.disk, path):
+            if row[column] == value:
+                return _account_entry(row)
+        raise KeyError(f"{function}(): name not found: {value!r}")
 
     def _remove_tree(self, path: str, ignore_errors: bool = False) -> None:
         if not ignore_errors:
@@ -515,33 +521,33 @@ class Interpreter:
         self.os.disk.remove(path)
 
 
-def _named(words: list[str]) -> SimpleNamespace:
-    """A line of passwd or of group."""
-    number = int(words[2])
-    return SimpleNamespace(pw_name=words[0], pw_uid=number, gr_name=words[0], gr_gid=number)
+def _account_entry(row: list[str]) -> SimpleNamespace:
+    """Return a line of passwd or group as the module pwd or grp does."""
+    number = int(row[2])
+    return SimpleNamespace(pw_name=row[0], pw_uid=number, gr_name=row[0], gr_gid=number)
 
 
-def _no_network(*_: Any, **__: Any) -> Any:
-    raise OSError(errno.ENETUNREACH, "The simulator reaches no network.")
+def _refuse_network(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENETUNREACH, "The simulator has no network.")
 
 
 def _thread(target: Callable[..., object], args: Sequence[Any] = ()) -> SimpleNamespace:
-    """Make a thread that runs to its end when it is started."""
+    """Return a thread whose start runs it to its end."""
     return SimpleNamespace(start=lambda: target(*args), join=lambda: None)
 
 
-_FREE: list[Interpreter] = []
+_IDLE_INTERPRETERS: list[Interpreter] = []
 
 
 @contextmanager
 def interpreter(inside: InnerLinux) -> Iterator[Interpreter]:
-    """One that nobody else uses meanwhile: they are few, whatever the number of hosts."""
+    """Yield an idle interpreter, bound to this environment. Interpreters are reused, because they are slow to load."""
     try:
-        found = _FREE.pop()
+        free = _IDLE_INTERPRETERS.pop()
     except IndexError:
-        found = Interpreter()
+        free = Interpreter()
     try:
-        with found.on(inside):
-            yield found
+        with free.bind(inside):
+            yield free
     finally:
-        _FREE.append(found)
+        _IDLE_INTERPRETERS.append(free)

@@ -1,7 +1,7 @@
-"""The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked.
+"""Runs the agent's own scripts on a simulated Linux, and serves them to SSH.
 
-Functions that reach hubs, engines or real bytes are replaced: every hub and every archive has every file, a download
-comes whole and at the same rate, and of a downloaded file only size and hash are there.
+Functions of the scripts that reach hubs, engines or file contents are replaced. Each hub and archive has every file,
+all downloads have the same rate, and only the size and hash of a downloaded file are stored.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.agent_answers import InjectedFaults, not_simulated
+from winhost.lab.contract.agent_answers import InjectedFaults, simulator_error
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
@@ -22,72 +22,74 @@ from winhost.lab.linux.programs import PROGRAMS, DataDisks
 from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, NotYet
-from winhost.lab.physics.windows_firewall import within
+from winhost.lab.physics.windows_errors import CmdletError, MissingDependency
+from winhost.lab.physics.windows_firewall import is_within
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.resources.registry import LINUX
 
 
 def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
-    """One answer: no part is tried, because a simulator would only make up what it finds."""
-    why = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures nothing", "error": None}
-    return {"ok": True, "kernel": linux.kernel(), "outcomes": [{"part": part, **why} for part in request["parts"]]}
+    """Return the answer of `winhost probe`: a simulator can measure nothing, so all parts are skipped."""
+    skipped = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures nothing", "error": None}
+    return {"ok": True, "kernel": linux.kernel(), "outcomes": [{"part": part, **skipped} for part in request["parts"]]}
 
 
 _BYTES_A_SECOND = 100e6
-# An archive without members, for tarfile as for zipfile.
-_NO_MEMBERS = bytes(1024) + b"PK\x05\x06" + bytes(18)
+# An archive without members, which both tarfile and zipfile can read.
+_EMPTY_ARCHIVE = bytes(1024) + b"PK\x05\x06" + bytes(18)
 
 
 class StandIns:
-    """Replacements for functions of the scripts. names: what the scripts define."""
+    """Replacements for functions of the scripts. names: all names that the scripts define."""
 
     def __init__(self, linux: Linux, names: Mapping[str, Any]) -> None:
         self._linux, self._names = linux, names
         self._load_image = names.get("load_image")
 
     def table(self) -> Mapping[str, Any]:
-        """The stand-ins by the names that the scripts have for them."""
+        """Return the replacements by the names of the functions."""
         return {
-            "NOW": self._linux.shown_gpus(),
-            "asked_ready": self._asked_ready,
-            "open_wheel": self._brought_wheel,
+            "NOW": self._linux.gpu_view(),
+            "check_ready": self._check_ready,
+            "open_wheel": self._download_wheel,
             "node_problem": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
-            "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
-            "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
-            "load_image": self._loaded,
+            "fetch_file": lambda source, part, file, token: self._download(source, part, file.size, file.hash),
+            "compute_hash": lambda here, file: (
+                here.node.placeholder[1] if here.node.placeholder else f"sha256:{here.node.sha256}"
+            ),
+            "load_image": self._load_image_archive,
             "mounted_at": self._linux.part(DataDisks).device_at,
             "sha256_of": lambda here: here.node.sha256,
         }
 
-    def _asked_ready(self, host: str, port: int, tls: bool) -> str:
+    def _check_ready(self, host: str, port: int, tls: bool) -> str:
         in_cluster = self._linux.part(SimulatedCluster).answers_at(host)
         return "" if in_cluster or self._linux.part(ServedEngines).serves() else "503 an engine does not answer"
 
-    def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
+    def _download(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
         if not self._linux.online and not source.startswith("/"):
             message = f"{source}: 5 attempts in a row brought nothing. It goes on from there the next time."
             raise self._names["AgentFault"]("Winhost.HubUnreachable", "ResourceUnavailable", message)
         self._linux.sleep(size / _BYTES_A_SECOND)
-        self._linux.disk.write(part, _NO_MEMBERS.decode()).told = (size, digest)
+        self._linux.disk.write(part, _EMPTY_ARCHIVE.decode()).placeholder = (size, digest)
         yield size
 
-    def _brought_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
+    def _download_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
         part = making + self._names["WHEEL"]
-        list(self._bring(f"{source}/{wheel.path}", part, wheel.size, wheel.hash))
-        file: AbstractContextManager[InnerFile] = self._names["opened"](part)
+        list(self._download(f"{source}/{wheel.path}", part, wheel.size, wheel.hash))
+        file: AbstractContextManager[InnerFile] = self._names["open_file"](part)
         return file
 
-    def _loaded(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
-        """Load an archive as the script does. Where nobody put one there, it exists only during the call."""
+    def _load_image_archive(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
+        """Load an image archive as the script does. A missing archive is made for the duration of the call."""
         path, digest = str(record["archive"]), f"sha256:{record['archive_sha256']}"
-        brings = path.startswith("/") and self._linux.disk.node(path) is None
-        if brings:
-            list(self._bring(path, path, record["bytes"] or 0, digest))
+        downloads = path.startswith("/") and self._linux.disk.node(path) is None
+        if downloads:
+            list(self._download(path, path, record["bytes"] or 0, digest))
         try:
             return self._load_image(engine, record, how)  # type: ignore[misc]
         finally:
-            if brings:
+            if downloads:
                 self._linux.disk.remove(path)
 
 
@@ -98,255 +100,258 @@ RECORDS: Mapping[str, Callable[[Linux], Iterable[Record]]] = {
     "ContainerEngine": Linux.engines,
     "LinuxDisk": lambda linux: linux.part(DataDisks).disks(),
     "DataDisk": lambda linux: linux.part(DataDisks).data_disks(),
-    "ListeningPort": lambda linux: linux.found("ListeningPort"),
+    "ListeningPort": lambda linux: linux.fact_records("ListeningPort"),
 }
 
 
-_MACHINE = 1  # the process of whoever asks at the machine itself
-_UNKEPT = "/var/lib/winhost/undo/record.json"
-# What facts tell of these is made by a change.
-_MADE_BY_SCRIPTS = (
+_LOCAL_PROCESS = 1  # the process id of callers on the machine itself
+_UNDO_RECORD = "/var/lib/winhost/undo/record.json"
+# Resources of the facts that are made by a `set` of their scripts.
+_SCRIPTED_RESOURCES = (
     *("Mount", "AptSource", "FirewallPort", "KernelModule", "LinuxFolder", "ModelFiles", "PythonVenv", "ReleaseFile"),
     *("SecretFile", "Sysctl", "ClusterObjects", "PackedModel"),
 )
-_FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
+_WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 Names = Mapping[str, Any]
 _SERVING = Interpreter()
-_ONE_AT_A_TIME = threading.Lock()
+_SERVING_LOCK = threading.Lock()
 
 
 class LinuxAnswers:
-    """The answers of one Linux, for all its sessions. newest: of the connections to it, counted from 1. `faults` are
-    those that a test or a demo has ordered.
+    """Answers requests on one Linux, for all its sessions.
+
+    connections: how many there have been; faults: added by a test or a demo.
     """
 
     def __init__(self, linux: Linux) -> None:
         self.machine = linux.machine
         self.linux = linux
         self.faults = InjectedFaults(self.machine)
-        self.newest = 0
-        self._began: dict[int, float] = {}
-        self._alone = threading.RLock()
+        self.connections = 0
+        self._connection_starts: dict[int, float] = {}
+        self._lock = threading.RLock()
         linux.part(ServedEngines)
-        self._made = False
+        self._has_facts = False
 
-    def _take_facts(self) -> None:
-        """Let the scripts of these resources make what the facts tell of this Linux."""
-        if self._made:
+    def _load_facts(self) -> None:
+        """Make the state in the facts with the scripts of the resources."""
+        if self._has_facts:
             return
-        told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
-        self.linux.begins = True
-        with self._scripts([name for name, records in told.items() if records], 0) as names:
-            for kind, name, content in _remembered(self.linux.found):
-                names["remember"](kind, name, content)
-            for name, records in told.items():
+        records_by_resource = {name: self.linux.fact_records(name) for name in _SCRIPTED_RESOURCES}
+        self.linux.is_initializing = True
+        with self._scripts([name for name, records in records_by_resource.items() if records], 0) as names:
+            for kind, name, content in _list_own_records(self.linux.fact_records):
+                names["write_record"](kind, name, content)
+            for name, records in records_by_resource.items():
                 for record in records:
-                    self._make(names, name, record)
-        self.linux.begins, self._made = False, True
+                    self._make_resource(names, name, record)
+        self.linux.is_initializing, self._has_facts = False, True
 
-    def _make(self, names: Names, resource: str, record: Record) -> None:
+    def _make_resource(self, names: Names, resource: str, record: Record) -> None:
         if resource == "PackedModel":
             files, folder = record.state["files"], record.key["folder"]
             if isinstance(files, list | tuple):
                 paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in files}
                 for path in paths.values():
                     self.linux.disk.write(path, "")
-                marks = {line: names["mark_of"](path) for line, path in paths.items()}
-                names["remember"](
+                marks = {line: names["file_mark"](path) for line, path in paths.items()}
+                names["write_record"](
                     "packed", folder, {"folder": folder, **record.state, "files": [*paths], "marks": marks}
                 )
             return
         entry = names["RESOURCES"][resource]
-        told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
-        desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
-        with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
-            if desired and names["instances"](resource, record.key):
+        properties = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
+        desired = {
+            name: value for name, value in properties.items() if value not in (None, False) and not _is_unread(value)
+        }
+        with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # a replica lacks what the script refuses
+            if desired and names["read_instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
-    def came_in(self) -> int:
+    def count_connection(self) -> int:
         """Count a new connection, and return its number."""
-        self.newest += 1
-        self._began[self.newest] = self.linux.since_boot()
-        return self.newest
+        self.connections += 1
+        self._connection_starts[self.connections] = self.linux.uptime()
+        return self.connections
 
     def invoke(self, json_text: str, connection: int = 0) -> str:
-        """Answer one request completely, even where nobody waits for the answer any more."""
+        """Answer one request to the agent. It runs to its end even if the client has left."""
         request = json.loads(json_text)
-        with self._alone:
-            self.look()
+        with self._lock:
+            self.catch_up()
             calls = request.get("calls") or []
             with self._scripts([str(call.get("resource")) for call in calls], connection) as names:
-                return json.dumps({"answers": names["answers"]({**request, "calls": calls}, None)})
+                return json.dumps({"answers": names["answer_calls"]({**request, "calls": calls}, None)})
 
-    def told(self, program: str, json_text: str, connection: int) -> str:
-        """The answer of the agent, or of the program of `winhost probe` or `winhost serve`."""
+    def answer(self, program: str, json_text: str, connection: int) -> str:
+        """Answer a request to the agent, or to the program of `winhost probe` or `winhost serve`."""
         if program == "agent":
             return self.invoke(json_text, connection)
-        with self._alone:
-            self.look()
+        with self._lock:
+            self.catch_up()
             request = json.loads(json_text)
             answer = self._serving(request, connection) if program == "serving" else probe_answer(self.linux, request)
             return json.dumps({"answers": [answer]})
 
     def _serving(self, request: Mapping[str, Any], connection: int) -> dict[str, Any]:
-        """Run the program of `winhost serve`. The gateway reads changed keys as soon as anybody looks at them."""
+        """Run the program of `winhost serve`. The gateway has read changed keys by the time of the request."""
         serving = self.linux.part(SimulatedServing)
         if request.get("do") == "keys":
             serving.read_keys()
-        self.linux.settle()
-        # One of its own: on a Linux that program is another text than the agent, and has other names.
-        with _ONE_AT_A_TIME, _SERVING.on(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
+        self.linux.sync_to_disk()
+        # A separate interpreter: on a real Linux that program does not share names with the agent.
+        with _SERVING_LOCK, _SERVING.bind(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_serving")
             for name, stand_in in serving.table().items():
-                inner.replace(name, _stood_in(names, stand_in))
-            answer: dict[str, Any] = names["answered"](request)
-        self.linux.gather()
+                inner.replace(name, _wrap_stand_in(names, stand_in))
+            answer: dict[str, Any] = names["answer_request"](request)
+        self.linux.sync_from_disk()
         return answer
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within to this address, as sshd makes for a client; None where nobody listens."""
-        with self._alone:
-            self.look()
+        """Return a connection to an address inside the Linux, as sshd's forwarding makes; None if nothing listens."""
+        with self._lock:
+            self.catch_up()
             return self.linux.part(SimulatedServing).connect(address, port)
 
-    def look(self) -> None:
-        """Catch up with a restart, and with a deadline within which somebody had to come back."""
+    def catch_up(self) -> None:
+        """Apply a restart, or a deadline for confirming a change, that has passed since."""
         linux = self.linux
-        if not self._made:
-            with self._alone:
-                self._take_facts()
-        if linux.own:
+        if not self._has_facts:
+            with self._lock:
+                self._load_facts()
+        if linux.is_standalone:
             linux.distro.starts = self.machine.boot - 1
-        late = linux.undo_due is not None and self.machine.clock.scale and linux.now() >= linux.undo_due
-        if late or linux.started != linux.distro.starts:
-            self.pass_time()
-        linux.look()
+        is_overdue = linux.undo_due is not None and self.machine.clock.scale and linux.now() >= linux.undo_due
+        if is_overdue or linux.last_start != linux.distro.starts:
+            self.undo_unkept_change()
+        linux.catch_up()
 
-    def pass_time(self) -> None:
-        """Undo the change that nobody kept: nobody came back in time, or the machine has restarted."""
-        with self._alone, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # then it is tried again
-            names["undo_unkept"]()
+    def undo_unkept_change(self) -> None:
+        """Undo a change that was not confirmed before its deadline or a restart."""
+        with self._lock, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # it is tried again later
+            names["undo_unconfirmed"]()
 
     @contextmanager
     def _scripts(self, resources: Sequence[str], connection: int) -> Iterator[Names]:
-        """The agent, with what these resources take, and what has yet to be kept."""
+        """Load the agent with the scripts of these resources, and of a resource with an unconfirmed change."""
         linux = self.linux
-        linux.settle()
-        unkept = json.loads(linux.disk.text(_UNKEPT) or "{}").get("resource")
+        linux.sync_to_disk()
+        unkept = json.loads(linux.disk.text(_UNDO_RECORD) or "{}").get("resource")
         process = self._process(connection)
         with interpreter(InnerLinux(linux, process, PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_serve")
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]
-            entries = {each: self._entry(inner, each) for each in known}
+            entries = {each: self._load_entry(inner, each) for each in known}
             inner.replace("RESOURCES", {**entries, "RunMarks": names["RESOURCES"]["RunMarks"]})
             for name, stand_in in StandIns(linux, names).table().items():
                 if name in names:
-                    inner.replace(name, _stood_in(names, stand_in))
+                    inner.replace(name, _wrap_stand_in(names, stand_in))
             try:
                 yield names
             finally:
                 linux.disk.remove(f"/proc/{process}")
-                linux.gather()
+                linux.sync_from_disk()
 
     def _process(self, connection: int) -> int:
-        """The process of sshd, as the kernel shows it."""
+        """Return the process id of a connection's sshd, and write its /proc entry."""
         if connection == 0:
-            return _MACHINE
-        process, began = 1000 + connection, self._began.get(connection, self.linux.since_boot())
-        fields = ["S", "1", *["0"] * 17, str(int(began * TICKS))]
+            return _LOCAL_PROCESS
+        process, start = 1000 + connection, self._connection_starts.get(connection, self.linux.uptime())
+        fields = ["S", "1", *["0"] * 17, str(int(start * TICKS))]
         self.linux.disk.write(f"/proc/{process}/stat", f"{process} (sshd) {' '.join(fields)}\n")
         return process
 
-    def _entry(self, inner: Interpreter, resource: str) -> Any:
-        """Load what the script of a resource declares, with the faults that were ordered; for some, read
-        their records.
-        """
+    def _load_entry(self, inner: Interpreter, resource: str) -> Any:
+        """Load the script of a resource, with injected faults. The resources in RECORDS read the simulator's state."""
         names = inner.load("winhost.agent.linux_agent")
-        folder = _FOLDER.sub("_", resource).lower()
-        declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
+        folder = _WORD_START.sub("_", resource).lower()
+        entry = inner.load_table(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
         if resource in RECORDS:
-            found = lambda key: [(each.key, each.state) for each in RECORDS[resource](self.linux)]  # noqa: E731
-            inner.replace(declared.get.__name__, found)
-            declared = declared._replace(get=found)
-        if self.linux.begins or declared.set is None:  # faults are ordered for runs, not for what makes a replica
-            return declared
+            read_records = lambda key: [(each.key, each.state) for each in RECORDS[resource](self.linux)]  # noqa: E731
+            inner.replace(entry.get.__name__, read_records)
+            entry = entry._replace(get=read_records)
+        if self.linux.is_initializing or entry.set is None:  # a replica is made without faults
+            return entry
 
         def changed(key: Key, desired: Mapping[str, Json], how: Mapping[str, Json]) -> None:
-            with _as_agent(names):
-                self.faults.meet(resource, "set")
-            declared.set(key, desired, how)
-            with _as_agent(names):
-                self.faults.meet(resource, "set", changed=True)
+            with _agent_errors(names):
+                self.faults.trigger(resource, "set")
+            entry.set(key, desired, how)
+            with _agent_errors(names):
+                self.faults.trigger(resource, "set", after_change=True)
 
-        return declared._replace(set=changed)
+        return entry._replace(set=changed)
 
 
-def _remembered(found: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
-    """Yield winhost's own records of what facts tell: kind, name and content."""
-    for each in found("LinuxUser"):
+def _list_own_records(find: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
+    """Yield winhost's own records of things in the facts: kind, name and content."""
+    for each in find("LinuxUser"):
         if each.state["ours"]:
-            made = {"uid": each.state["uid"], "joined": False, "home": None}
-            yield "made", f"user {each.key['user']}", made
-    for each in found("LinuxGroup"):
+            record = {"uid": each.state["uid"], "joined": False, "home": None}
+            yield "made", f"user {each.key['user']}", record
+    for each in find("LinuxGroup"):
         if each.state["ours"]:
             yield "made", f"group {each.key['group']}", {"gid": each.state["gid"]}
-    for each in found("ContainerImage"):
-        if each.state["present"] is True:  # whether winhost brought it, facts do not tell
-            asked = ("id", "archive", "archive_sha256", "bytes", "credentials")
-            yield "images", " ".join(each.key.values()), {**each.key, **{name: each.state[name] for name in asked}}
+    for each in find("ContainerImage"):
+        if each.state["present"] is True:  # facts do not show whether winhost pulled it
+            names = ("id", "archive", "archive_sha256", "bytes", "credentials")
+            yield "images", " ".join(each.key.values()), {**each.key, **{name: each.state[name] for name in names}}
 
 
-def _unread(value: Json) -> bool:
+def _is_unread(value: Json) -> bool:
     """Tell whether a recorded host could not read this value."""
     return isinstance(value, Mapping) and bool({"unknown", "unavailable"} & {*value})
 
 
 @contextmanager
-def _as_agent(names: Names) -> Iterator[None]:
-    """Raise errors of the simulator as the agent's own; what it has no error for is a fault of the simulator."""
+def _agent_errors(names: Names) -> Iterator[None]:
+    """Raise errors of the simulator as errors of the agent."""
     try:
         yield
-    except NotYet as waits:
-        raise names["NotThereYet"](waits.resource) from None
+    except MissingDependency as missing:
+        raise names["NotThereYet"](missing.resource) from None
     except (CmdletError, LookupError, StopIteration, ValueError, AssertionError) as error:
-        fault = error if isinstance(error, CmdletError) else not_simulated(error)
-        told = (fault.code, fault.category, fault.message, fault.cmdlet, fault.hresults)
-        raise names["AgentFault"](*told) from None
+        fault = error if isinstance(error, CmdletError) else simulator_error(error)
+        arguments = (fault.code, fault.category, fault.message, fault.cmdlet, fault.hresults)
+        raise names["AgentFault"](*arguments) from None
 
 
-def _stood_in(names: Names, stand_in: Any) -> Any:
-    """Let a function that stands in for one of the scripts fail as the agent does."""
+def _wrap_stand_in(names: Names, stand_in: Any) -> Any:
+    """Make a replacement for a function of the scripts raise errors of the agent."""
     if not callable(stand_in):
         return stand_in
 
-    def call(*given: Any, **named: Any) -> Any:
-        with _as_agent(names):
-            return stand_in(*given, **named)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        with _agent_errors(names):
+            return stand_in(*arguments, **keywords)
 
     return call
 
 
 @dataclass(frozen=True)
 class Sshd:
-    """The SSH server of a Linux as it runs now, for one connection. user: who may log on, with which keys; host: whose
-    boot its session ends with; up: it has run without a break since.
+    """The SSH server of a running Linux, for one connection.
+
+    user, authorized: who may log on; host: the machine whose restart ends the session; is_up: tells whether the Linux
+    has been running since the connection was made.
     """
 
     answers: LinuxAnswers
     user: str
     authorized: tuple[str, ...]
     host: Machine
-    up: Callable[[], bool]
+    is_up: Callable[[], bool]
     connection: int
 
     @classmethod
-    def of(
-        cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, run: Callable[[], object]
+    def open(
+        cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, current_run: Callable[[], object]
     ) -> "Sshd":
-        """Make the server for a new connection. run: names the run of this Linux, and changes when that ends."""
-        began = run()
-        return cls(answers, user, tuple(keys), host, lambda: run() == began, answers.came_in())
+        """Make the server for a new connection. run: returns a value that changes when the Linux stops or restarts."""
+        first_run = current_run()
+        return cls(answers, user, tuple(keys), host, lambda: current_run() == first_run, answers.count_connection())
 
     @property
     def seed(self) -> bytes:
@@ -354,57 +359,57 @@ class Sshd:
         return self.answers.linux.distro.seed
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens. Raises HostDown."""
+        """Return a connection to an address inside the Linux; None if nothing listens. Raises HostDown."""
         self._check_up()
         return self.answers.connect(address, port)
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
-        """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
+        """Answer one request. Raises HostDown if the Linux has stopped."""
         self._check_up()
-        with self.host.for_session(self.up):
-            answer = self.answers.told(program, request, self.connection)
+        with self.host.session_scope(self.is_up):
+            answer = self.answers.answer(program, request, self.connection)
         self._check_up()
         return answer
 
     def _check_up(self) -> None:
-        if not self.up():
+        if not self.is_up():
             raise HostDown
 
 
-class DistrosOfHost:
-    """The Linuxes of one simulated host."""
+class HostDistros:
+    """The Linuxes in the distros of one host."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._known: list[LinuxAnswers] = []
+        self._known_answers: list[LinuxAnswers] = []
 
     def answers(self, distro: Distro) -> LinuxAnswers:
-        """Return the answers of this very distro: one that is made again knows nothing of the one before."""
-        found = next((each for each in self._known if each.linux.distro is distro), None)
-        if found is None:
-            found = LinuxAnswers(Linux(self._machine, distro))
-            distro.holds = found.linux.disk.size
-            self._known.append(found)
-        return found
+        """Return the answers of a distro. One that is imported again under the same name is a new distro."""
+        answers = next((each for each in self._known_answers if each.linux.distro is distro), None)
+        if answers is None:
+            answers = LinuxAnswers(Linux(self._machine, distro))
+            distro.added_bytes = answers.linux.disk.size
+            self._known_answers.append(answers)
+        return answers
 
-    def listening(self) -> Sshd | None:
-        """The distro that lets somebody in now, if there is one and the network leads there."""
+    def find_sshd(self) -> Sshd | None:
+        """Return the SSH server of the first running distro that the network can reach, or None."""
         machine = self._machine
-        if not (machine.accepting() and machine.network.reachable):
+        if not (machine.accepts_connections() and machine.network.is_reachable):
             return None
-        sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.linked(account)]
+        sessions = [s for account, s in machine.distros.sessions.items() if machine.distros.has_network(account)]
         for distro in [distro for session in sessions for distro in session.running]:
-            if distro.listens and distro.port is not None and machine.network.lets_through(distro.port):
+            if distro.is_listening and distro.port is not None and machine.network.allows_peers(distro.port):
                 answers = self.answers(distro)
-                answers.look()
-                if answers.linux.cut_off():
+                answers.catch_up()
+                if answers.linux.is_cut_off():
                     continue
                 return self._sshd(answers, distro)
         return None
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
-        """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
+        """Return the SSH server of a distro. It accepts no key if a controller is outside the allowed networks."""
         machine = self._machine
-        near = all(within(peer, distro.allowed) for peer in machine.network.peers())
-        run = lambda: (machine.accepting(), machine.boot, distro.running, distro.starts)  # noqa: E731
-        return Sshd.of(answers, "root", distro.keys if near else (), machine, run)
+        is_admitted = all(is_within(peer, distro.allowed) for peer in machine.network.peers())
+        current_run = lambda: (machine.accepts_connections(), machine.boot, distro.running, distro.starts)  # noqa: E731
+        return Sshd.open(answers, "root", distro.keys if is_admitted else (), machine, current_run)

@@ -1,4 +1,4 @@
-"""The Linux of a simulated host: its system, its files and what programs make of it when they are asked.
+"""A simulated Linux: its system, files, units, packages, driver and clock.
 
 Sources: the NVIDIA container toolkit's documentation of CDI, microsoft/WSL.
 """
@@ -20,9 +20,9 @@ from winhost.lab.linux.disk import (
     RESOLVER,
     RULES,
     Node,
-    first_disk,
     is_blacklisted,
     load_module,
+    make_disk,
     put_file,
     start_kernel,
 )
@@ -46,23 +46,20 @@ SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
 SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
 
 
-def _text_with(part: str) -> str:
+def _find_text(part: str) -> str:
     texts: list[str] = re.findall(r"<<END\n(.*?)END\n", distro_script(), re.DOTALL)
     return next(text for text in texts if part in text)
 
 
-_SSHD = _text_with("ListenAddress ")
-(_ONLY_FROM,) = re.findall(r"printf '(Match Address .*?)'", distro_script())
-SSH_UNIT = _text_with("[Unit]")
+_SSHD = _find_text("ListenAddress ")
+(_MATCH_ADDRESS,) = re.findall(r"printf '(Match Address .*?)'", distro_script())
+SSH_UNIT = _find_text("[Unit]")
 
 
 def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed: Sequence[str] | None = None) -> str:
-    """A drop-in for sshd: keys only, root by key only, on one address, from some networks or from everywhere.
-
-    A lost controller is noticed in a minute.
-    """
+    """Return winhost's drop-in for sshd, which only accepts keys. allowed: networks; None for all networks."""
     text = _SSHD.replace("$where", f"[{listen}]:{port}" if listen.version == 6 else f"{listen}:{port}")
-    limits = _ONLY_FROM.replace("\\n", "\n") % "".join(f",!{each}" for each in allowed or ())
+    limits = _MATCH_ADDRESS.replace("\\n", "\n") % "".join(f",!{each}" for each in allowed or ())
     return text + limits if allowed else text
 
 
@@ -72,18 +69,18 @@ P = TypeVar("P")
 
 NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
 KERNEL = "6.6.87.2-microsoft-standard-WSL2"
-_OWN_KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
+_UBUNTU_KERNEL = "6.8.0-87-generic"  # of Ubuntu's cloud image
 _UNIT_FOLDERS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
 _PCI = "/sys/bus/pci/devices"
 _KEYS = "/root/.ssh/authorized_keys"
-SPEC = "/run/cdi/nvidia.yaml"
+CDI_SPEC = "/run/cdi/nvidia.yaml"
 _HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 MODULE = "/usr/lib/modules/nvidia.ko"
-PRIVATE = "the private half of a key of a simulated Linux: "
+PRIVATE_KEY_PREFIX = "the private half of a key of a simulated Linux: "
 public = once(public_line)
 
-# Files that Windows puts there before there is a way in, by the names that it has for them.
-_BY_WINDOWS = {
+# Files that Windows writes without SSH, each with its name in resource WslConf.
+_WINDOWS_FILES = {
     "/etc/wsl.conf": "conf",
     "/etc/systemd/network/10-winhost.network": "network",
     "/etc/resolv.conf": "resolver",
@@ -101,137 +98,140 @@ _ENGINES = {
 
 @dataclass
 class Linux:
-    """The Linux of one distro. The distro keeps what Windows can put there or look at; everything else is here."""
+    """A Linux. What Windows reads and writes without SSH is in `distro`; everything else is here."""
 
     machine: Machine
     distro: Distro
-    own: bool = False
-    """It is no distro, but a machine of its own, with a driver of its own."""
+    is_standalone: bool = False
+    """It is no distro, but a machine with its own kernel and driver."""
     online: bool = True
-    """It reaches registries and hubs."""
+    """It can reach registries and hubs."""
     containers: list[str] = field(default_factory=list)
-    """The containers of Docker that run."""
+    """The running Docker containers."""
     stdin: Node | None = None
-    """The settings of the program that runs."""
+    """The standard input of the running program."""
     rules: str = ""
-    """The rules of winhost that nftables has loaded."""
+    """winhost's rules that nftables has loaded."""
     parts: dict[type, object] = field(default_factory=dict)
-    """The other parts of the machine, each made when it is first asked for."""
-    started: int = -1
+    """Other parts, by class; each is made at its first use."""
+    last_start: int = -1
     undo_due: float | None = None
-    """When a change is undone that nobody has kept."""
-    begins: bool = False
-    """It is made, as its facts tell: nothing takes any time."""
-    passed: float = 0.0
-    """Seconds of its clock for which nobody waited."""
+    """The time at which an unconfirmed change is undone."""
+    is_initializing: bool = False
+    """It is being made from facts: nothing takes any time."""
+    skipped_seconds: float = 0.0
+    """Seconds by which its clock was advanced without waiting."""
 
     def __post_init__(self) -> None:
-        self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec)
+        self.systemd = Systemd(self.distro, self._read_unit_texts, self._generate_spec_if_possible)
         self.gpu_driver = GpuDriver(self.machine, self._versions)
-        self.disk = first_disk(self.found)
+        self.disk = make_disk(self.fact_records)
         self.apt = Apt(
-            self.machine, self.distro, self.systemd, self.gpu_driver if self.own else None, self.disk, self.sleep
+            self.machine,
+            self.distro,
+            self.systemd,
+            self.gpu_driver if self.is_standalone else None,
+            self.disk,
+            self.sleep,
         )
-        self.driver = self._driver()
-        self.started = self.distro.starts
+        self.driver = self._find_driver()
+        self.last_start = self.distro.starts
         self.reboot: Callable[[], object] = self.machine.run_shutdown
-        self._take_facts()
+        self._load_facts()
         self.booted = self.now()
-        self._show_driver()
+        self._write_driver_files()
         self._settings = {path: node.data for path, node in self.disk.walk("/proc/sys") if node.entries is None}
-        self._seen: dict[str, str | None] = dict.fromkeys(self._shared())
+        self._synced_files: dict[str, str | None] = dict.fromkeys(self._windows_files())
 
     def _versions(self) -> dict[str, str]:
         return {name: each.version for name, each in self.apt.packages.items()}
 
-    def _take_facts(self) -> None:
-        for key, state in self._of_facts("AptPackages", "installed", False):
+    def _load_facts(self) -> None:
+        for key, state in self._recorded_states("AptPackages", "installed", False):
             for name, _, version in (word.partition("=") for word in key["packages"].split(" ")):
                 self.apt.packages[name] = LabPackage(version or self.apt.version(name), state["held"])
-        for key, state in self._of_facts("DebianPackage", "version", None):
+        for key, state in self._recorded_states("DebianPackage", "version", None):
             self.apt.packages[key["package"]] = LabPackage(state["version"], state["held"])
-        for key, state in self._of_facts("SystemdUnit", "loaded", False):
+        for key, state in self._recorded_states("SystemdUnit", "loaded", False):
             self.systemd.units[key["unit"]] = Unit(state["enabled"], state["active"], state["failed"])
-        for _, state in self._of_facts("CdiSpec", "present", False):
+        for _, state in self._recorded_states("CdiSpec", "present", False):
             self.spec = self.driver if state["fresh"] is True else "another"
 
     def part(self, kind: type[P]) -> P:
-        """Return the one part of this kind, made when it is first asked for."""
+        """Return the part of this class, which is made at its first use."""
         if kind not in self.parts:
             self.parts[kind] = kind(self)  # type: ignore[call-arg]
-        made = self.parts[kind]
-        assert isinstance(made, kind)
-        return made
+        part = self.parts[kind]
+        assert isinstance(part, kind)
+        return part
 
-    def _of_facts(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
-        """Yield what the machine's facts tell of its Linux."""
+    def _recorded_states(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
+        """Yield key and state of each instance in the facts whose property `name` is not `nothing`."""
         yield from ((r.key, r.state) for r in self.machine.instances(resource) if r.state[name] != nothing)
 
-    def look(self) -> None:
-        """Catch up with a start, which empties /run and starts what is enabled."""
-        if self.started == self.distro.starts:
+    def catch_up(self) -> None:
+        """Apply a start that has happened since: empty /run, load the driver, and start enabled units."""
+        if self.last_start == self.distro.starts:
             return
-        self.started = self.distro.starts
-        if self.own:
+        self.last_start = self.distro.starts
+        if self.is_standalone:
             self.gpu_driver.start()
-        self.driver = self._driver()
+        self.driver = self._find_driver()
         self.booted = self.now()
         start_kernel(self.disk, self._settings)
-        self._show_driver()
-        # The toolkit of an own machine renews its specification when it starts.
-        if self.own and NVIDIA_CTK in self.apt.packages and self.driver:
+        self._write_driver_files()
+        # On a standalone machine, the toolkit writes its specification at each start.
+        if self.is_standalone and NVIDIA_CTK in self.apt.packages and self.driver:
             self.spec = self.driver
         self.rules = ""
         self.systemd.restart_all()
         if self.systemd.is_active(NFT_UNIT):
             self.rules = self.disk.text(RULES) or ""
 
-    def _driver(self) -> str:
-        """The driver that runs, or in WSL the one mounted from Windows' driver store; a running distro never sees
-        another.
-        """
-        if self.own:
+    def _find_driver(self) -> str:
+        """Return the version of the loaded driver; in WSL that of Windows when the distro started."""
+        if self.is_standalone:
             return self.gpu_driver.loaded or ""
         gpus = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
         return ", ".join(
-            sorted({str(gpu.known_or("driver_version", "")) for gpu in gpus if gpu.known_or("driver", "")})
+            sorted({str(gpu.get_known("driver_version", "")) for gpu in gpus if gpu.get_known("driver", "")})
         )
 
     # ---- the system
 
     def system(self) -> Iterator[Record]:
-        given = self.machine.instances("LinuxSystem")
-        known = dict(given[0].state) if given else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
-        if self.own:
-            yield Record({**known, "simulated": True})
+        recorded = self.machine.instances("LinuxSystem")
+        state = dict(recorded[0].state) if recorded else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
+        if self.is_standalone:
+            yield Record({**state, "simulated": True})
             return
-        usual = ubuntu(sha256(self.distro.seed).hexdigest()[:32], 16 * GiB)
-        usual |= {"virtualization": "wsl", "secure_boot": None, "pci_hyperv": None}
+        default = ubuntu(sha256(self.distro.seed).hexdigest()[:32], 16 * GiB)
+        default |= {"virtualization": "wsl", "secure_boot": None, "pci_hyperv": None}
         sessions = self.machine.distros.sessions.values()
         mode = next((each.vm.mode for each in sessions if each.vm is not None and self.distro in each.running), None)
-        of_windows = {"simulated": True, "wsl": True, "wsl_networking": mode, "systemd": self.distro.systemd}
-        yield Record({**usual, **known, **of_windows})
+        wsl_state = {"simulated": True, "wsl": True, "wsl_networking": mode, "systemd": self.distro.systemd}
+        yield Record({**default, **state, **wsl_state})
 
     @property
     def boot_id(self) -> str:
-        """Another one with each start; a replica begins with the one that was read."""
-        given, first = self.machine.instances("LinuxBoot"), self.distro.starts == 0
-        made = sha256(self.distro.name.encode() + bytes([self.distro.starts % 256])).digest()[:16]
-        return str(given[0].state["boot_id"] if given and first else UUID(bytes=made, version=4))
+        """The boot id, which changes with each start. A replica begins with the recorded one."""
+        recorded, is_first = self.machine.instances("LinuxBoot"), self.distro.starts == 0
+        digest = sha256(self.distro.name.encode() + bytes([self.distro.starts % 256])).digest()[:16]
+        return str(recorded[0].state["boot_id"] if recorded and is_first else UUID(bytes=digest, version=4))
 
     def driver_state(self) -> Iterator[Record]:
         packages = sorted(name for name in self.apt.packages if _GPU_DRIVERS.fullmatch(name))
-        if self.own:
+        if self.is_standalone:
             yield Record(self.gpu_driver.state(packages))
             return
-        given = self.machine.instances("LinuxGpuDriver")
+        recorded = self.machine.instances("LinuxGpuDriver")
         state: State = {"libraries": [], **dict.fromkeys(("loaded", "kind", "installed", "signer"))}
-        known = given[0].state if given else {"wsl_libcuda": bool(self.driver)}
-        yield Record({**state, **known, "packages": packages})
+        read_state = recorded[0].state if recorded else {"wsl_libcuda": bool(self.driver)}
+        yield Record({**state, **read_state, "packages": packages})
 
-    def _show_driver(self) -> None:
-        """Load modules and show the driver, as a kernel does that has just started."""
-        if not self.own:
+    def _write_driver_files(self) -> None:
+        """Load modules, and write the files that show the driver, as at a start of the kernel."""
+        if not self.is_standalone:
             return
         for module in sorted({str(each.state["driver"]) for each in self.gpus() if each.state["driver"]}):
             if not is_blacklisted(self.disk, module):
@@ -242,34 +242,34 @@ class Linux:
             self.disk.write(MODULE, self.gpu_driver.installed)
 
     def gpus(self) -> Iterator[Record]:
-        yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
+        yield from self.gpu_driver.gpus() if self.is_standalone else self.fact_records("LinuxGpu")
 
-    def shown_gpus(self) -> dict[str, Callable[[], int | bool]]:
-        """The driver's view of the GPUs, by property."""
+    def gpu_view(self) -> dict[str, Callable[[], int | bool]]:
+        """Return calls that return the driver's view of the GPUs, by property of resource ShownGpus."""
         return {
-            "count": lambda: sum(gpu.state["uuid"] is not None for gpu in self.gpus()) if self.own else 0,
-            "loaded": lambda: self.own and bool(self.driver),
+            "count": lambda: sum(gpu.state["uuid"] is not None for gpu in self.gpus()) if self.is_standalone else 0,
+            "loaded": lambda: self.is_standalone and bool(self.driver),
             "unplaced": lambda: sum(bar["start"] == 0 for gpu in self.gpus() for bar in gpu.state["bars"]),
         }
 
-    def found(self, resource: str) -> Sequence[Record]:
-        """Return the records of a read-only resource from the facts that this machine was made of."""
+    def fact_records(self, resource: str) -> Sequence[Record]:
+        """Return the records of a resource in the facts that this machine was made from."""
         return self.machine.instances(resource)
 
     def engines(self) -> Iterator[Record]:
         """Yield the engines whose packages are installed."""
         for engine, (packages, socket) in _ENGINES.items():
-            found = next((self.apt.packages[name] for name in packages if name in self.apt.packages), None)
-            if found:
+            package = next((self.apt.packages[name] for name in packages if name in self.apt.packages), None)
+            if package:
                 yield Record(
-                    {"version": found.version.partition("-")[0], "socket": socket, "snap": False}, {"engine": engine}
+                    {"version": package.version.partition("-")[0], "socket": socket, "snap": False}, {"engine": engine}
                 )
-        yield from (each for each in self.found("ContainerEngine") if each.state.get("snap") is True)
+        yield from (each for each in self.fact_records("ContainerEngine") if each.state.get("snap") is True)
 
     # ---- files
 
-    def file(self, path: str) -> State:
-        self.settle()
+    def read_file(self, path: str) -> State:
+        self.sync_to_disk()
         node = self.disk.node(path)
         if node is None:
             return dict(NO_FILE)
@@ -278,42 +278,42 @@ class Linux:
         owner = f"{node.uid or 'root'}:{node.gid or 'root'}"
         return {"text": node.data.decode(), "link": None, "mode": f"{node.mode:04o}", "owner": owner}
 
-    def write(self, path: str, after: State) -> None:
-        """Write a file; a state of nothing but null removes it."""
-        self.settle()
-        put_file(self.disk, path, after)
+    def write_file(self, path: str, state: State) -> None:
+        """Write a file in the form of resource LinuxFile; NO_FILE removes it."""
+        self.sync_to_disk()
+        put_file(self.disk, path, state)
         self.systemd.reload()
-        self.gather()
+        self.sync_from_disk()
 
     def texts(self) -> dict[str, str]:
-        """Each file on a disk, by its path."""
-        found = {path: node.data.decode() for path, node in self.disk.walk("") if node.kind == stat.S_IFREG}
-        return {path: text for path, text in found.items() if not path.startswith(("/proc/", "/run/", "/sys/"))}
+        """Return the texts of all files that survive a restart, by path."""
+        texts = {path: node.data.decode() for path, node in self.disk.walk("") if node.kind == stat.S_IFREG}
+        return {path: text for path, text in texts.items() if not path.startswith(("/proc/", "/run/", "/sys/"))}
 
     @property
     def marks(self) -> list[str]:
-        """The changes of runs there, in the words of their controllers."""
+        """The marks of runs on this Linux."""
         return (self.disk.text("/var/lib/winhost/marks.txt") or "").splitlines()
 
-    def _shared(self) -> dict[str, str | None]:
-        """The files that Windows puts there and looks at, as it knows them."""
+    def _windows_files(self) -> dict[str, str | None]:
+        """Return the files that Windows writes and reads without SSH, as the distro has them."""
         distro = self.distro
-        shared = {path: distro.put[name] for path, name in _BY_WINDOWS.items()}
-        way_in = distro.port is not None and distro.listen is not None
-        text = sshd_file(ip_address(str(distro.listen)), distro.port, distro.allowed) if way_in else None
-        shared |= {SSHD_FILE: text, SSH_UNIT_FILE: SSH_UNIT if way_in else None}
-        shared[_KEYS] = "".join(f"{line}\n" for line in distro.keys) or None
-        shared[_HOST_KEY] = f"{PRIVATE}{distro.seed.hex()}\n"
-        return shared
+        files = {path: distro.conf_files[name] for path, name in _WINDOWS_FILES.items()}
+        has_access = distro.port is not None and distro.listen is not None
+        text = sshd_file(ip_address(str(distro.listen)), distro.port, distro.allowed) if has_access else None
+        files |= {SSHD_FILE: text, SSH_UNIT_FILE: SSH_UNIT if has_access else None}
+        files[_KEYS] = "".join(f"{line}\n" for line in distro.keys) or None
+        files[_HOST_KEY] = f"{PRIVATE_KEY_PREFIX}{distro.seed.hex()}\n"
+        return files
 
-    def settle(self) -> None:
-        """Put on the disk what Windows or the kernel changed since."""
-        shared = self._shared()
-        for path, text in shared.items():
-            if text == self._seen[path]:
+    def sync_to_disk(self) -> None:
+        """Write to the disk what Windows or the kernel has changed since the last call."""
+        files = self._windows_files()
+        for path, text in files.items():
+            if text == self._synced_files[path]:
                 continue
             if path == _KEYS:
-                self._write_keys()
+                self._write_authorized_keys()
             elif text is not None:
                 self.disk.write(path, text)
             elif path == "/etc/resolv.conf":
@@ -322,15 +322,15 @@ class Linux:
                 self.disk.remove(path)
             if path == _HOST_KEY:
                 self.disk.write(f"{_HOST_KEY}.pub", f"{public(self.distro.seed)} root@{self.distro.name}\n")
-        self._seen = shared
-        self._show_kernel()
+        self._synced_files = files
+        self._write_kernel_state()
 
-    def _show_kernel(self) -> None:
+    def _write_kernel_state(self) -> None:
         """Write the kernel's present state to the disk."""
         self.disk.remove(_PCI)
-        if self.own:
-            kinds = {each.key["address"]: "0x030200" for each in self.found("LinuxGpu")}
-            if any(FABRIC_MANAGER in each.key["packages"] for each in self.found("AptPackages")):
+        if self.is_standalone:
+            kinds = {each.key["address"]: "0x030200" for each in self.fact_records("LinuxGpu")}
+            if any(FABRIC_MANAGER in each.key["packages"] for each in self.fact_records("AptPackages")):
                 kinds["0000:00:1f.7"] = "0x068000"  # a switch, which the fabric manager needs
             for address, kind in kinds.items():
                 self.disk.write(f"{_PCI}/{address}/vendor", "0x10de\n")
@@ -341,103 +341,109 @@ class Linux:
             self.disk.remove("/run/systemd")
         self.disk.write("/proc/sys/kernel/random/boot_id", f"{self.boot_id}\n")
 
-    def _write_keys(self) -> None:
-        """Write the keys that Windows has, then those that others added inside."""
-        before = (self._seen[_KEYS] or "").splitlines()
-        there = (self.disk.text(_KEYS) or "").splitlines()
-        lines = [*self.distro.keys, *(line for line in there if line not in (*before, *self.distro.keys))]
+    def _write_authorized_keys(self) -> None:
+        """Write the authorized keys that Windows set, then those that were added inside the Linux."""
+        before = (self._synced_files[_KEYS] or "").splitlines()
+        present = (self.disk.text(_KEYS) or "").splitlines()
+        lines = [*self.distro.keys, *(line for line in present if line not in (*before, *self.distro.keys))]
         if lines:
             self.disk.write(_KEYS, "".join(f"{line}\n" for line in lines), 0o600)
         else:
             self.disk.remove(_KEYS)
 
-    def gather(self) -> None:
-        """Take over what was changed on the disk, where Windows looks at it."""
+    def sync_from_disk(self) -> None:
+        """Copy changes of shared files from the disk to the distro."""
         distro = self.distro
-        for path, name in _BY_WINDOWS.items():
-            distro.put[name] = self.disk.text(path)
+        for path, name in _WINDOWS_FILES.items():
+            distro.conf_files[name] = self.disk.text(path)
         keys = (re.search(r"(?:ssh-|ecdsa-|sk-).*", line) for line in (self.disk.text(_KEYS) or "").splitlines())
-        if self.disk.text(_KEYS) != self._seen[_KEYS]:
-            distro.keys = [found[0] for found in keys if found]
-        private = (self.disk.text(_HOST_KEY) or "").removeprefix(PRIVATE).strip()
+        if self.disk.text(_KEYS) != self._synced_files[_KEYS]:
+            distro.keys = [match[0] for match in keys if match]
+        private = (self.disk.text(_HOST_KEY) or "").removeprefix(PRIVATE_KEY_PREFIX).strip()
         if private and private != distro.seed.hex():
-            distro.own_seed = bytes.fromhex(private)
-        self._seen = self._shared()
+            distro.host_key_seed = bytes.fromhex(private)
+        self._synced_files = self._windows_files()
 
-    def cut_off(self) -> bool:
-        """A drop-in makes sshd listen elsewhere, or let nobody in."""
-        self.settle()
-        texts = (self.disk.text(f"/etc/ssh/sshd_config.d/{name}") for name in self.disk.names("/etc/ssh/sshd_config.d"))
-        found = [re.search(r"^\s*(?:Port (\d+)|DenyUsers root)", text or "", re.MULTILINE) for text in texts]
-        return any(each and each[1] != str(self.distro.port) for each in found)
+    def is_cut_off(self) -> bool:
+        """Tell whether a drop-in makes sshd use another port, or refuse root."""
+        self.sync_to_disk()
+        texts = (
+            self.disk.text(f"/etc/ssh/sshd_config.d/{name}") for name in self.disk.list_names("/etc/ssh/sshd_config.d")
+        )
+        matches = [re.search(r"^\s*(?:Port (\d+)|DenyUsers root)", text or "", re.MULTILINE) for text in texts]
+        return any(each and each[1] != str(self.distro.port) for each in matches)
 
     def unit_file(self, unit: str) -> str | None:
-        """Return the path of the unit's file, if somebody wrote one."""
+        """Return the path of the unit's file, or None for a unit of a package."""
         return next((f"{each}/{unit}" for each in _UNIT_FOLDERS if self.disk.node(f"{each}/{unit}")), None)
 
-    def _unit_texts(self) -> dict[str, str]:
-        paths = {name: f"{folder}/{name}" for folder in reversed(_UNIT_FOLDERS) for name in self.disk.names(folder)}
+    def _read_unit_texts(self) -> dict[str, str]:
+        paths = {
+            name: f"{folder}/{name}" for folder in reversed(_UNIT_FOLDERS) for name in self.disk.list_names(folder)
+        }
         texts = {name: self.disk.text(path) for name, path in paths.items()}
         return {name: text for name, text in texts.items() if text is not None}
 
-    # ---- its clock and its kernel
+    # ---- clock and kernel
 
     def now(self) -> float:
-        """The time of the lab's clock; without one, a time that passes only where something waits."""
+        """Return the time of the lab's clock. If lab time takes no real time, waiting advances it."""
         scale = self.machine.clock.scale
-        return time.monotonic() / scale if scale and not self.begins else time.monotonic() + self.passed
+        return (
+            time.monotonic() / scale if scale and not self.is_initializing else time.monotonic() + self.skipped_seconds
+        )
 
-    def since_boot(self) -> float:
+    def uptime(self) -> float:
         return self.now() - self.booted
 
     def sleep(self, seconds: float) -> None:
-        self.passed += seconds
-        if not self.begins:
+        self.skipped_seconds += seconds
+        if not self.is_initializing:
             self.machine.clock.sleep(seconds)
 
     def kernel(self) -> str:
         return str(next(self.system()).state["kernel"])
 
     def is_ready(self) -> bool:
-        return self.machine.ready if self.own else True
+        return self.machine.ready if self.is_standalone else True
 
     # ---- CDI
 
-    def _generates_spec(self) -> bool:
-        if there := NVIDIA_CTK in self.apt.packages:
+    def _generate_spec_if_possible(self) -> bool:
+        if is_installed := NVIDIA_CTK in self.apt.packages:
             self.generate()
-        return there
+        return is_installed
 
     def generate(self) -> None:
-        """nvidia-ctk cdi generate: for the driver that is mounted now."""
+        """nvidia-ctk cdi generate: write the CDI specification for the present driver."""
         self.sleep(_CDI_SECONDS)
         self.spec = self.driver
 
     @property
     def spec(self) -> str | None:
-        """The driver that the CDI spec is for."""
-        text = self.disk.text(SPEC)
+        """The driver version in the CDI specification, or None without one."""
+        text = self.disk.text(CDI_SPEC)
         return None if text is None else text.rstrip("\n").rpartition(" ")[2]
 
     @spec.setter
     def spec(self, driver: str | None) -> None:
         if driver is None:
-            self.disk.remove(SPEC)
+            self.disk.remove(CDI_SPEC)
         else:
-            self.disk.write(SPEC, spec_text(driver))
+            self.disk.write(CDI_SPEC, spec_text(driver))
 
 
 def spec_text(driver: str) -> str:
-    """The file that nvidia-ctk makes for a driver."""
+    """Return the CDI specification that nvidia-ctk writes for a driver."""
     return f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# {driver.replace(' ', '')}\n"
 
 
 def ubuntu(machine: str, memory: Json) -> dict[str, Json]:
-    """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
+    """Return the state of resource LinuxSystem of an Ubuntu 24.04. machine: its machine id; memory: in bytes."""
     return {
         "id": "ubuntu",
         "version": "24.04",
-        "kernel": _OWN_KERNEL,
+        "kernel": _UBUNTU_KERNEL,
         "architecture": "x86_64",
         "wsl": False,
         "wsl_networking": None,

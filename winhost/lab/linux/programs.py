@@ -1,4 +1,4 @@
-"""Programs of a simulated Linux, as its scripts call them: what each says and changes, and nothing that nobody calls.
+"""Programs of a simulated Linux, as far as the scripts use them: their output, and what they change.
 
 Sources: their manual pages, and that of systemd.mount.
 """
@@ -13,95 +13,100 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
-from winhost.lab.linux.containers import ContainerStore, SimulatedCluster, packs
+from winhost.lab.linux.containers import ContainerStore, SimulatedCluster, pack_weights
 from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES
-from winhost.lab.linux.inner_python import Ended, Programs
-from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, State, public, spec_text
+from winhost.lab.linux.inner_python import ProgramResult, Programs
+from winhost.lab.linux.linux_machine import CDI_SPEC, MODULE, PRIVATE_KEY_PREFIX, Linux, State, public, spec_text
 from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.linux.software import NVIDIA_CTK, PACKAGE_PROGRAMS, SSHD
 
 _MKFS_SECONDS = 5.0
-_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_UUID_PATTERN = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NOTHING: State = {"filesystem": None, "label": None, "uuid": None}
 
 
 class DataDisks:
-    """The disks of a Linux. formatted: file systems that winhost made here, and those that the facts tell, by the
-    disk's name.
-    """
+    """The disks of a Linux. formatted: file systems that winhost made, here or in the facts, by the disk's name."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
         self.formatted: dict[str, State] = {}
-        for record in linux.found("LinuxDisk"):
+        for record in linux.fact_records("LinuxDisk"):
             linux.disk.put(f"/dev/{record.key['disk']}", linux.disk.new(stat.S_IFBLK))
-        for record in linux.found("DataDisk"):
-            self._name(str(record.state["disk"]), dict(record.state))
+        for record in linux.fact_records("DataDisk"):
+            self._add_file_system(str(record.state["disk"]), dict(record.state))
 
-    def _name(self, disk: str, state: State) -> None:
-        """Link the disk by its UUID, as udev does."""
+    def _add_file_system(self, disk: str, state: State) -> None:
+        """Note the file system of a disk, and link the disk by its UUID, as udev does."""
         self.formatted[disk] = state
         if isinstance(state["uuid"], str):
             self._linux.disk.link(f"/dev/disk/by-uuid/{state['uuid']}", f"../../{disk}")
 
     def _mounts(self) -> Iterator[tuple[str, str]]:
-        """Folder and device of each: those of others, and then those that winhost's units mount."""
-        ours = {record.key["path"] for record in self._linux.found("Mount")}
-        for record in self._linux.found("LinuxDisk"):
+        """Yield folder and disk of each mount: first those of others, then those of winhost's units."""
+        ours = {record.key["path"] for record in self._linux.fact_records("Mount")}
+        for record in self._linux.fact_records("LinuxDisk"):
             yield from ((path, record.key["disk"]) for path in record.state["mounted"] if path not in ours)
-        for unit, text in self._linux.systemd.texts().items():
-            said = dict(re.findall(r"^(What|Where)=(.+)$", text, re.MULTILINE))
+        for unit, text in self._linux.systemd.read_texts().items():
+            settings = dict(re.findall(r"^(What|Where)=(.+)$", text, re.MULTILINE))
             if unit.endswith(".mount") and self._linux.systemd.find(unit).active:
-                here = (name for name, each in self.formatted.items() if said["What"].endswith(f"/{each['uuid']}"))
-                yield from ((said["Where"], name) for name in here)
+                matches = (
+                    name for name, each in self.formatted.items() if settings["What"].endswith(f"/{each['uuid']}")
+                )
+                yield from ((settings["Where"], name) for name in matches)
 
     def device_at(self, path: str) -> str | None:
-        """Return the device that was mounted there last."""
+        """Return the device that is mounted at a path, or None; of several, the last."""
         return next((f"/dev/{name}" for where, name in reversed([*self._mounts()]) if where == path), None)
 
     def disks(self) -> Iterator[Record]:
         """Yield the disks as lsblk lists them."""
         mounts = [*self._mounts()]
-        for record in self._linux.found("LinuxDisk"):
-            made = self.formatted.get(record.key["disk"], record.state)
+        for record in self._linux.fact_records("LinuxDisk"):
+            formatted = self.formatted.get(record.key["disk"], record.state)
             mounted = sorted({path for path, name in mounts if name == record.key["disk"]})
-            yield Record({**record.state, "filesystem": made["filesystem"], "mounted": mounted}, record.key)
+            yield Record({**record.state, "filesystem": formatted["filesystem"], "mounted": mounted}, record.key)
 
     def data_disks(self) -> Iterator[Record]:
         for record in self.disks():
-            name, found = record.key["disk"], record.state
-            if found["serial"]:
-                told = {"disk": name, "holds": _holds(name, found), **_NOTHING, "filesystem": found["filesystem"]}
-                key = {"serial": str(found["serial"]), "size": str(found["size"])}
-                yield Record({**told, **self.formatted.get(name, {})}, key)
+            name, state = record.key["disk"], record.state
+            if state["serial"]:
+                properties = {
+                    "disk": name,
+                    "holds": _list_uses(name, state),
+                    **_NOTHING,
+                    "filesystem": state["filesystem"],
+                }
+                key = {"serial": str(state["serial"]), "size": str(state["size"])}
+                yield Record({**properties, **self.formatted.get(name, {})}, key)
 
     # ---- programs
 
-    def lsblk(self, words: Sequence[str]) -> str:
-        found = ({"name": each.key["disk"], "type": "disk", **each.state} for each in self.disks())
-        return json.dumps({"blockdevices": [{**each, "kname": each["name"]} for each in found]})
+    def lsblk(self, arguments: Sequence[str]) -> str:
+        disks = ({"name": each.key["disk"], "type": "disk", **each.state} for each in self.disks())
+        return json.dumps({"blockdevices": [{**each, "kname": each["name"]} for each in disks]})
 
-    def mkfs(self, kind: str, words: Sequence[str]) -> str:
-        disk = words[-1].removeprefix("/dev/")
+    def mkfs(self, kind: str, arguments: Sequence[str]) -> str:
+        disk = arguments[-1].removeprefix("/dev/")
         self._linux.sleep(_MKFS_SECONDS)
-        wanted = re.findall(_UUID, " ".join(words))
-        state: State = {"filesystem": kind, "label": words[words.index("-L") + 1]}
-        self._name(disk, state | {"uuid": wanted[0] if wanted else str(uuid5(NAMESPACE_OID, disk))})
+        requested = re.findall(_UUID_PATTERN, " ".join(arguments))
+        state: State = {"filesystem": kind, "label": arguments[arguments.index("-L") + 1]}
+        self._add_file_system(disk, state | {"uuid": requested[0] if requested else str(uuid5(NAMESPACE_OID, disk))})
         return ""
 
-    def umount(self, words: Sequence[str]) -> str:
-        for unit, text in self._linux.systemd.texts().items():
-            if f"\nWhere={words[-1]}\n" in text:
+    def umount(self, arguments: Sequence[str]) -> str:
+        for unit, text in self._linux.systemd.read_texts().items():
+            if f"\nWhere={arguments[-1]}\n" in text:
                 self._linux.systemd.find(unit).active = False
         return ""
 
 
-def _holds(name: str, state: Mapping[str, Json]) -> list[str]:
-    told = (("table", "partition table"), ("filesystem", "signature"))
-    here = [f"{name}: {says} {state[each]}" for each, says in told if state[each]]
-    here += [f"{name}: use at {each}" for each in state["mounted"]]
-    here += [f"it is part of {each}" for each in state["holders"]]
-    return here + (["it is read-only"] if state["read_only"] else [])
+def _list_uses(name: str, state: Mapping[str, Json]) -> list[str]:
+    labels = (("table", "partition table"), ("filesystem", "signature"))
+    uses = [f"{name}: {says} {state[each]}" for each, says in labels if state[each]]
+    uses += [f"{name}: use at {each}" for each in state["mounted"]]
+    uses += [f"it is part of {each}" for each in state["holders"]]
+    return uses + (["it is read-only"] if state["read_only"] else [])
 
 
 UNDO = "winhost-undo.timer"
@@ -112,14 +117,14 @@ _INITRAMFS_SECONDS, _COMPILE_SECONDS = 20.0, 20.0
 # ---- sshd
 
 
-def _sshd(linux: Linux, words: Sequence[str]) -> str:
-    return f"port {linux.distro.port}\nauthorizedkeysfile .ssh/authorized_keys\n" if "-T" in words else ""
+def _sshd(linux: Linux, arguments: Sequence[str]) -> str:
+    return f"port {linux.distro.port}\nauthorizedkeysfile .ssh/authorized_keys\n" if "-T" in arguments else ""
 
 
-def _ssh_keygen(linux: Linux, words: Sequence[str]) -> str:
-    path, comment = words[-1], words[words.index("-C") + 1]
+def _ssh_keygen(linux: Linux, arguments: Sequence[str]) -> str:
+    path, comment = arguments[-1], arguments[arguments.index("-C") + 1]
     seed = sha256(b"the next of " + linux.distro.seed).digest()
-    linux.disk.write(path, f"{PRIVATE}{seed.hex()}\n", 0o600)
+    linux.disk.write(path, f"{PRIVATE_KEY_PREFIX}{seed.hex()}\n", 0o600)
     linux.disk.write(f"{path}.pub", f"{public(seed)} {comment}\n")
     return ""
 
@@ -127,97 +132,99 @@ def _ssh_keygen(linux: Linux, words: Sequence[str]) -> str:
 # ---- systemd
 
 
-def _systemctl(linux: Linux, words: Sequence[str]) -> Ended | str:
-    names = [word for word in words if not word.startswith("-")]
-    options, verb, units = [word for word in words if word.startswith("-")], names[0], names[1:]
+def _systemctl(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
+    list_names = [word for word in arguments if not word.startswith("-")]
+    options, verb, units = [word for word in arguments if word.startswith("-")], list_names[0], list_names[1:]
     if verb == "show":
-        return _shown(linux, options, units)
+        return _show_units(linux, options, units)
     if verb == "list-unit-files":
-        found = [name for name in linux.systemd.loaded() if fnmatchcase(name, units[0])]
-        return Ended(0 if found else 1, "".join(f"{name} -\n" for name in found))
+        matches = [name for name in linux.systemd.loaded() if fnmatchcase(name, units[0])]
+        return ProgramResult(0 if matches else 1, "".join(f"{name} -\n" for name in matches))
     if verb == "is-system-running":
         return "running\n" if linux.is_ready() else "starting\n"
     if verb in ("is-active", "is-enabled", "is-failed"):
-        return Ended(0 if linux.systemd.state(units[0])[verb.removeprefix("is-")] in (True, "enabled") else 1)
+        return ProgramResult(0 if linux.systemd.state(units[0])[verb.removeprefix("is-")] in (True, "enabled") else 1)
     if verb == "reboot":
         linux.reboot()
     elif verb == "daemon-reload":
         linux.systemd.reload()
     for unit in units:
-        _ask_unit(linux, verb, unit, options)
+        _change_unit(linux, verb, unit, options)
     return ""
 
 
-def _ask_unit(linux: Linux, verb: str, unit: str, options: Sequence[str]) -> None:
-    """Change one unit. Raises CmdletError."""
-    systemd, now = linux.systemd, "--now" in options
+def _change_unit(linux: Linux, verb: str, unit: str, options: Sequence[str]) -> None:
+    """Apply a verb of systemctl to a unit. Raises CmdletError."""
+    systemd, is_now = linux.systemd, "--now" in options
     if verb in ("enable", "disable", "mask", "unmask"):
         systemd.enable(unit, {"enable": "enabled", "mask": "masked"}.get(verb, "disabled"))
-    if verb in ("start", "restart") or (verb == "enable" and now):
-        engines, waits = linux.part(ServedEngines), "--no-block" not in options
-        if waits and unit in engines.units:
+    if verb in ("start", "restart") or (verb == "enable" and is_now):
+        engines, is_blocking = linux.part(ServedEngines), "--no-block" not in options
+        if is_blocking and unit in engines.units:
             engines.start(unit)
-        (systemd if waits else linux.part(SimulatedServing)).start(unit)
+        (systemd if is_blocking else linux.part(SimulatedServing)).start(unit)
     if verb.startswith("try-") and systemd.is_active(unit):
         systemd.start(unit)
-    if verb == "stop" or (verb == "disable" and now):
+    if verb == "stop" or (verb == "disable" and is_now):
         linux.part(SimulatedServing).stop(unit)
     if verb == "reset-failed" and systemd.state(unit)["loaded"]:
         systemd.find(unit).failed = False
-    _react(linux, unit, verb)
+    _apply_side_effects(linux, unit, verb)
 
 
-def _react(linux: Linux, unit: str, verb: str) -> None:
-    """Do what a unit does beyond being active."""
+def _apply_side_effects(linux: Linux, unit: str, verb: str) -> None:
+    """Apply what starting or stopping these units changes elsewhere."""
     if unit == "docker.service" and verb in ("restart", "stop"):
         linux.containers.clear()
     if unit == NFT_UNIT and verb == "restart":
         linux.rules = linux.disk.text(RULES) or ""
     if unit == UNDO:
-        found = re.search(r"^OnActiveSec=(\d+)$", linux.systemd.texts().get(UNDO, ""), re.MULTILINE)
-        linux.undo_due = linux.now() + int(found[1]) if found and verb == "restart" else None
+        match = re.search(r"^OnActiveSec=(\d+)$", linux.systemd.read_texts().get(UNDO, ""), re.MULTILINE)
+        linux.undo_due = linux.now() + int(match[1]) if match and verb == "restart" else None
 
 
-def _shown(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:
+def _show_units(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:
     if "--property=FragmentPath" in options:
         return "\n".join(linux.unit_file(unit) or "" for unit in units) + "\n"
     if "--property=Listen" in options:
         return "\n"
-    runs = any("InvocationID" in option for option in options)
-    return "\n".join("".join(f"{name}={value}\n" for name, value in _properties(linux, unit, runs)) for unit in units)
+    with_run = any("InvocationID" in option for option in options)
+    return "\n".join(
+        "".join(f"{name}={value}\n" for name, value in _properties(linux, unit, with_run)) for unit in units
+    )
 
 
-def _properties(linux: Linux, unit: str, runs: bool) -> Sequence[tuple[str, object]]:
-    """List the properties of a unit. runs: also those of its run, which goes on when it is looked at."""
+def _properties(linux: Linux, unit: str, with_run: bool) -> Sequence[tuple[str, object]]:
+    """Return the properties of a unit. with_run: also those of its run, which each read advances."""
     serving = linux.part(SimulatedServing)
-    if runs:
-        serving.look(unit)
+    if with_run:
+        serving.advance(unit)
     state = linux.systemd.state(unit)
-    there = unit in linux.systemd.loaded()
-    enabled = str(state["enabled"]) if there else ""
+    is_loaded = unit in linux.systemd.loaded()
+    enabled = str(state["enabled"]) if is_loaded else ""
     active = "failed" if state["failed"] else "active" if state["active"] is True else "inactive"
-    load = "masked" if enabled == "masked" else "loaded" if there else "not-found"
-    found = (("Id", unit), ("LoadState", load), ("UnitFileState", enabled), ("ActiveState", active))
-    return (*found, ("NeedDaemonReload", "no"), *(serving.properties(unit) if runs else ()))
+    load = "masked" if enabled == "masked" else "loaded" if is_loaded else "not-found"
+    properties = (("Id", unit), ("LoadState", load), ("UnitFileState", enabled), ("ActiveState", active))
+    return (*properties, ("NeedDaemonReload", "no"), *(serving.properties(unit) if with_run else ()))
 
 
 # ---- others
 
 
-def _initramfs(linux: Linux, words: Sequence[str]) -> str:
+def _initramfs(linux: Linux, arguments: Sequence[str]) -> str:
     linux.sleep(_INITRAMFS_SECONDS)
     return ""
 
 
-def _agrees(linux: Linux, words: Sequence[str]) -> str:
-    """A check that always passes."""
+def _succeed(linux: Linux, arguments: Sequence[str]) -> str:
+    """Succeed without output, as a check that finds nothing wrong."""
     return ""
 
 
-def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
-    if "list" in words:
+def _nvidia_ctk(linux: Linux, arguments: Sequence[str]) -> str:
+    if "list" in arguments:
         return "nvidia.com/gpu=all\n" if linux.spec is not None else ""
-    if words[-1] == f"--output={SPEC}":
+    if arguments[-1] == f"--output={CDI_SPEC}":
         linux.generate()
     return spec_text(linux.driver)
 
@@ -225,14 +232,14 @@ def _nvidia_ctk(linux: Linux, words: Sequence[str]) -> str:
 _DROP = re.compile(r"tcp dport (\d+) .*?(?:(ip6?) saddr != \{ (.*?) \}|meta nfproto \w+)? drop$", re.MULTILINE)
 
 
-def _nft(linux: Linux, words: Sequence[str]) -> Ended | str:
-    """List or delete winhost's rules: nobody else has any. Its unit loads what the file has."""
-    if "delete" in words:
+def _nft(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
+    """List or delete winhost's rules, the only ones here. Its unit loads them from a file."""
+    if "delete" in arguments:
         linux.rules = ""
-    if "chains" in words:
+    if "chains" in arguments:
         return json.dumps({"nftables": []})
-    if "list" in words and not linux.rules:
-        return Ended(1, "", "Error: No such file or directory\n")
+    if "list" in arguments and not linux.rules:
+        return ProgramResult(1, "", "Error: No such file or directory\n")
     rules: list[Any] = []
     for port, _, networks in _DROP.findall(linux.rules):
         matches: list[Any] = [{"match": {"left": {"payload": {"field": "dport"}}, "right": int(port)}}]
@@ -240,59 +247,59 @@ def _nft(linux: Linux, words: Sequence[str]) -> Ended | str:
             allowed = {"set": networks.split(", ")}
             matches.append({"match": {"left": {"payload": {"field": "saddr"}}, "right": allowed}})
         rules.append({"rule": {"expr": matches}})
-    return json.dumps({"nftables": rules}) if "list" in words else ""
+    return json.dumps({"nftables": rules}) if "list" in arguments else ""
 
 
-def _journalctl(linux: Linux, words: Sequence[str]) -> str:
-    """Print lines of units, or the kernel's report of devices for which there was no room."""
-    if "--output=json" in words:
-        return linux.part(SimulatedServing).journalctl(words)
-    needs = linux.machine.instances("MmioNeed") if "--dmesg" in words else ()
-    told = ((kind, size) for need in needs for kind, size in need.state.items() if size is not None)
-    return "".join(f"hv_pci 0: Need {size:#x} of {kind} MMIO space\n" for kind, size in told)
+def _journalctl(linux: Linux, arguments: Sequence[str]) -> str:
+    """Print lines of units, or the kernel's messages about missing MMIO space."""
+    if "--output=json" in arguments:
+        return linux.part(SimulatedServing).journalctl(arguments)
+    needs = linux.machine.instances("MmioNeed") if "--dmesg" in arguments else ()
+    needs_by_kind = ((kind, size) for need in needs for kind, size in need.state.items() if size is not None)
+    return "".join(f"hv_pci 0: Need {size:#x} of {kind} MMIO space\n" for kind, size in needs_by_kind)
 
 
-def _python3(linux: Linux, words: Sequence[str]) -> str:
+def _python3(linux: Linux, arguments: Sequence[str]) -> str:
     """Print the version, or compile packages."""
-    if "-c" in words:
-        told = (str(each.state["python"]) for each in linux.found("PythonVenv") if each.state["python"])
-        return next(told, _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12")) + "\n"
+    if "-c" in arguments:
+        versions = (str(each.state["python"]) for each in linux.fact_records("PythonVenv") if each.state["python"])
+        return next(versions, _PYTHONS.get(str(next(linux.system()).state["version"]), "3.12")) + "\n"
     linux.sleep(_COMPILE_SECONDS)
     return ""
 
 
-def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
+def _modinfo(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
     driver = linux.gpu_driver
-    if not linux.own or driver.installed is None:
-        return Ended(1, "", "modinfo: ERROR: Module nvidia not found.\n")
+    if not linux.is_standalone or driver.installed is None:
+        return ProgramResult(1, "", "modinfo: ERROR: Module nvidia not found.\n")
     if linux.disk.text(MODULE) != driver.installed:
-        linux.disk.write(MODULE, driver.installed).changes = int(linux.now() * 1e9)
-    return {"version": driver.installed, "filename": MODULE}[words[0].partition("=")[2]]
+        linux.disk.write(MODULE, driver.installed).mtime_ns = int(linux.now() * 1e9)
+    return {"version": driver.installed, "filename": MODULE}[arguments[0].partition("=")[2]]
 
 
 PROGRAMS: Programs = {
-    **{name: (None, lambda linux, words, run=run: run(linux.disk, words)) for name, run in ACCOUNT_PROGRAMS.items()},  # type: ignore[misc]
-    **{name: (None, lambda linux, words, run=run: run(linux.apt, words)) for name, run in PACKAGE_PROGRAMS.items()},  # type: ignore[misc]
-    **dict.fromkeys(("blkid", "netplan", "visudo", "wipefs"), (None, _agrees)),
+    **{name: (None, lambda linux, argv, run=run: run(linux.disk, argv)) for name, run in ACCOUNT_PROGRAMS.items()},  # type: ignore[misc]
+    **{name: (None, lambda linux, argv, run=run: run(linux.apt, argv)) for name, run in PACKAGE_PROGRAMS.items()},  # type: ignore[misc]
+    **dict.fromkeys(("blkid", "netplan", "visudo", "wipefs"), (None, _succeed)),
     "docker": (
         ("docker-ce-cli", "docker.io"),
-        lambda linux, words: linux.part(ContainerStore).asked("docker", words),
+        lambda linux, argv: linux.part(ContainerStore).run("docker", argv),
     ),
-    "dockerd": (("docker-ce", "docker.io"), _agrees),
+    "dockerd": (("docker-ce", "docker.io"), _succeed),
     "journalctl": (None, _journalctl),
-    "k3s": ((), lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
-    "lsblk": (None, lambda linux, words: linux.part(DataDisks).lsblk(words)),
-    "mkfs.ext4": (None, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
-    "mkfs.xfs": (None, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
+    "k3s": ((), lambda linux, argv: linux.part(SimulatedCluster).k3s(argv)),  # a downloaded file, of no package
+    "lsblk": (None, lambda linux, argv: linux.part(DataDisks).lsblk(argv)),
+    "mkfs.ext4": (None, lambda linux, argv: linux.part(DataDisks).mkfs("ext4", argv)),
+    "mkfs.xfs": (None, lambda linux, argv: linux.part(DataDisks).mkfs("xfs", argv)),
     "modinfo": (None, _modinfo),
     "nft": (None, _nft),
     "nvidia-ctk": ((NVIDIA_CTK,), _nvidia_ctk),
-    "podman": (("podman",), lambda linux, words: linux.part(ContainerStore).asked("podman", words)),
+    "podman": (("podman",), lambda linux, argv: linux.part(ContainerStore).run("podman", argv)),
     "python3": (None, _python3),
     "ssh-keygen": (None, _ssh_keygen),
     "sshd": ((SSHD,), _sshd),
     "systemctl": (None, _systemctl),
-    "systemd-run": (None, packs),
-    "umount": (None, lambda linux, words: linux.part(DataDisks).umount(words)),
+    "systemd-run": (None, pack_weights),
+    "umount": (None, lambda linux, argv: linux.part(DataDisks).umount(argv)),
     "update-initramfs": (None, _initramfs),
 }

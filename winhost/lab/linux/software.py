@@ -1,4 +1,4 @@
-"""Units, NVIDIA's driver and packages of a simulated Linux, and what apt, dpkg and systemctl make of them.
+"""Units, NVIDIA's driver and packages of a simulated Linux, and the programs apt and dpkg.
 
 Sources: apt-get(8), apt-cache(8), apt-mark(8), dpkg-query(1), systemctl(1), the packages of Ubuntu, Docker and NVIDIA.
 A driver is loaded by the next start, as where nouveau runs or another version does.
@@ -22,7 +22,7 @@ from winhost.lab.physics.wsl_exe import Distro
 
 
 def program_failed(program: str, message: str, code: int = 1) -> CmdletError:
-    """Make the error of a program that failed."""
+    """Return the error of a program that failed."""
     return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), message)
 
 
@@ -39,12 +39,12 @@ class Unit:
 
 @dataclass
 class Systemd:
-    """The units. texts: returns those of unit files that somebody wrote; generate: makes the CDI spec, as its unit
-    does, and returns whether it could.
+    """The units. read_texts: returns the texts of unit files outside of packages; generate: makes the CDI
+    specification, as its unit does, and returns whether it could.
     """
 
     distro: Distro
-    texts: Callable[[], Mapping[str, str]]
+    read_texts: Callable[[], Mapping[str, str]]
     generate: Callable[[], bool]
     units: dict[str, Unit] = field(
         default_factory=lambda: {
@@ -53,25 +53,25 @@ class Systemd:
             "systemd-resolved.service": Unit("enabled", active=True),
         }
     )
-    written: dict[str, Unit] = field(default_factory=dict)
-    """Units of files that somebody wrote, not of a package."""
+    written_units: dict[str, Unit] = field(default_factory=dict)
+    """Units of files that belong to no package."""
 
     def reload(self) -> None:
-        """Forget units whose files are gone."""
-        texts = self.texts()
-        for name in [name for name in self.written if name not in texts]:
-            del self.written[name]
+        """Remove units whose files were removed."""
+        texts = self.read_texts()
+        for name in [name for name in self.written_units if name not in texts]:
+            del self.written_units[name]
 
     def loaded(self) -> list[str]:
-        """Units that systemd can read: of packages, and those that somebody wrote."""
-        return sorted({*self.units, *self.texts(), *([SSH] if self.distro.sshd else [])})
+        """Return the names of all units: of packages, and of other files."""
+        return sorted({*self.units, *self.read_texts(), *([SSH] if self.distro.sshd else [])})
 
     def find(self, name: str) -> Unit:
-        """Return a unit that is loaded."""
+        """Return a loaded unit."""
         if name in self.units:
             return self.units[name]
-        installs = "[Install]" in self.texts().get(name, "")
-        return self.written.setdefault(name, Unit("disabled" if installs else "static"))
+        installs = "[Install]" in self.read_texts().get(name, "")
+        return self.written_units.setdefault(name, Unit("disabled" if installs else "static"))
 
     def state(self, name: str) -> dict[str, Json]:
         if name not in self.loaded():
@@ -80,7 +80,7 @@ class Systemd:
         unit = self.find(name)
         if name == SSH:
             enabled = "enabled" if self.distro.enabled else "disabled"
-            return {"loaded": True, "enabled": enabled, "active": self.distro.listens, "failed": False}
+            return {"loaded": True, "enabled": enabled, "active": self.distro.is_listening, "failed": False}
         masked = unit.enabled == "masked"
         return {"loaded": not masked, "enabled": unit.enabled, "active": unit.active, "failed": unit.failed}
 
@@ -88,7 +88,7 @@ class Systemd:
         return self.state(name)["active"] is True
 
     def enable(self, name: str, desired: str) -> None:
-        """systemctl mask, unmask, enable, disable. Raises CmdletError."""
+        """systemctl enable, disable, mask or unmask. desired: enabled, disabled or masked."""
         if name == SSH:
             self.distro.enabled = desired == "enabled"
             return
@@ -99,17 +99,17 @@ class Systemd:
             unit.enabled = desired
 
     def start(self, name: str) -> None:
-        """Raises CmdletError."""
+        """Start a unit. Raises CmdletError."""
         if not self.state(name)["loaded"]:
             raise program_failed("systemctl", f"Failed to start {name}: Unit {name} not found.", 5)
         if name == SSH:
             self.distro.enabled = True
             return
-        if name != CDI or self.generate():  # conditions that are not met are no failure
+        if name != CDI or self.generate():  # an unmet condition of a unit is no failure
             self.find(name).active = True
 
     def stop(self, name: str) -> None:
-        """Raises CmdletError."""
+        """Stop a unit. Raises CmdletError."""
         if not self.state(name)["loaded"]:
             raise program_failed("systemctl", f"Failed to stop {name}: Unit {name} not loaded.", 5)
         if name == SSH:
@@ -117,7 +117,7 @@ class Systemd:
         self.find(name).active = False
 
     def restart_all(self) -> None:
-        """Start what is enabled, as a start of the machine does."""
+        """Start the enabled units, as a start of the machine does."""
         for name in self.loaded():
             unit = self.find(name)
             unit.active, unit.failed = False, False
@@ -130,44 +130,44 @@ _MODULES = "linux-modules-nvidia-"
 _BRANCH = "580-server"
 _DRIVER_VERSION = "580.173.02"
 FABRIC_MANAGER, FABRIC_UNIT = "nvidia-fabricmanager-580", "nvidia-fabricmanager.service"
-_DRIVER_NEEDS = {
+_DRIVER_DEPENDENCIES = {
     "nvidia-headless-no-dkms": ("libnvidia-compute", "nvidia-compute-utils", "nvidia-kernel-common"),
     "nvidia-utils": ("libnvidia-compute",),
     FABRIC_MANAGER: ("nvidia-kernel-common",),
 }
-_OF_THE_DRIVER = re.compile(rf"(?P<what>[a-z-]+)-{_BRANCH}(?P<open>-open)?(?P<flavour>-[a-z0-9.-]+)?")
+_DRIVER_PACKAGE = re.compile(rf"(?P<what>[a-z-]+)-{_BRANCH}(?P<open>-open)?(?P<flavour>-[a-z0-9.-]+)?")
 _NOTHING: Mapping[str, Json] = dict.fromkeys(("loaded", "kind", "installed", "signer"))
 
 
 class GpuDriver:
-    """NVIDIA's driver. broken: it does not load, as where nobody trusts its signer; lost: GPUs that fell off the bus;
-    multiverse: that archive is among the sources.
+    """NVIDIA's driver. broken: it does not load, as with an untrusted signer; lost_gpus: addresses of GPUs that fell
+    off the bus; multiverse: that archive of Ubuntu is among the sources.
     """
 
     def __init__(self, machine: Machine, packages: Callable[[], Mapping[str, str]]) -> None:
-        """packages: returns those that are installed, with their versions."""
+        """packages: returns the installed packages with their versions."""
         self._machine, self._packages = machine, packages
-        given = machine.instances("LinuxGpuDriver")
-        known = given[0].state if given else {}
-        self._found: dict[str, Any] = {"packages": [], "libraries": [], "wsl_libcuda": False, **_NOTHING, **known}
-        self.loaded: str | None = self._found["loaded"]
-        self.kind: str | None = self._found["kind"]
+        recorded = machine.instances("LinuxGpuDriver")
+        state = recorded[0].state if recorded else {}
+        self._recorded: dict[str, Any] = {"packages": [], "libraries": [], "wsl_libcuda": False, **_NOTHING, **state}
+        self.loaded: str | None = self._recorded["loaded"]
+        self.kind: str | None = self._recorded["kind"]
         self.broken, self.multiverse = False, True
-        self.lost: set[str] = set()
+        self.lost_gpus: set[str] = set()
 
     def candidate(self, name: str) -> str | None:
-        """Return a package's version in an archive of Ubuntu; empty where this Linux has no such archive, and None for
-        what is no part of the driver.
+        """Return a driver package's version in Ubuntu's archives; "" if this Linux has no such archive. None for other
+        packages.
         """
-        if name != FABRIC_MANAGER and _OF_THE_DRIVER.fullmatch(name) is None:
+        if name != FABRIC_MANAGER and _DRIVER_PACKAGE.fullmatch(name) is None:
             return None
         system = self._machine.instances("LinuxSystem")[0].state
-        offered = system["id"] == "ubuntu" and (name != FABRIC_MANAGER or self.multiverse)
-        return f"{_DRIVER_VERSION}-0ubuntu0.24.04.1" if offered else ""
+        is_offered = system["id"] == "ubuntu" and (name != FABRIC_MANAGER or self.multiverse)
+        return f"{_DRIVER_VERSION}-0ubuntu0.24.04.1" if is_offered else ""
 
-    def needs(self, name: str) -> Iterator[str]:
-        found = _OF_THE_DRIVER.fullmatch(name)
-        for each in _DRIVER_NEEDS.get(found["what"] if found else name, ()):
+    def dependencies(self, name: str) -> Iterator[str]:
+        match = _DRIVER_PACKAGE.fullmatch(name)
+        for each in _DRIVER_DEPENDENCIES.get(match["what"] if match else name, ()):
             yield f"{each}-{_BRANCH}"
 
     def _modules(self) -> str | None:
@@ -175,71 +175,71 @@ class GpuDriver:
 
     @property
     def installed(self) -> str | None:
-        """The version of the module on disk: of the package, or of what somebody put there otherwise."""
+        """The version of the kernel module on disk: of the package, or of another installation."""
         name = self._modules()
         if name is not None:
             return self._packages()[name].partition("-")[0]
-        return None if self._found["packages"] else self._found["installed"]
+        return None if self._recorded["packages"] else self._recorded["installed"]
 
     def start(self) -> None:
-        """Load the driver that is on disk, as a start of the machine does."""
+        """Load the driver on disk, as a start of the machine does."""
         self.loaded = None if self.broken else self.installed
-        ours = self._modules()
-        kind = ("open" if "-open-" in ours else "proprietary") if ours else self._found["kind"]
+        modules = self._modules()
+        kind = ("open" if "-open-" in modules else "proprietary") if modules else self._recorded["kind"]
         self.kind = kind if self.loaded else None
 
     def state(self, packages: list[str]) -> Mapping[str, Json]:
-        signer = "Canonical Ltd. Kernel Module Signing" if self._modules() else self._found["signer"]
-        on_disk = {"signer": signer, "libraries": self._found["libraries"]} if self.installed else {"signer": None}
-        told = {"loaded": self.loaded, "kind": self.kind, "installed": self.installed, "packages": packages}
-        return {**self._found, "libraries": [], **on_disk, **told}
+        signer = "Canonical Ltd. Kernel Module Signing" if self._modules() else self._recorded["signer"]
+        on_disk = {"signer": signer, "libraries": self._recorded["libraries"]} if self.installed else {"signer": None}
+        state = {"loaded": self.loaded, "kind": self.kind, "installed": self.installed, "packages": packages}
+        return {**self._recorded, "libraries": [], **on_disk, **state}
 
     def gpus(self) -> Iterator[Record]:
-        """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
+        """Yield the GPUs. The values of nvidia-smi are only known while the driver runs."""
         for record in self._machine.instances("LinuxGpu"):
-            yield Record({**record.state, **self._seen(record)}, record.key)
+            yield Record({**record.state, **self._driver_values(record)}, record.key)
 
-    def _seen(self, record: Record) -> Mapping[str, Json]:
-        found, address = record.state, record.key["address"]
+    def _driver_values(self, record: Record) -> Mapping[str, Json]:
+        state, address = record.state, record.key["address"]
         if self.loaded is None:
-            other = found["driver"] if found["driver"] != "nvidia" else "nouveau"
+            other = state["driver"] if state["driver"] != "nvidia" else "nouveau"
             return {"driver": other, "name": None, "uuid": None, "vram": None}
-        if address in self.lost:
+        if address in self.lost_gpus:
             return {"driver": "nvidia", "name": None, "uuid": None, "vram": None}
         digest = sha256(address.encode()).hexdigest()
         uuid = "-".join(("GPU", digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
-        vram = max((bar["size"] for bar in found["bars"]), default=None)
-        named = {"name": "NVIDIA Graphics Device", "uuid": uuid, "vram": vram}
-        known = {name: found[name] for name in named if found[name] is not None}
-        return {"driver": "nvidia", **named, **known}
+        vram = max((bar["size"] for bar in state["bars"]), default=None)
+        values = {"name": "NVIDIA Graphics Device", "uuid": uuid, "vram": vram}
+        recorded = {name: state[name] for name in values if state[name] is not None}
+        return {"driver": "nvidia", **values, **recorded}
 
 
 DOCKER_SOURCE, TOOLKIT_SOURCE = "winhost-docker", "winhost-nvidia-container-toolkit"
 SSHD = "openssh-server"
 NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
-_VERSION = "1.0-1"  # of what comes along, where nobody asked for a version
-_IN_UBUNTU = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "podman": "4.9.3+ds1-1ubuntu0.2"}
-_SINCE = {"criu": "25.10"}  # releases of Ubuntu
-_FROM = {"docker-ce": DOCKER_SOURCE, "nvidia-container-toolkit": TOOLKIT_SOURCE}
-_NEEDS = {
+_DEFAULT_VERSION = "1.0-1"  # of packages that are installed without a version
+_UBUNTU_VERSIONS = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "podman": "4.9.3+ds1-1ubuntu0.2"}
+_FIRST_RELEASE = {"criu": "25.10"}  # releases of Ubuntu
+_SOURCES = {"docker-ce": DOCKER_SOURCE, "nvidia-container-toolkit": TOOLKIT_SOURCE}
+_DEPENDENCIES = {
     "docker-ce": ("docker-ce-cli", "containerd.io"),
     "nvidia-container-toolkit": ("nvidia-container-toolkit-base", "libnvidia-container-tools"),
     "libnvidia-container-tools": ("libnvidia-container1",),
 }
-_BRINGS_UNITS = {
+_PACKAGE_UNITS = {
     "docker-ce": ("docker.service",),
     "docker.io": ("docker.service",),
     "containerd.io": ("containerd.service",),
     SSHD: (SSH, "ssh.socket"),
     FABRIC_MANAGER: (FABRIC_UNIT,),
 }
-_LEFT_OFF = (FABRIC_MANAGER,)  # its package does not enable what it brings
+_DISABLED_PACKAGES = (FABRIC_MANAGER,)  # its package does not enable its unit
 _APT_SECONDS, _UPDATE_SECONDS = 20.0, 5.0
 
 
 @dataclass
 class LabPackage:
-    """An installed package. auto: it came for the sake of another."""
+    """An installed package. auto: it was installed as a dependency."""
 
     version: str
     held: bool = False
@@ -248,7 +248,7 @@ class LabPackage:
 
 @dataclass
 class Apt:
-    """The packages. driver: NVIDIA's own, where the machine has one."""
+    """The packages. driver: NVIDIA's driver; None in a distro, which uses that of Windows."""
 
     machine: Machine
     distro: Distro
@@ -260,143 +260,148 @@ class Apt:
 
     @property
     def installed(self) -> dict[str, LabPackage]:
-        """All packages: the way in brings sshd, whoever asked for it."""
-        return {SSHD: LabPackage(_VERSION), **self.packages} if self.distro.sshd else self.packages
+        """All packages, with sshd, which SSH access installs."""
+        return {SSHD: LabPackage(_DEFAULT_VERSION), **self.packages} if self.distro.sshd else self.packages
 
     def version(self, name: str) -> str:
-        """Return the version that apt would install; empty where no source has it."""
-        if Version(self._release) < Version(_SINCE.get(name, self._release)):
+        """Return the version of a package, or "" if this release has none."""
+        if Version(self._release) < Version(_FIRST_RELEASE.get(name, self._release)):
             return ""
-        of_the_driver = self.driver.candidate(name) if self.driver else None
-        return _IN_UBUNTU.get(name, _VERSION) if of_the_driver is None else of_the_driver
+        driver_version = self.driver.candidate(name) if self.driver else None
+        return _UBUNTU_VERSIONS.get(name, _DEFAULT_VERSION) if driver_version is None else driver_version
 
-    def offered(self, name: str) -> str:
-        """Return this version, or nothing where its source is not there."""
-        source = next((source for prefix, source in _FROM.items() if name.startswith(prefix)), None)
-        there = source is None or self.disk.node(f"/etc/apt/sources.list.d/{source}.sources") is not None
-        return self.version(name) if there else ""
+    def candidate(self, name: str) -> str:
+        """Return the version that apt can install, or "" if its source is missing."""
+        source = next((source for prefix, source in _SOURCES.items() if name.startswith(prefix)), None)
+        has_source = source is None or self.disk.node(f"/etc/apt/sources.list.d/{source}.sources") is not None
+        return self.version(name) if has_source else ""
 
     @property
     def _release(self) -> str:
-        given = self.machine.instances("LinuxSystem")
-        return str(given[0].state["version"]) if given else "24.04"
+        system = self.machine.instances("LinuxSystem")
+        return str(system[0].state["version"]) if system else "24.04"
 
-    def needs(self, name: str) -> tuple[str, ...]:
-        return (*_NEEDS.get(name, ()), *(self.driver.needs(name) if self.driver else ()))
+    def dependencies(self, name: str) -> tuple[str, ...]:
+        return (*_DEPENDENCIES.get(name, ()), *(self.driver.dependencies(name) if self.driver else ()))
 
-    # ---- what is done at once
+    # ---- changes
 
-    def coming(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """Versions of what would be installed or changed, with all that it needs."""
-        found: dict[str, str] = {}
-        for name, version in asked.items():
-            there = self.installed.get(name)
-            if there is None or version not in ("", there.version):
-                found[name] = version or self.version(name)
-                found |= self.coming(dict.fromkeys(self.needs(name), ""))
-        return found | {name: version for name, version in asked.items() if version and name in found}
+    def plan_install(self, requested: Mapping[str, str]) -> dict[str, str]:
+        """Return the packages to install or change, with their dependencies and versions."""
+        versions: dict[str, str] = {}
+        for name, version in requested.items():
+            installed = self.installed.get(name)
+            if installed is None or version not in ("", installed.version):
+                versions[name] = version or self.version(name)
+                versions |= self.plan_install(dict.fromkeys(self.dependencies(name), ""))
+        return versions | {name: version for name, version in requested.items() if version and name in versions}
 
-    def going(self, names: Collection[str]) -> list[str]:
-        """List packages to remove, with those that need them."""
-        gone = {name for name in names if name in self.installed}
-        while more := {name for name in self.installed if gone & {*self.needs(name)}} - gone:
-            gone |= more
-        return sorted(gone)
+    def plan_removal(self, names: Collection[str]) -> list[str]:
+        """Return the packages to remove, with those that depend on them."""
+        removed = {name for name in names if name in self.installed}
+        while more := {name for name in self.installed if removed & {*self.dependencies(name)}} - removed:
+            removed |= more
+        return sorted(removed)
 
-    def idle(self) -> list[str]:
-        """List packages that came for the sake of others which are gone."""
-        needed = {each for name, found in self.packages.items() if not found.auto for each in self._with_needs(name)}
-        return sorted(name for name, found in self.packages.items() if found.auto and name not in needed)
+    def unneeded(self) -> list[str]:
+        """Return the packages that were installed as dependencies and are no longer needed."""
+        needed = {
+            each for name, package in self.packages.items() if not package.auto for each in self._all_dependencies(name)
+        }
+        return sorted(name for name, package in self.packages.items() if package.auto and name not in needed)
 
-    def _with_needs(self, name: str) -> Iterator[str]:
-        for each in self.needs(name):
+    def _all_dependencies(self, name: str) -> Iterator[str]:
+        for each in self.dependencies(name):
             yield each
-            yield from self._with_needs(each)
+            yield from self._all_dependencies(each)
 
     def install(self, name: str, version: str, *, auto: bool) -> None:
-        """Install a package, and enable and start the units that it brings, as Debian does."""
-        found = self.packages.get(name)
-        self.packages[name] = LabPackage(version, found is not None and found.held, found.auto if found else auto)
-        for unit in _BRINGS_UNITS.get(name, ()):
-            off = name in _LEFT_OFF
-            self.systemd.units.setdefault(unit, Unit("disabled") if off else Unit("enabled", active=True))
+        """Install a package, and enable and start its units, as Debian does."""
+        package = self.packages.get(name)
+        self.packages[name] = LabPackage(
+            version, package is not None and package.held, package.auto if package else auto
+        )
+        for unit in _PACKAGE_UNITS.get(name, ()):
+            is_disabled = name in _DISABLED_PACKAGES
+            self.systemd.units.setdefault(unit, Unit("disabled") if is_disabled else Unit("enabled", active=True))
 
     def remove(self, name: str) -> None:
         self.packages.pop(name, None)
-        for unit in _BRINGS_UNITS.get(name, ()):
+        for unit in _PACKAGE_UNITS.get(name, ()):
             self.systemd.units.pop(unit, None)
 
 
 # ---- programs
 
 
-def _words(words: Sequence[str]) -> list[str]:
-    return [word for word in words if not word.startswith("-")]
+def _operands(arguments: Sequence[str]) -> list[str]:
+    return [word for word in arguments if not word.startswith("-")]
 
 
-def _apt_get(apt: Apt, words: Sequence[str]) -> str:
-    verb, *names = _words(words)
+def _apt_get(apt: Apt, arguments: Sequence[str]) -> str:
+    verb, *names = _operands(arguments)
     if verb == "update":
         apt.sleep(_UPDATE_SECONDS)
         return ""
-    asked = {each.partition("=")[0]: each.partition("=")[2] for each in names if not each.endswith("-")}
-    coming = apt.coming(asked) if verb == "install" else {}
-    leaving = [each[:-1] for each in names if each.endswith("-")] if verb == "install" else names
-    going = apt.idle() if verb == "autoremove" else apt.going(leaving)
-    if "--simulate" in words:
-        there = {name: f"[{found.version}] " for name, found in apt.installed.items()}
+    requested = {each.partition("=")[0]: each.partition("=")[2] for each in names if not each.endswith("-")}
+    installs = apt.plan_install(requested) if verb == "install" else {}
+    removed = [each[:-1] for each in names if each.endswith("-")] if verb == "install" else names
+    removals = apt.unneeded() if verb == "autoremove" else apt.plan_removal(removed)
+    if "--simulate" in arguments:
+        present = {name: f"[{package.version}] " for name, package in apt.installed.items()}
         lines = [
-            f"Inst {name} {there.get(name, '')}({version} Ubuntu:24.04 [amd64])\n" for name, version in coming.items()
+            f"Inst {name} {present.get(name, '')}({version} Ubuntu:24.04 [amd64])\n"
+            for name, version in installs.items()
         ]
-        return "".join([*lines, *(f"Purg {name} {there[name].rstrip()}\n" for name in going)])
+        return "".join([*lines, *(f"Purg {name} {present[name].rstrip()}\n" for name in removals)])
     apt.sleep(_APT_SECONDS)
-    for name in going:
+    for name in removals:
         apt.remove(name)
-    for name, version in coming.items():
-        apt.install(name, version, auto=name not in asked)
+    for name, version in installs.items():
+        apt.install(name, version, auto=name not in requested)
     return ""
 
 
-def _apt_cache(apt: Apt, words: Sequence[str]) -> str:
-    verb, *names = _words(words)
+def _apt_cache(apt: Apt, arguments: Sequence[str]) -> str:
+    verb, *names = _operands(arguments)
     if verb == "policy":
-        told = ""
+        text = ""
         for each in names:
-            found = apt.installed.get(each)
-            told += f"{each}:\n  Installed: {found.version if found else '(none)'}\n"
-            told += f"  Candidate: {apt.offered(each) or '(none)'}\n"
-        return told
+            package = apt.installed.get(each)
+            text += f"{each}:\n  Installed: {package.version if package else '(none)'}\n"
+            text += f"  Candidate: {apt.candidate(each) or '(none)'}\n"
+        return text
     name, _, version = names[0].partition("=")
-    if not apt.offered(name):
+    if not apt.candidate(name):
         return ""
-    # What is called like a package comes in its version.
-    needs = (f"{each} (= {version})" if each.startswith(name) else each for each in apt.needs(name))
-    return f"Package: {name}\nVersion: {version}\nDepends: {', '.join(needs)}\n"
+    # Packages with the same prefix have the same version.
+    depends = (f"{each} (= {version})" if each.startswith(name) else each for each in apt.dependencies(name))
+    return f"Package: {name}\nVersion: {version}\nDepends: {', '.join(depends)}\n"
 
 
-def _apt_mark(apt: Apt, words: Sequence[str]) -> str:
-    verb, *names = words
+def _apt_mark(apt: Apt, arguments: Sequence[str]) -> str:
+    verb, *names = arguments
     if verb == "showauto":
-        return "".join(f"{name}\n" for name, found in apt.installed.items() if found.auto)
+        return "".join(f"{name}\n" for name, package in apt.installed.items() if package.auto)
     for name in names:
-        found = apt.packages.setdefault(name, apt.installed[name])
+        package = apt.packages.setdefault(name, apt.installed[name])
         if verb == "auto":
-            found.auto = True
+            package.auto = True
         else:
-            found.held = verb == "hold"
+            package.held = verb == "hold"
     return ""
 
 
-def _dpkg_query(apt: Apt, words: Sequence[str]) -> str:
-    """List one package by name, or all: two letters of its state, and then what was asked for."""
-    names = _words(words)
+def _dpkg_query(apt: Apt, arguments: Sequence[str]) -> str:
+    """List one package, or all: two letters of its state, and then the requested fields."""
+    names = _operands(arguments)
     if names and names[0] not in apt.installed:
         raise program_failed("dpkg-query", f"dpkg-query: no packages found matching {names[0]}")
-    whole = any("Depends" in word for word in words)
+    with_dependencies = any("Depends" in word for word in arguments)
     lines = []
-    for name, found in sorted(apt.installed.items()):
-        told = f"\t{name}\t{found.version}\t, {', '.join(apt.needs(name))}" if whole else name
-        lines.append(f"{'h' if found.held else 'i'}i {told}\n")
+    for name, package in sorted(apt.installed.items()):
+        text = f"\t{name}\t{package.version}\t, {', '.join(apt.dependencies(name))}" if with_dependencies else name
+        lines.append(f"{'h' if package.held else 'i'}i {text}\n")
     return "".join(lines)
 
 
@@ -404,6 +409,6 @@ PACKAGE_PROGRAMS: Mapping[str, Callable[[Apt, Sequence[str]], str]] = {
     "apt-cache": _apt_cache,
     "apt-get": _apt_get,
     "apt-mark": _apt_mark,
-    "dpkg": lambda apt, words: "",  # no installation was interrupted
+    "dpkg": lambda apt, arguments: "",  # no installation was interrupted
     "dpkg-query": _dpkg_query,
 }

@@ -1,4 +1,4 @@
-"""The default layout of disks, as Windows makes it when it is installed, for host files that do not state one."""
+"""Defaults for disks of host files: partitions as Windows Setup makes them, files, controllers and encryption."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -14,27 +14,27 @@ _SERVICES |= dict.fromkeys(("SATA", "ATA"), ("Standard SATA AHCI Controller", "s
 _SERVICES |= {"RAID": ("Avago MegaRAID SAS Adapter", "megasas35i"), "SAS": ("Microsemi HBA", "SmartPqi")}
 
 
-def made_guid(*names: object) -> str:
-    """Make a GUID, the same for the same names."""
+def make_guid(*names: object) -> str:
+    """Make a GUID from names: the same names give the same GUID."""
     return str(uuid5(NAMESPACE_OID, "/".join(map(str, names))))
 
 
-def whole_disk(record: Record, number: int) -> Record:
-    """Complete the record of a disk with what its host file does not say."""
+def complete_disk(record: Record, number: int) -> Record:
+    """Add default properties to the record of a disk."""
     gpt = record.state.get("style") == "GPT"
-    more: Mapping[str, Json] = {
-        "guid": made_guid(record.key["disk"]) if gpt else None,
+    defaults: Mapping[str, Json] = {
+        "guid": make_guid(record.key["disk"]) if gpt else None,
         "number": number,
         "sector": 512,
         "offline": False,
         "read_only": False,
         "health": "healthy",
     }
-    return Record({**more, **record.state}, record.key)
+    return Record({**defaults, **record.state}, record.key)
 
 
-def partitions_of(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
-    """Yield the partitions of Windows Setup, or on a disk for data of Disk Management. letters: of drives after C."""
+def default_partitions(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
+    """Yield a disk's partitions as Windows Setup makes them, or Disk Management on a data disk. letters: after C."""
     if disk.state["style"] != "GPT":
         return
     boot, system = bool(disk.state["boot"]), bool(disk.state["system"])
@@ -57,34 +57,34 @@ def partitions_of(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
             "hidden": kind == RECOVERY,
             "no_letter": not data,
         }
-        yield Record(state, {"partition": made_guid(disk.key["disk"], number)})
+        yield Record(state, {"partition": make_guid(disk.key["disk"], number)})
         offset += state["size"]
 
 
-def limits(state: Mapping[str, Any]) -> dict[str, Json]:
-    """The default limit to which a volume shrinks: Windows keeps two fifths, at least 40 GiB."""
+def default_limits(state: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the default limits of a volume's size. Windows keeps two fifths, and at least 40 GiB."""
     smallest = min(state["size"], max(40 * GiB, state["size"] // 5 * 2 // MiB * MiB))
-    held = ["page-file"]
+    holders = ["page-file"]
     return {
         "smallest": smallest,
         "largest": state["size"],
         "free": state["size"] - smallest,
         "health": "healthy",
-        "holders": held,
+        "holders": holders,
         "last_held_by": None,
     }
 
 
-def boot_files(left: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The files of Windows on its EFI system partition, beside files that others left there."""
+def default_boot_files(others: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the files of Windows on its EFI system partition, then `others`."""
     manager = {"size": 2_886_040, "sha256": "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"}
     yield from (("EFI\\Boot\\bootx64.efi", manager), ("EFI\\Microsoft\\Boot\\bootmgfw.efi", manager))
     yield "EFI\\Microsoft\\Boot\\BCD", {"size": None, "sha256": None}
-    yield from ((path, {"size": 966_664, "sha256": sha256(path.encode()).hexdigest()}) for path in left)
+    yield from ((path, {"size": 966_664, "sha256": sha256(path.encode()).hexdigest()}) for path in others)
 
 
-def controllers(disks: list[Record]) -> Iterator[Record]:
-    """Yield a controller for each kind of bus that a disk is on."""
+def default_controllers(disks: list[Record]) -> Iterator[Record]:
+    """Yield a storage controller for each bus type of the disks."""
     for number, bus in enumerate(dict.fromkeys(str(disk.state["bus"]) for disk in disks)):
         if bus in _SERVICES:
             name, service = _SERVICES[bus]
@@ -93,17 +93,17 @@ def controllers(disks: list[Record]) -> Iterator[Record]:
             yield Record({"name": name, "service": service, "mode": mode}, {"instance": instance})
 
 
-def encryption(record: Record) -> Record:
-    """Complete the BitLocker record of a volume with what its host file does not say."""
+def complete_encryption(record: Record) -> Record:
+    """Add default properties to the BitLocker record of a volume."""
     encrypted = record.state["protection"] != "off"
     kinds = ["tpm", "recovery-password"] if encrypted else []
     volume = record.key["volume"]
-    protectors = [{"id": made_guid("protector", volume, kind), "kind": kind} for kind in kinds]
-    more: Mapping[str, Json] = {
+    protectors = [{"id": make_guid("protector", volume, kind), "kind": kind} for kind in kinds]
+    defaults: Mapping[str, Json] = {
         "conversion": "fully-encrypted" if encrypted else "fully-decrypted",
         "percentage": 100 if encrypted else 0,
         "suspended": None,
         "protectors": protectors,
         "pcrs": [7, 11] if encrypted else [],
     }
-    return Record({**more, **record.state}, record.key)
+    return Record({**defaults, **record.state}, record.key)

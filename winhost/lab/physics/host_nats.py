@@ -1,7 +1,7 @@
 """NATs of a simulated host (WinNAT), and their internal switches.
 
-Its sources: the reference of modules NetNat and Hyper-V; that a second NAT is refused with "the parameter is
-incorrect" is reported, and that Windows supports one is Microsoft's word.
+Sources: the reference of modules NetNat and Hyper-V. Microsoft documents that Windows supports one NAT; by reports it
+refuses a second one with "the parameter is incorrect".
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,81 +10,86 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.parts import Change, Host, ManagedKind, Part, StoredRecord, as_cmdlet
 from winhost.lab.physics.windows_errors import refusal
-from winhost.lab.physics.windows_network import APPEARS, Network
+from winhost.lab.physics.windows_network import PORT_DELAY, Network
 from winhost.resources.windows.network import NO_NAT
 
 
 class HostNats(Part):
-    """The NATs of a host. prefixes: their networks, by name."""
+    """The NATs of a host. prefixes: their networks, by the NAT's name."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._network: Network = host.network
-        found = {record.key["name"]: record.state["network"] for record in host.initial.get("NatSwitch", ())}
-        self.prefixes = {name: str(prefix) for name, prefix in {**found, **host.lab.nats}.items() if prefix}
+        recorded = {record.key["name"]: record.state["network"] for record in host.initial.get("NatSwitch", ())}
+        self.prefixes = {name: str(prefix) for name, prefix in {**recorded, **host.lab.nats}.items() if prefix}
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
-        return {"NatSwitch": self._listed}
+        return {"NatSwitch": self._list_nats}
 
     # ---- as a resource
 
     def changes(self) -> Mapping[str, Change]:
-        return {"NatSwitch": partial(self.set_made, Made("nat", self._make, self._remove))}
+        return {"NatSwitch": partial(self.set_managed, ManagedKind("nat", self._make, self._remove))}
 
-    def _make(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+    def _make(self, name: str, record: StoredRecord | None, desired: Mapping[str, Any]) -> None:
         network = desired["network"]
         for other, prefix in self.prefixes.items():
             if record is None or other.casefold() != name:
                 raise refusal("OtherNat", other=other, prefix=prefix)
-        mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
+        new_record: StoredRecord = {
+            "network": network,
+            "switch": record and record["switch"],
+            "complete": False,
+            "name": name,
+        }
         switches = (each for each in self._network.switches if str(each.state["name"]).casefold() == name)
         switch = next(switches, None)
-        if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
+        if switch is not None and (record is None or new_record["switch"] not in (None, switch.guid)):
             raise refusal("NameTaken", what="switch", name=name)
         switch = switch or self._network.new_internal_vm_switch(name)
         port, subnet = self._network.adapters[str(switch.port)], ip_network(network)
-        self._network.wait(APPEARS)
+        self._network.wait(PORT_DELAY)
         port.add_address(str(subnet[1]), subnet.prefixlen)
         if not self.prefixes:
             self.new_net_nat(name, network)
-        self.keep("nat", name, {**mine, "switch": switch.guid, "complete": True})
+        self.store_record("nat", name, {**new_record, "switch": switch.guid, "complete": True})
 
-    def _remove(self, name: str, record: Kept) -> None:
+    def _remove(self, name: str, record: StoredRecord) -> None:
         for each in [other for other in self.prefixes if other.casefold() == name]:
             self.remove_net_nat(each)
         for switch in list(self._network.switches):
             if switch.guid == record["switch"]:
                 self._network.remove_vm_switch(switch.guid)
 
-    def _listed(self) -> Iterator[Record]:
-        ours = dict(self.all_kept("nat"))
-        for name, record in ours.items():
-            state: dict[str, Json] = {**NO_NAT, **self._seen(self.prefixes.get(name)), "made": None}
+    def _list_nats(self) -> Iterator[Record]:
+        records = dict(self.stored_records("nat"))
+        for name, record in records.items():
+            state: dict[str, Json] = {**NO_NAT, **self._network_state(self.prefixes.get(name)), "made": None}
             state["switch"] = next((s.guid for s in self._network.switches if s.guid == record["switch"]), None)
-            whole = record["complete"] and state["switch"] and state["address"]
-            state["made"] = True if whole and state["network"] == record["network"] else None
+            is_complete = record["complete"] and state["switch"] and state["address"]
+            state["made"] = True if is_complete and state["network"] == record["network"] else None
             yield Record({**state, "vms": self.users(state["switch"])}, {"name": name})
         for name, prefix in self.prefixes.items():
-            if name.casefold() not in ours:
-                seen = self._seen(prefix)
-                yield Record({**NO_NAT, **seen, "vms": self.users(seen.get("switch"))}, {"name": name})
+            if name.casefold() not in records:
+                state = self._network_state(prefix)
+                yield Record({**NO_NAT, **state, "vms": self.users(state.get("switch"))}, {"name": name})
 
-    def _seen(self, prefix: str | None) -> dict[str, Json]:
-        """The network, with the host's address in it and the switch of that address."""
+    def _network_state(self, prefix: str | None) -> dict[str, Json]:
+        """Return the properties of a network: the host's address in it, and the switch of that address."""
         if prefix is None:
             return {}
-        found: dict[str, Json] = {"network": prefix}
+        state: dict[str, Json] = {"network": prefix}
         for each in self._network.visible_adapters():
             for address in each.addresses:
                 if ip_address(str(address["address"])) in ip_network(prefix):
-                    found["address"] = address["address"]
-                    found["switch"] = next((s.guid for s in self._network.switches if s.port == each.guid), None)
-        return found
+                    state["address"] = address["address"]
+                    state["switch"] = next((s.guid for s in self._network.switches if s.port == each.guid), None)
+        return state
 
     def users(self, switch: Json) -> int:
-        """Adapters of VMs on a switch."""
+        """Return the number of VM adapters on a switch."""
         return sum(self._network.users(each) for each in self._network.switches if each.guid == switch)
 
     # ---- cmdlets

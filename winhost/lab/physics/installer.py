@@ -1,4 +1,4 @@
-"""Ubuntu's installer on a simulated host, as Windows put it onto a partition, and which system the firmware starts."""
+"""Resources of a simulated host for Ubuntu beside Windows: the staged installer, and the system that starts next."""
 
 import gzip
 import json
@@ -13,31 +13,33 @@ from pydantic import Field
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
-from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
-from winhost.lab.physics.windows_errors import refusal, refuse
+from winhost.lab.physics.lab_section import part_physics
+from winhost.lab.physics.parts import Change, Host, Part, SetCall, StoredRecord
+from winhost.lab.physics.windows_errors import refusal, refuse_if
 from winhost.model.written import Closed
 from winhost.resources.windows.boot_entries import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"
 TICKET = "winhost\\fetch.json"
-_OF_WINDOWS = "System Volume Information\\"
-_PARTS = ("partition", "image", "files", "user", "address")
-_OF_LINUX = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGNORECASE)
+_WINDOWS_FOLDER = "System Volume Information\\"
+_RECORD_PROPERTIES = ("partition", "image", "files", "user", "address")
+_LINUX_LOADER = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGNORECASE)
 
 
+@part_physics("installer")
 class InstallerPhysics(Closed):
-    """`lab: {found: {installer: …}}` in a host file."""
+    """The physics of Ubuntu's installer."""
 
     image: tuple[str, ...] = Field(
         default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
-        description="the files of every image that is mounted",
+        description="the files of each mounted image",
     )
 
 
 class InstallerPart(Part):
-    """The installer of one host. Its record is in the registry, under `ubuntu ubuntu`."""
+    """The staged installer of one host. Its record in the registry is `ubuntu ubuntu`."""
 
-    for_administrators = ("RunningSystem", "UbuntuInstaller")
+    administrator_resources = ("RunningSystem", "UbuntuInstaller")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -45,129 +47,133 @@ class InstallerPart(Part):
         self.mounted: set[str] = set()  # paths of images
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        return {"RunningSystem": lambda: [self._running()], "UbuntuInstaller": self._installers}
+        return {"RunningSystem": lambda: [self._running_system()], "UbuntuInstaller": self._list_installers}
 
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
         return {"RunningSystem": self.set_running, "UbuntuInstaller": self.set_installer}
 
-    def set_running(self, asked: SetCall) -> bool:
+    def set_running(self, call: SetCall) -> bool:
         """Choose the system that the firmware starts next. Return True for the Linux, which takes a restart."""
-        firmware, now = self.host.part(FirmwarePart), self._running().state
-        if asked.desired["system"] == WINDOWS:
-            if now["system"] == LINUX_NEXT:
+        firmware, current = self.host.part(FirmwarePart), self._running_system().state
+        if call.desired["system"] == WINDOWS:
+            if current["system"] == LINUX_NEXT:
                 firmware.set_next(None)
             return False
         linux = self.linux_entries()
-        wanted = linux[0]["entry"] if linux else now["installer"]
-        if wanted is None:
+        entry = linux[0]["entry"] if linux else current["installer"]
+        if entry is None:
             raise refusal("NoLinux")
-        if firmware.boot["next"] != wanted:
-            firmware.set_next(wanted)
+        if firmware.boot["next"] != entry:
+            firmware.set_next(entry)
         return True
 
-    def set_installer(self, asked: SetCall) -> None:
-        """Put the installer onto its partition or remove it, and hand over the ticket when it is used."""
-        desired = asked.desired
-        asked.check_data()
-        record = self.kept("ubuntu", "ubuntu")
+    def set_installer(self, call: SetCall) -> None:
+        """Stage or remove the installer, set its host key, or write the ticket with which it fetches its settings."""
+        desired = call.desired
+        call.check_data()
+        record = self.stored_record("ubuntu", "ubuntu")
         if desired.get("made") is False:
-            if record is not None and (guid := self.partition(record["partition"])) is not None:
+            if record is not None and (guid := self.find_partition(record["partition"])) is not None:
                 self._disks.unprotect(guid)
                 self._disks.clear(guid)
-            self.keep("ubuntu", "ubuntu", None)
+            self.store_record("ubuntu", "ubuntu", None)
             return
-        record = self._make({**(record or {}), **desired}) if "made" in desired else record or {}
+        record = self._stage({**(record or {}), **desired}) if "made" in desired else record or {}
         if "host_key" in desired:
             record["host_key"] = desired["host_key"]
-            self.keep("ubuntu", "ubuntu", record)
+            self.store_record("ubuntu", "ubuntu", record)
         if "ticket" in desired:
-            self._hand_over(record, desired["ticket"], asked.secret)
+            self._write_ticket(record, desired["ticket"], call.secret)
 
-    def _make(self, wanted: Mapping[str, Any]) -> Kept:
-        parts = {part: wanted.get(part) for part in _PARTS}
-        disks, guid = self._disks, str(parts["partition"])
-        self.host.software.staged_path(str(parts["image"])[:64])
-        texts: Mapping[str, str] = json.loads(gzip.decompress(b64decode(str(parts["files"]))))
-        record = {**parts, "host_key": None, "content": None, "complete": False}
-        self.keep("ubuntu", "ubuntu", record)
+    def _stage(self, desired: Mapping[str, Any]) -> StoredRecord:
+        properties = {part: desired.get(part) for part in _RECORD_PROPERTIES}
+        disks, guid = self._disks, str(properties["partition"])
+        self.host.software.find_staged_file(str(properties["image"])[:64])
+        texts: Mapping[str, str] = json.loads(gzip.decompress(b64decode(str(properties["files"]))))
+        record = {**properties, "host_key": None, "content": None, "complete": False}
+        self.store_record("ubuntu", "ubuntu", record)
         disks.unprotect(guid)
         disks.clear(guid)
         staged = dict.fromkeys(self.physics.image, b"")
         staged |= {path.replace("/", "\\"): text.encode() for path, text in texts.items()}
         for path, data in staged.items():
-            disks.put_file(guid, path, data)
-        record |= {"content": _content(staged), "complete": True}
-        self.keep("ubuntu", "ubuntu", record)
+            disks.write_file(guid, path, data)
+        record |= {"content": _hash_content(staged), "complete": True}
+        self.store_record("ubuntu", "ubuntu", record)
         return record
 
-    def _hand_over(self, record: Kept, ticket: Json, secret: str) -> None:
+    def _write_ticket(self, record: StoredRecord, ticket: Json, secret: str) -> None:
         disks, guid = self._disks, str(record["partition"])
         disks.unprotect(guid)
-        disks.put_file(guid, TICKET, None if ticket is None else secret.encode())
+        disks.write_file(guid, TICKET, None if ticket is None else secret.encode())
         if ticket is None:
             return
         disks.protect(guid)
         paths = [str(each["path"]) for each in disks.files_on(guid)]
-        there = {path: disks.file(guid, path) or b"" for path in paths if not path.startswith(_OF_WINDOWS)}
-        refuse(there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"], "NotAsStaged")
+        files = {path: disks.read_file(guid, path) or b"" for path in paths if not path.startswith(_WINDOWS_FOLDER)}
+        refuse_if(
+            files.pop(TICKET, None) != secret.encode() or _hash_content(files) != record["content"], "NotAsStaged"
+        )
 
-    def partition(self, guid: str) -> str | None:
-        """The GUID if it is that of the installer's partition, and the partition is as winhost made it; else None."""
-        record = self.kept("partition", "staging")
-        found = self._disks.own_partition(record) if record else None
-        return found if found == guid else None
+    def find_partition(self, guid: str) -> str | None:
+        """Return `guid` if it is the installer's partition, and that exists as winhost recorded it; else None."""
+        record = self.stored_record("partition", "staging")
+        own_partition = self._disks.find_recorded_partition(record) if record else None
+        return own_partition if own_partition == guid else None
 
     @property
     def _disks(self) -> Disks:
-        given: Disks = self.host.part(Disks)
-        return given
+        found: Disks = self.host.part(Disks)
+        return found
 
-    def _running(self) -> Record:
+    def _running_system(self) -> Record:
         firmware = self.host.part(FirmwarePart)
         if firmware.kind != "uefi":
             return Record({"system": WINDOWS, "linux": None, "installer": None})
         linux = self.linux_entries()
-        own = [each for each in self.host.instances("OwnBootEntry") if each.key["name"] == "installer"]
-        installer = own[0].state["entry"] if own else None
-        after = firmware.boot["next"]
-        coming = after is not None and after in (*(each["entry"] for each in linux), installer)
+        own_entries = [each for each in self.host.instances("OwnBootEntry") if each.key["name"] == "installer"]
+        installer = own_entries[0].state["entry"] if own_entries else None
+        next_entry = firmware.boot["next"]
+        is_next = next_entry is not None and next_entry in (*(each["entry"] for each in linux), installer)
         state = {"linux": linux[0]["path"] if linux else None, "installer": installer}
-        return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
+        return Record({"system": LINUX_NEXT if is_next else WINDOWS, **state})
 
     def linux_entries(self) -> list[Mapping[str, Json]]:
-        """The boot entries that start a Linux, in the firmware's order."""
-        home = self._home()
-        there = [each for each in self.host.part(FirmwarePart).boot["entries"] if home in ("any", each["partition"])]
-        return [each for each in there if _OF_LINUX.search(str(each["path"]))]
+        """Return the boot entries that start a Linux, in the firmware's order."""
+        efi_partition = self._linux_efi_partition()
+        entries = [
+            each for each in self.host.part(FirmwarePart).boot["entries"] if efi_partition in ("any", each["partition"])
+        ]
+        return [each for each in entries if _LINUX_LOADER.search(str(each["path"]))]
 
-    def _home(self) -> str | None:
-        """The EFI partition that the Linux starts from; None where winhost made one for a Linux still to come."""
-        made = self.kept("partition", "linux")
-        if made is None:
+    def _linux_efi_partition(self) -> str | None:
+        """Return the EFI partition of winhost's Linux: None before it is installed, "any" if it has none of its own."""
+        record = self.stored_record("partition", "linux")
+        if record is None:
             return "any"
-        mark = sha256(f"{made['label']}\n".encode()).hexdigest()
+        mark = sha256(f"{record['label']}\n".encode()).hexdigest()
         for record in self.host.instances("EfiVolume"):
             guid = record.key["partition"]
             if any((each["path"], each["sha256"]) == (MARK, mark) for each in self._disks.files_on(guid)):
-                given: str | None = guid
-                return given
+                found: str | None = guid
+                return found
         return None
 
-    def _installers(self) -> Iterator[Record]:
-        record = self.kept("ubuntu", "ubuntu")
+    def _list_installers(self) -> Iterator[Record]:
+        record = self.stored_record("ubuntu", "ubuntu")
         if record is None:
             return
-        guid = self.partition(str(record["partition"]))
+        guid = self.find_partition(str(record["partition"]))
         record.pop("content")
         complete = record.pop("complete") is True and guid is not None
-        ticket = self._disks.file(guid, TICKET) if complete and guid else None
-        told = {"ticket": sha256(ticket).hexdigest() if ticket else None, "made": True if complete else None}
-        yield Record({**record, **told}, {"name": "ubuntu"})
+        ticket = self._disks.read_file(guid, TICKET) if complete and guid else None
+        state = {"ticket": sha256(ticket).hexdigest() if ticket else None, "made": True if complete else None}
+        yield Record({**record, **state}, {"name": "ubuntu"})
 
 
-def _content(files: Mapping[str, bytes]) -> str:
-    """Hash all paths, whose case does not matter, and contents."""
+def _hash_content(files: Mapping[str, bytes]) -> str:
+    """Hash the paths, regardless of case, and the contents of files."""
     lines = sorted(f"{path.lower()} {sha256(data).hexdigest()}" for path, data in files.items())
     return sha256("\n".join(lines).encode()).hexdigest()

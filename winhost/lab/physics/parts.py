@@ -1,4 +1,4 @@
-"""The parts of a simulated host, with a state of their own, and cmdlets that change it."""
+"""Shared by the parts of a simulated host: their base class, decorators for cmdlets, and calls that set a resource."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from winhost.lab.physics.windows_errors import refusal
 from winhost.resources.registry import WINDOWS
 
 Host = Any
-"""The machine: its module imports those of its parts, so that they cannot name its class."""
+"""The machine. Its module imports the modules of its parts, so that these cannot import its class."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,7 +25,7 @@ class ChangesHost(Protocol):
     """The machine itself, or a part of it."""
 
     def changing(self, cmdlet: str) -> AbstractContextManager[None]:
-        """Hold the host for one cmdlet that changes something. Raises CmdletError, HostDown."""
+        """Lock the host for one cmdlet that changes something. Raises CmdletError, HostDown."""
 
 
 W = TypeVar("W", bound=ChangesHost)
@@ -33,8 +33,10 @@ W = TypeVar("W", bound=ChangesHost)
 
 @dataclass(frozen=True)
 class StandIn:
-    """Describes how a stand-in for PowerShell calls a method. parameters: argument to parameter of the cmdlet, where
-    `VM[].Id` is the id of each of the VMs given; ignored: parameters that may be given, and change nothing here.
+    """The way in which the stand-in for a cmdlet calls a method.
+
+    parameters: argument of the method to parameter of the cmdlet; with `VM[].Id`, one call for each VM, with its id.
+    ignored: parameters that are accepted without any effect.
     """
 
     method: Callable[..., object]
@@ -48,10 +50,10 @@ STANDINS: dict[str, StandIn] = {}
 def as_cmdlet(
     name: str, ignored: str = "", /, **parameters: str
 ) -> Callable[[Callable[Concatenate[W, P], R]], Callable[Concatenate[W, P], R]]:
-    """Make a method run as the cmdlet `name`: it needs an administrator, takes its time, and has the machine for
-    itself.
+    """Run a method as the cmdlet `name`: it needs an administrator, takes the cmdlet's time, and locks the machine.
 
-    With `parameters` the stand-in of that name is a call of it (`StandIn`). In `ignored`, `!` marks what must be given.
+    With `parameters`, the stand-in of that cmdlet calls the method (`StandIn`). `!` in `ignored` marks parameters that
+    must be given.
     """
 
     def make(method: Callable[Concatenate[W, P], R]) -> Callable[Concatenate[W, P], R]:
@@ -69,21 +71,19 @@ def as_cmdlet(
 
 @dataclass(frozen=True)
 class SetCall:
-    """One `set` call. within: lab seconds that it may take; secret: what its
-    secret reference stands for.
-    """
+    """One `set` call. timeout: in lab seconds; secret: the value of its secret reference."""
 
     resource: str
     key: Key
     desired: Mapping[str, Json]
     accept: frozenset[str]
-    within: float
+    timeout: float
     stop: Event
     warnings: list[str] = field(default_factory=list)
     secret: str = field(default="", repr=False)
 
     def check_data(self) -> None:
-        """Raises CmdletError where the resource declares that this takes the consent `data`, and nobody gave it."""
+        """Raises CmdletError if the resource declares that this change needs the consent `data`, which is missing."""
         known = WINDOWS[self.resource]
         for rule in known.risks:
             asks = all(self.desired.get(each.property) in each.one_of for each in rule.when)
@@ -92,77 +92,77 @@ class SetCall:
 
 
 Change = Callable[[SetCall], bool | None]
-"""Changes the host; tells whether that takes a restart. Raises CmdletError and NotYet."""
-Kept = dict[str, Any]  # what winhost notes of a thing that it made
+"""Applies a `set`, and returns whether it takes effect with the next restart. Raises CmdletError, MissingDependency."""
+StoredRecord = dict[str, Any]  # winhost's record of a thing that it made
 
 
 @dataclass(frozen=True)
-class Made:
-    """A kind of thing that winhost makes, notes in the registry by `kind`, and takes away again. change: sets what else
-    can be set of one, if anything can.
-    """
+class ManagedKind:
+    """A kind of thing that winhost makes and removes, with a record in the registry. change: sets other properties."""
 
     kind: str
-    make: Callable[[str, Kept | None, Mapping[str, Any]], None]
-    remove: Callable[[str, Kept], None]
-    change: Callable[[str, Kept | None, Mapping[str, Any]], None] | None = None
+    make: Callable[[str, StoredRecord | None, Mapping[str, Any]], None]
+    remove: Callable[[str, StoredRecord], None]
+    change: Callable[[str, StoredRecord | None, Mapping[str, Any]], None] | None = None
 
 
 class Part:
-    """A piece of a host. for_administrators: resources of it that nobody else may see; administrators_set: those that
-    refuse others before they look at what is wanted.
+    """A part of a host, with resources of its own.
+
+    administrator_resources: those that only administrators can read; administrator_settable: those whose script checks
+    for an administrator before it checks the desired values.
     """
 
-    for_administrators: ClassVar[tuple[str, ...]] = ()
-    administrators_set: ClassVar[tuple[str, ...]] = ()
+    administrator_resources: ClassVar[tuple[str, ...]] = ()
+    administrator_settable: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, host: Host) -> None:
         self.host = host
 
     def changing(self, cmdlet: str) -> AbstractContextManager[None]:
-        given: AbstractContextManager[None] = self.host.changing(cmdlet)
-        return given
+        lock: AbstractContextManager[None] = self.host.changing(cmdlet)
+        return lock
 
-    # ---- what winhost notes in the registry, of each kind by name
+    # ---- winhost's records in the registry, by kind and name
 
-    def kept(self, kind: str, name: str) -> Kept | None:
-        text = self.host.software.record.get(f"{kind} {name}")
+    def stored_record(self, kind: str, name: str) -> StoredRecord | None:
+        text = self.host.software.registry_values.get(f"{kind} {name}")
         return None if text is None else json.loads(text)
 
-    def keep(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
+    def store_record(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
         """Write a record; None removes it."""
         self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
 
-    def all_kept(self, kind: str) -> Iterator[tuple[str, Kept]]:
+    def stored_records(self, kind: str) -> Iterator[tuple[str, StoredRecord]]:
         """Yield the records in the order of their names."""
-        for entry in sorted(self.host.software.record):
+        for entry in sorted(self.host.software.registry_values):
             if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
-                yield match[1], self.kept(kind, match[1]) or {}
+                yield match[1], self.stored_record(kind, match[1]) or {}
 
-    def set_made(self, how: Made, asked: SetCall) -> None:
+    def set_managed(self, kind: ManagedKind, call: SetCall) -> None:
         """Make, change or remove the thing of this name. Raises CmdletError."""
-        name, desired = asked.key["name"], asked.desired
-        record = self.kept(how.kind, name)
-        if how.change is not None and "made" not in desired:
-            how.change(name, record, desired)
+        name, desired = call.key["name"], call.desired
+        record = self.stored_record(kind.kind, name)
+        if kind.change is not None and "made" not in desired:
+            kind.change(name, record, desired)
             return
-        asked.check_data()
+        call.check_data()
         if desired["made"]:
-            how.make(name, record, desired)
+            kind.make(name, record, desired)
         elif record is not None:
-            how.remove(name, record)
-            self.keep(how.kind, name, None)
+            kind.remove(name, record)
+            self.store_record(kind.kind, name, None)
 
-    # ---- what it has
+    # ---- the resources of a part
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """The resources that the part knows: a call for each lists all its instances."""
+        """Return the resources of this part, each with a call that lists all instances."""
         return {}
 
     def changes(self) -> Mapping[str, Change]:
-        """The resources that can be set: a call for each applies a set, after the checks of its declared values."""
+        """Return the resources that can be set, each with a call that applies a `set` of checked values."""
         return {}
 
-    def restarted(self) -> bool:
+    def on_restart(self) -> bool:
         """React to a restart of the host. Return True if Windows has changes to finish."""
         return False

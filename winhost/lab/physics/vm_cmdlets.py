@@ -1,8 +1,6 @@
-"""Features and VMs of a simulated Windows: the restart that a role waits for, how Hyper-V changes, starts and stops
-VMs, and what keeps one from starting.
+"""Cmdlets of a simulated Windows for features, devices and VMs, and the conditions under which they fail.
 
-Its sources: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of what fails
-where.
+Sources: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of failures.
 """
 
 import threading
@@ -18,22 +16,22 @@ from winhost.lab.physics.virtual_machine import (
     Assignment,
     Device,
     VirtualMachine,
-    known_or,
+    get_known,
     window_end,
 )
-from winhost.lab.physics.windows_errors import CmdletError, not_found, refuse
+from winhost.lab.physics.windows_errors import CmdletError, not_found_error, refuse_if
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.resources.windows.read_only import OsFamily
 from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, assigned_vm
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
-CLIENT_WHOLE = "Microsoft-Hyper-V-All"  # what both lie in
+CLIENT_ALL = "Microsoft-Hyper-V-All"  # the parent of both
 PLATFORM = "VirtualMachinePlatform"
 
-# Of a feature that takes a restart to come or to go.
-_COMING = {"available": "install-pending", "uninstall-pending": "installed"}
-_GOING = {"installed": "uninstall-pending", "install-pending": "available"}
+# State transitions of a feature that needs a restart to be installed or removed.
+_INSTALL_STATES = {"available": "install-pending", "uninstall-pending": "installed"}
+_REMOVE_STATES = {"installed": "uninstall-pending", "install-pending": "available"}
 _SERVICING = "servicing"
 _REASONS = (_SERVICING, "windows-update", "server-manager", "file-rename", "computer-rename")  # of PendingReboot
 
@@ -48,81 +46,88 @@ class FeatureCmdlets(HostState):
         """Return True if a restart is needed."""
         self._check_server("Install-WindowsFeature")
         if ROLE in names and not self._virtualization:
-            raise self.fail("no-virtualization", "Install-WindowsFeature")
-        gone = [name for name, state in ((ROLE, self.role), (TOOLS, self.tools)) if state == "removed"]
-        if set(gone) & set(names):
-            raise self.fail("feature-files-gone", "Install-WindowsFeature")
-        return self._change(names, _COMING)
+            raise self.windows_error("no-virtualization", "Install-WindowsFeature")
+        removed = [name for name, state in ((ROLE, self.role), (TOOLS, self.tools)) if state == "removed"]
+        if set(removed) & set(names):
+            raise self.windows_error("feature-files-gone", "Install-WindowsFeature")
+        return self._change_features(names, _INSTALL_STATES)
 
     @as_cmdlet("Uninstall-WindowsFeature")
     def uninstall_windows_feature(self, *names: str) -> bool:
         """Return True if a restart is needed. VM definitions stay on disk."""
         self._check_server("Uninstall-WindowsFeature")
-        return self._change(names, _GOING)
+        return self._change_features(names, _REMOVE_STATES)
 
     def _check_server(self, cmdlet: str) -> None:
         if self.is_client:
-            raise self.fail("no-module", cmdlet)
+            raise self.windows_error("no-module", cmdlet)
 
-    def _change(self, names: Sequence[str], to: Mapping[str, str]) -> bool:
-        """Return True if a restart is needed. On a client the tools come with Hyper-V, and go with the whole."""
+    def _change_features(self, names: Sequence[str], transitions: Mapping[str, str]) -> bool:
+        """Return True if a restart is needed.
+
+        On a client, installing Hyper-V installs the tools, and removing the parent feature removes both.
+        """
         if PLATFORM in names:
-            self.software.platform = to.get(self.software.platform, self.software.platform)
-        if {ROLE, CLIENT_ROLE, CLIENT_WHOLE} & set(names):
-            self.role = to.get(self.role, self.role)
-        named = {TOOLS, CLIENT_TOOLS, CLIENT_WHOLE} & set(names) or (CLIENT_ROLE in names and to is _COMING)
-        if named and (to is _COMING or self.tools != "removed"):
-            self.tools = "installed" if to is _COMING else "available"
+            self.software.platform = transitions.get(self.software.platform, self.software.platform)
+        if {ROLE, CLIENT_ROLE, CLIENT_ALL} & set(names):
+            self.role = transitions.get(self.role, self.role)
+        changed_tools = {TOOLS, CLIENT_TOOLS, CLIENT_ALL} & set(names) or (
+            CLIENT_ROLE in names and transitions is _INSTALL_STATES
+        )
+        if changed_tools and (transitions is _INSTALL_STATES or self.tools != "removed"):
+            self.tools = "installed" if transitions is _INSTALL_STATES else "available"
         self._reasons = [reason for reason in self._reasons if reason != _SERVICING]
         pending = self.role in PENDING or self.software.platform in PENDING
         if pending:
-            self.await_restart(_SERVICING)
+            self.require_restart(_SERVICING)
         return pending
 
-    def await_restart(self, reason: str) -> None:
-        """Something takes effect with the next restart only."""
+    def require_restart(self, reason: str) -> None:
+        """Add a reason for a pending restart."""
         self._reasons = [known for known in _REASONS if known in (reason, *self._reasons)]
 
     @property
     def optional_features(self) -> Mapping[str, str]:
-        """The features that Windows lists, in the words of resource HyperVRole; editions do not list what they lack."""
-        whole = self.tools if self.role == "available" else self.role
-        clients = {CLIENT_WHOLE: whole, CLIENT_ROLE: self.role, CLIENT_TOOLS: self.tools} if self.is_client else {}
-        every = {"TelnetClient": "available", PLATFORM: self.software.platform, **clients}
-        return {name: state for name, state in every.items() if state != "removed"}
+        """The optional features that this edition has, each with its state as in resource HyperVRole."""
+        combined_state = self.tools if self.role == "available" else self.role
+        client_features = (
+            {CLIENT_ALL: combined_state, CLIENT_ROLE: self.role, CLIENT_TOOLS: self.tools} if self.is_client else {}
+        )
+        features = {"TelnetClient": "available", PLATFORM: self.software.platform, **client_features}
+        return {name: state for name, state in features.items() if state != "removed"}
 
     @as_cmdlet("Enable-WindowsOptionalFeature")
     def enable_windows_optional_feature(self, *names: str) -> bool:
         """Return True if a restart is needed."""
-        return self._change(names, _COMING)
+        return self._change_features(names, _INSTALL_STATES)
 
     @as_cmdlet("Disable-WindowsOptionalFeature")
     def disable_windows_optional_feature(self, *names: str) -> bool:
         """Return True if a restart is needed. VM definitions stay on disk."""
-        return self._change(names, _GOING)
+        return self._change_features(names, _REMOVE_STATES)
 
     # ---- as resources
 
-    def set_features(self, asked: SetCall) -> bool:
+    def set_features(self, call: SetCall) -> bool:
         """Apply a set of HyperVRole or VirtualMachinePlatform. Return True if a restart is needed."""
         install, remove = self.install_windows_feature, self.uninstall_windows_feature
         names = {"role": ROLE, "tools": TOOLS}
-        if self.is_client or "feature" in asked.desired:
+        if self.is_client or "feature" in call.desired:
             names = {"role": CLIENT_ROLE, "tools": CLIENT_TOOLS, "feature": PLATFORM}
             install, remove = self.enable_windows_optional_feature, self.disable_windows_optional_feature
-            for name in sorted(names[each] for each in asked.desired):
-                refuse(name not in self.optional_features, "FeatureNotHere", name=name)
-        coming = sorted(names[each] for each, state in asked.desired.items() if state == "installed")
-        going = sorted(names[each] for each, state in asked.desired.items() if state == "available")
-        restart = bool(coming) and install(*coming)
-        return (bool(going) and remove(*going)) or restart
+            for name in sorted(names[each] for each in call.desired):
+                refuse_if(name not in self.optional_features, "FeatureNotHere", name=name)
+        installed_names = sorted(names[each] for each, state in call.desired.items() if state == "installed")
+        removed_names = sorted(names[each] for each, state in call.desired.items() if state == "available")
+        restart = bool(installed_names) and install(*installed_names)
+        return (bool(removed_names) and remove(*removed_names)) or restart
 
     @property
     def runs_wsl(self) -> bool:
-        """Tell whether the VM of WSL can be made."""
+        """Whether WSL can create its VM."""
         return self._hypervisor and self.software.has_platform
 
-    def _wants_hypervisor(self) -> bool:
+    def _needs_hypervisor(self) -> bool:
         return self.service_runs or self.software.has_platform
 
 
@@ -134,7 +139,8 @@ SERVER_2025 = 26100
 _COMMON_WIDTH = 46  # physical address bits of most servers
 _PAGE = 4096
 TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
-_GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
+# By reports, VMs start where only the product type was altered to look like a server.
+_UNSUPPORTED_FAMILIES = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)
 
 
 class VmCmdlets(HostState):
@@ -143,163 +149,163 @@ class VmCmdlets(HostState):
     @as_cmdlet("Disable-PnpDevice", instance="InstanceId[]")
     def disable_pnp_device(self, instance: str) -> None:
         """Disable a device by its present instance id."""
-        found = self._pnp(instance, "Disable-PnpDevice")
-        if found.physics.in_use or found.dismounted:
-            raise self.fail("pnp-failed", "Disable-PnpDevice")
-        found.enabled = False
+        device = self._find_pnp_device(instance, "Disable-PnpDevice")
+        if device.physics.in_use or device.dismounted:
+            raise self.windows_error("pnp-failed", "Disable-PnpDevice")
+        device.enabled = False
 
     @as_cmdlet("Enable-PnpDevice", instance="InstanceId[]")
     def enable_pnp_device(self, instance: str) -> None:
         """Enable a device by its present instance id."""
-        found = self._pnp(instance, "Enable-PnpDevice")
-        if found.dismounted:
-            raise self.fail("pnp-failed", "Enable-PnpDevice")
-        found.enabled = True
+        device = self._find_pnp_device(instance, "Enable-PnpDevice")
+        if device.dismounted:
+            raise self.windows_error("pnp-failed", "Enable-PnpDevice")
+        device.enabled = True
 
-    def _pnp(self, instance: str, cmdlet: str) -> Device:
+    def _find_pnp_device(self, instance: str, cmdlet: str) -> Device:
         for each in self.devices:
             if each.instance.casefold() == instance.casefold():
                 return each
-        raise self.fail("pnp-not-found", cmdlet, instance=instance)
+        raise self.windows_error("pnp-not-found", cmdlet, instance=instance)
 
     @as_cmdlet("Dismount-VMHostAssignableDevice", location="LocationPath", force="Force")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
-        """Dismount a device. `force` waives ACS and the manufacturer's mitigation driver, nothing else."""
+        """Dismount a device. `force` only skips the checks for ACS and the manufacturer's mitigation driver."""
         cmdlet = "Dismount-VMHostAssignableDevice"
-        found = self._host_device(location, cmdlet, dismounted=False)
-        if found.enabled or self._partitioned(found):
-            raise self.fail("device-in-use", cmdlet, location=location)
-        if not found.known_or("pcie_control", True):
-            raise self.fail("no-pcie-control", cmdlet)
-        known_type = found.known_or("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
-        if found.known_or("rmrr", False) or found.known_or("line_interrupts_only", False) or not known_type:
-            raise self.fail("not-assignable", cmdlet, location=location)
-        if not force and not found.known_or("acs", None):
-            raise self.fail("no-acs", cmdlet)
-        if not force and not found.physics.mitigation_driver:
-            raise self.fail("no-mitigation", cmdlet)
-        found.dismounted, found.forced = True, force
+        device = self._find_host_device(location, cmdlet, dismounted=False)
+        if device.enabled or self._is_partitioned(device):
+            raise self.windows_error("device-in-use", cmdlet, location=location)
+        if not device.get_known("pcie_control", True):
+            raise self.windows_error("no-pcie-control", cmdlet)
+        is_assignable_type = device.get_known("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
+        if device.get_known("rmrr", False) or device.get_known("line_interrupts_only", False) or not is_assignable_type:
+            raise self.windows_error("not-assignable", cmdlet, location=location)
+        if not force and not device.get_known("acs", None):
+            raise self.windows_error("no-acs", cmdlet)
+        if not force and not device.physics.mitigation_driver:
+            raise self.windows_error("no-mitigation", cmdlet)
+        device.dismounted, device.forced = True, force
 
     @as_cmdlet("Mount-VMHostAssignableDevice", location="LocationPath")
     def mount_vm_host_assignable_device(self, location: str) -> None:
-        """Mount a device, which gets another instance id. A VM that claims it is left with nothing."""
+        """Mount a device, which gets a new instance id. A VM that claims it can no longer use it."""
         cmdlet = "Mount-VMHostAssignableDevice"
-        found = self._host_device(location, cmdlet, dismounted=True)
-        if any(vm.has(location) and vm.power != "off" for vm in self.vms.values()):
-            raise self.fail("device-in-use", cmdlet, location=location)
-        found.dismounted, found.forced = False, False
-        found.numbered += 1
+        device = self._find_host_device(location, cmdlet, dismounted=True)
+        if any(vm.has_device(location) and vm.power != "off" for vm in self.vms.values()):
+            raise self.windows_error("device-in-use", cmdlet, location=location)
+        device.dismounted, device.forced = False, False
+        device.renumberings += 1
 
-    def _host_device(self, location: str, cmdlet: str, *, dismounted: bool) -> Device:
+    def _find_host_device(self, location: str, cmdlet: str, *, dismounted: bool) -> Device:
         if not self.manages_vms:
-            raise self.fail("no-module", cmdlet)
+            raise self.windows_error("no-module", cmdlet)
         for each in self.devices:
             if each.location == location and each.dismounted is dismounted:
                 return each
-        raise self.fail("device-not-on-server", cmdlet)
+        raise self.windows_error("device-not-on-server", cmdlet)
 
-    def _partitioned(self, found: Device) -> bool:
-        """Tell whether a GPU was split. Client Windows knows one count, which means that it is whole."""
-        interface = found.instance.replace("\\", "#").casefold()
+    def _is_partitioned(self, device: Device) -> bool:
+        """Tell whether a GPU was partitioned. On a client, the only valid count means that it was not."""
+        interface = device.instance.replace("\\", "#").casefold()
         states = [r.state for r in self.initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
 
-    # ---- found, or refused
+    # ---- lookups and checks
 
-    def _vm(self, guid: str, cmdlet: str) -> VirtualMachine:
+    def _find_vm(self, guid: str, cmdlet: str) -> VirtualMachine:
         if not self.manages_vms:
-            raise self.fail("no-module", cmdlet)
+            raise self.windows_error("no-module", cmdlet)
         if guid not in self.vms:
-            raise self.fail("vm-unknown", cmdlet, vm=guid)
+            raise self.windows_error("vm-unknown", cmdlet, vm=guid)
         return self.vms[guid]
 
-    def _vm_in(self, powers: tuple[str, ...], guid: str, cmdlet: str) -> VirtualMachine:
-        vm = self._vm(guid, cmdlet)
+    def _find_vm_in_state(self, powers: tuple[str, ...], guid: str, cmdlet: str) -> VirtualMachine:
+        vm = self._find_vm(guid, cmdlet)
         if vm.power not in powers:
-            raise self.fail("vm-not-off", cmdlet, vm=vm.name)
+            raise self.windows_error("vm-not-off", cmdlet, vm=vm.name)
         return vm
 
     def _require(self, allowed: bool, cmdlet: str, parameter: str, value: object) -> None:
         if not allowed:
-            raise self.fail("bad-parameter", cmdlet, parameter=parameter, value=value)
+            raise self.windows_error("bad-parameter", cmdlet, parameter=parameter, value=value)
 
     # ---- settings and power
 
     def set_vm(self, /, guid: str, **settings: Any) -> None:
-        """Set fields of a VM, by the cmdlets that have them (SETTINGS): all those of one cmdlet, or none."""
+        """Set fields of a VM with the cmdlets of SETTINGS. Each cmdlet sets all its fields, or none."""
         for cmdlet in dict.fromkeys(SETTINGS[name].cmdlet for name in settings):
             with self.changing(cmdlet):
-                self._set_vm_by(cmdlet, guid, {n: v for n, v in settings.items() if SETTINGS[n].cmdlet == cmdlet})
+                self._set_by_cmdlet(cmdlet, guid, {n: v for n, v in settings.items() if SETTINGS[n].cmdlet == cmdlet})
 
-    def _set_vm_by(self, cmdlet: str, guid: str, settings: Mapping[str, Any]) -> None:
-        vm = self._vm(guid, cmdlet)
+    def _set_by_cmdlet(self, cmdlet: str, guid: str, settings: Mapping[str, Any]) -> None:
+        vm = self._find_vm(guid, cmdlet)
         if any(SETTINGS[name].cold for name in settings):
-            vm = self._vm_in(("off",), guid, cmdlet)
+            vm = self._find_vm_in_state(("off",), guid, cmdlet)
         threads = sum(int(each.state["threads"]) for each in self.instances("Processor"))
         for name, value in settings.items():
-            fits = SETTINGS[name].takes(value) and (name != "cpus" or value <= threads)
+            fits = SETTINGS[name].allows(value) and (name != "cpus" or value <= threads)
             self._require(fits, cmdlet, SETTINGS[name].parameter, value)
         if settings.get("stop_action") == "save" and vm.assignments:
-            raise self.fail("save-with-device", cmdlet, vm=vm.name)
+            raise self.windows_error("save-with-device", cmdlet, vm=vm.name)
         for name, value in settings.items():
             setattr(vm, name, value)
         if self.lab.new_vms.loses_com_port:
             vm.com1 = None
 
-    def set_vm_resource(self, resource: str, asked: SetCall) -> None:
+    def set_vm_resource(self, resource: str, call: SetCall) -> None:
         """Apply a set of VmMmio, VmActions, VmCheckpoints or VmMemory, one property after another."""
         for name, field in FIELDS[resource].items():
-            if name in asked.desired:
-                self.set_vm(asked.key["vm"], **{field: asked.desired[name]})
+            if name in call.desired:
+                self.set_vm(call.key["vm"], **{field: call.desired[name]})
 
     @as_cmdlet("Start-VM", guid="VM[].Id")
     def start_vm(self, guid: str) -> None:
-        """Start a VM that is off or saved; Windows only warns where it runs already."""
-        vm = self._vm(guid, "Start-VM")
+        """Start a VM that is off or saved. Windows only warns if it is running."""
+        vm = self._find_vm(guid, "Start-VM")
         if vm.power == "running":
             return
-        self._power_on(self._vm_in(("off", "saved"), guid, "Start-VM"))
+        self._power_on(self._find_vm_in_state(("off", "saved"), guid, "Start-VM"))
 
     def _power_on(self, vm: VirtualMachine) -> None:
-        """Start a VM. Raises CmdletError where something keeps it from starting."""
+        """Start a VM. Raises CmdletError if it cannot start."""
         if not self._hypervisor:
-            raise self.fail("no-hypervisor", "Start-VM", vm=vm.name)
-        width = self.lab.address_width or known_or(self._first("Firmware"), "address_width", _COMMON_WIDTH)
+            raise self.windows_error("no-hypervisor", "Start-VM", vm=vm.name)
+        width = self.lab.address_width or get_known(self._first_state("Firmware"), "address_width", _COMMON_WIDTH)
         end, limit = window_end(vm.high), 1 << int(width)
         if end > limit:
-            raise self.fail("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
+            raise self.windows_error("window-above-address-range", "Start-VM", vm=vm.name, end=end - _PAGE, limit=limit)
         if vm.assignments:
-            self._check_devices(vm)
+            self._check_assignments(vm)
         if vm.startup > self._free_memory():
-            raise self.fail("out-of-memory", "Start-VM", vm=vm.name)
+            raise self.windows_error("out-of-memory", "Start-VM", vm=vm.name)
         vm.power = "running"
 
-    def _check_devices(self, vm: VirtualMachine) -> None:
+    def _check_assignments(self, vm: VirtualMachine) -> None:
         port = f"{vm.guid.upper()}\\{len(vm.assignments)}"
         if vm.dynamic_memory:
-            raise self.fail("dynamic-memory", "Start-VM", vm=vm.name)
-        if vm.known_or("partitions", 0):
-            raise self.fail("partition-and-device", "Start-VM", vm=vm.name)
-        claims = [claim for claim in vm.assignments if claim.location not in self.other_devices]
-        present = [self._present(claim) for claim in claims]
-        if None in present:
-            raise self.fail("element-not-found", "Start-VM", vm=vm.name, port=port)
-        forced = any(d is not None and d.forced for d in present)
-        # Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts.
-        gated = self._system is not None and self._system.family in _GATED
-        policy = self._first("DeviceAssignmentPolicy")
-        forbidden = any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
-        if gated or not self._remaps_dma() or (forced and forbidden):
-            raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
+            raise self.windows_error("dynamic-memory", "Start-VM", vm=vm.name)
+        if vm.get_known("partitions", 0):
+            raise self.windows_error("partition-and-device", "Start-VM", vm=vm.name)
+        claims = [claim for claim in vm.assignments if claim.location not in self.non_gpu_devices]
+        devices = [self._find_claimed(claim) for claim in claims]
+        if None in devices:
+            raise self.windows_error("element-not-found", "Start-VM", vm=vm.name, port=port)
+        was_forced = any(d is not None and d.forced for d in devices)
+        # On a client a device can be dismounted and assigned, but the hypervisor refuses to start the VM.
+        is_unsupported = self._system is not None and self._system.family in _UNSUPPORTED_FAMILIES
+        policy = self._first_state("DeviceAssignmentPolicy")
+        is_forbidden = any(get_known(policy, name, 0) for name in ("require_secure", "require_supported"))
+        if is_unsupported or not self._remaps_dma() or (was_forced and is_forbidden):
+            raise self.windows_error("pci-express-port", "Start-VM", vm=vm.name, port=port)
 
-    def set_vm_power(self, asked: SetCall) -> None:
+    def set_vm_power(self, call: SetCall) -> None:
         """Apply a set of VmPower."""
-        guid = asked.key["vm"]
+        guid = call.key["vm"]
         power = self.vms[guid].power
-        match asked.desired["state"]:
+        match call.desired["state"]:
             case "off":
-                if not self.stop_vm(guid, within=asked.within, stop=asked.stop):
-                    refuse(TURN_OFF not in asked.accept, "GuestDidNotStop", within=asked.within)
+                if not self.stop_vm(guid, timeout=call.timeout, stop=call.stop):
+                    refuse_if(TURN_OFF not in call.accept, "GuestDidNotStop", within=call.timeout)
                     self.turn_vm_off(guid)
             case "running" if power == "paused":
                 self.resume_vm(guid)
@@ -310,116 +316,116 @@ class VmCmdlets(HostState):
             case "paused":
                 self.suspend_vm(guid)
 
-    def stop_vm(self, guid: str, *, within: float = 300.0, stop: threading.Event | None = None) -> bool:
-        """Ask the guest, wait for it `within` lab seconds at most, and tell whether it has shut down.
+    def stop_vm(self, guid: str, *, timeout: float = 300.0, stop: threading.Event | None = None) -> bool:
+        """Ask the guest to shut down, wait for at most `timeout` lab seconds, and tell whether it has.
 
-        The guest goes on without whoever asked: a set `stop` only ends the waiting.
+        Setting `stop` ends the waiting, but not the shutdown of the guest.
         """
         boot = self.boot
-        needed = self.ask_guest_to_stop(guid)
-        self.clock.sleep(min(needed, within), stop)
+        duration = self.ask_guest_to_stop(guid)
+        self.clock.sleep(min(duration, timeout), stop)
         with self._lock:
             self._check_up(boot)
-            if needed <= within:
+            if duration <= timeout:
                 self.guest_stopped(guid)
-        return needed <= within
+        return duration <= timeout
 
     @as_cmdlet("Stop-VM")
     def turn_vm_off(self, guid: str) -> None:
         """Stop-VM -TurnOff: cut the power of a VM."""
-        self._vm_in(("running", "paused", "off"), guid, "Stop-VM").power = "off"
+        self._find_vm_in_state(("running", "paused", "off"), guid, "Stop-VM").power = "off"
 
     @as_cmdlet("Stop-VM")
     def ask_guest_to_stop(self, guid: str) -> float:
-        """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
-        vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
+        """Stop-VM -AsJob: return how many lab seconds the guest takes to shut down; infinite if it does not respond."""
+        vm = self._find_vm_in_state(("running", "paused", "off"), guid, "Stop-VM")
         guest = self.lab.guests.get(guid, GuestPhysics())
         answers = vm.power == "running" and guest.answers
         return 0.0 if vm.power == "off" else guest.shutdown_seconds if answers else float("inf")
 
     def guest_stopped(self, guid: str) -> None:
-        """Turn off a VM whose guest has shut down, unless it was stopped otherwise meanwhile."""
+        """Turn off a VM whose guest has shut down, unless it is no longer running."""
         with self._lock:
             if self.vms[guid].power == "running":
                 self.vms[guid].power = "off"
 
     @as_cmdlet("Save-VM", guid="VM[].Id")
     def save_vm(self, guid: str) -> None:
-        vm = self._vm_in(("running", "paused"), guid, "Save-VM")
+        vm = self._find_vm_in_state(("running", "paused"), guid, "Save-VM")
         if vm.assignments:
-            raise self.fail("save-with-device", "Save-VM", vm=vm.name)
+            raise self.windows_error("save-with-device", "Save-VM", vm=vm.name)
         vm.power = "saved"
 
     @as_cmdlet("Suspend-VM", guid="VM[].Id")
     def suspend_vm(self, guid: str) -> None:
-        """Pause it."""
-        self._vm_in(("running",), guid, "Suspend-VM").power = "paused"
+        """Pause a VM."""
+        self._find_vm_in_state(("running",), guid, "Suspend-VM").power = "paused"
 
     @as_cmdlet("Resume-VM", guid="VM[].Id")
     def resume_vm(self, guid: str) -> None:
-        self._vm_in(("paused",), guid, "Resume-VM").power = "running"
+        self._find_vm_in_state(("paused",), guid, "Resume-VM").power = "running"
 
     # ---- devices of a VM
 
     @as_cmdlet("Add-VMAssignableDevice", guid="VM[].Id", location="LocationPath")
     def add_vm_assignable_device(self, guid: str, location: str) -> None:
-        """Assign a device that was dismounted to a VM."""
+        """Assign a dismounted device to a VM."""
         cmdlet, build = "Add-VMAssignableDevice", self._system.build if self._system else SERVER_2025
-        vm = self._vm_in(("off",), guid, cmdlet)
-        for error, hinders in (
-            ("has-checkpoints", vm.known_or("checkpoints", 0)),
+        vm = self._find_vm_in_state(("off",), guid, cmdlet)
+        for error, applies in (
+            ("has-checkpoints", vm.get_known("checkpoints", 0)),
             ("action-save", vm.stop_action == "save"),
-            ("clustered-too-early", vm.known_or("clustered", False) and build < SERVER_2025),
+            ("clustered-too-early", vm.get_known("clustered", False) and build < SERVER_2025),
         ):
-            if hinders:
-                raise self.fail(error, cmdlet, vm=vm.name)
-        found = self._host_device(location, cmdlet, dismounted=True)
-        if any(other.has(location) for other in self.vms.values()):
-            raise self.fail("device-in-use", cmdlet, location=location)
-        vm.assignments.append(Assignment(location, found.instance))
+            if applies:
+                raise self.windows_error(error, cmdlet, vm=vm.name)
+        device = self._find_host_device(location, cmdlet, dismounted=True)
+        if any(other.has_device(location) for other in self.vms.values()):
+            raise self.windows_error("device-in-use", cmdlet, location=location)
+        vm.assignments.append(Assignment(location, device.instance))
 
     @as_cmdlet(
         "Remove-VMAssignableDevice", guid="VMAssignableDevice[].VMId", location="VMAssignableDevice[].LocationPath"
     )
     def remove_vm_assignable_device(self, guid: str, location: str) -> None:
-        """Take a device from a VM, also one that is no longer there."""
+        """Remove a device from a VM, even if the device no longer exists."""
         cmdlet = "Remove-VMAssignableDevice"
-        vm = self._vm_in(("off",), guid, cmdlet)
-        if not vm.has(location):
-            raise self.fail("device-not-on-server", cmdlet)
+        vm = self._find_vm_in_state(("off",), guid, cmdlet)
+        if not vm.has_device(location):
+            raise self.windows_error("device-not-on-server", cmdlet)
         vm.assignments = [claim for claim in vm.assignments if claim.location != location]
 
-    def set_assignment(self, asked: SetCall) -> None:
-        """Apply a set of AssignableDevice: on the host, dismounted, or with a VM."""
-        assignment, location = str(asked.desired["assignment"]), asked.key["location"]
+    def set_assignment(self, call: SetCall) -> None:
+        """Apply a set of AssignableDevice: enabled or disabled on the host, dismounted, or assigned to a VM."""
+        assignment, location = str(call.desired["assignment"]), call.key["location"]
         vm = assigned_vm(assignment)
         if vm is not None and vm not in self.vms:
-            raise not_found(f"There is no VM {vm}.")
-        others = [each.guid for each in self.vms.values() if each.has(location) and each.guid != vm]
+            raise not_found_error(f"There is no VM {vm}.")
+        others = [each.guid for each in self.vms.values() if each.has_device(location) and each.guid != vm]
         for guid in others:
             self.remove_vm_assignable_device(guid, location)
-        found = next((each for each in self.devices if dict(each.key) == dict(asked.key)), None)
-        if found is None and assignment == DISMOUNTED and all(each.location != location for each in self.devices):
+        device = next((each for each in self.devices if dict(each.key) == dict(call.key)), None)
+        if device is None and assignment == DISMOUNTED and all(each.location != location for each in self.devices):
             return
-        if found is None:
-            raise not_found(f"There is no {asked.key['device']} at {location}.")
-        self._bring(found, assignment, asked)
-        if vm is not None and not self.vms[vm].has(location):
-            self._move_to_vm(asked, vm, others)
+        if device is None:
+            raise not_found_error(f"There is no {call.key['device']} at {location}.")
+        self._prepare_device(device, assignment, call)
+        if vm is not None and not self.vms[vm].has_device(location):
+            self._move_to_vm(call, vm, others)
 
-    def _bring(self, found: Device, assignment: str, asked: SetCall) -> None:
-        """Bring a device of the host into the state that its assignment needs."""
-        if assignment in (ENABLED, DISABLED) and found.dismounted:
-            self.mount_vm_host_assignable_device(found.location)
-        if found.enabled and not found.dismounted and assignment != ENABLED:
-            self.disable_pnp_device(found.instance)
-        if not found.enabled and assignment == ENABLED:
-            self.enable_pnp_device(found.instance)
-        if assignment not in (ENABLED, DISABLED) and not found.dismounted:
-            self.dismount_vm_host_assignable_device(found.location, force=FORCE in asked.accept)
+    def _prepare_device(self, device: Device, assignment: str, call: SetCall) -> None:
+        """Enable, disable, mount or dismount a device, as its assignment needs."""
+        if assignment in (ENABLED, DISABLED) and device.dismounted:
+            self.mount_vm_host_assignable_device(device.location)
+        if device.enabled and not device.dismounted and assignment != ENABLED:
+            self.disable_pnp_device(device.instance)
+        if not device.enabled and assignment == ENABLED:
+            self.enable_pnp_device(device.instance)
+        if assignment not in (ENABLED, DISABLED) and not device.dismounted:
+            self.dismount_vm_host_assignable_device(device.location, force=FORCE in call.accept)
 
-    def _move_to_vm(self, asked: SetCall, vm: str, others: Sequence[str]) -> None:
-        location = asked.key["location"]
+    def _move_to_vm(self, call: SetCall, vm: str, others: Sequence[str]) -> None:
+        location = call.key["location"]
         try:
             self.add_vm_assignable_device(vm, location)
         except CmdletError:

@@ -1,6 +1,4 @@
-"""Objects and errors as cmdlets give them. Category, code and HRESULTs of an error are the same everywhere, its text
-may be in any language.
-"""
+"""Objects and errors as cmdlets return them. An error's category, code and HRESULTs do not depend on the language."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,7 +15,7 @@ Properties = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class WindowsObject:
-    """An object as a cmdlet gives it: a class of types.yaml, or a plain table where there is none."""
+    """An object that a cmdlet returns. type: its class in types.yaml; None for a plain hash table."""
 
     type: str | None
     properties: Properties
@@ -25,13 +23,13 @@ class WindowsObject:
 
 @dataclass(frozen=True)
 class FileTime:
-    """A moment, in steps of 100 ns since 1601."""
+    """A time, in steps of 100 ns since 1601."""
 
     ticks: int
 
 
-def of_type(type_name: str, **properties: Any) -> WindowsObject:
-    """Make an object without the properties that are None, which Windows would leave null."""
+def windows_object(type_name: str, **properties: Any) -> WindowsObject:
+    """Make an object. Properties that are None are left out: Windows leaves them null."""
     return WindowsObject(type_name, {name: value for name, value in properties.items() if value is not None})
 
 
@@ -40,9 +38,9 @@ _OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts w
 
 
 class CmdletError(Exception):
-    """The error that ends a cmdlet. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X.
+    """The error of a cmdlet. hresults: of the exception and its inner ones, outermost first, as 0x%08X.
 
-    Most cmdlets only write their error and would go on; `terminating` is true where the real one throws it.
+    terminating: the real cmdlet throws this error, where most write theirs and continue.
     """
 
     def __init__(
@@ -65,11 +63,11 @@ class CmdletError(Exception):
 
     @property
     def fault(self) -> RemoteFault:
-        """The error as facts have it."""
+        """The error in the form of the facts."""
         return RemoteFault(self.category, self.code, self.hresults, self.cmdlet, self.message)
 
     def as_json(self) -> dict[str, Json]:
-        """The error as the agent's answers have it."""
+        """Return the error in the form of the agent's answers."""
         return {
             "category": self.category,
             "code": self.code,
@@ -79,44 +77,44 @@ class CmdletError(Exception):
         }
 
 
-class NotYet(Exception):
-    """The named resource has to be there first."""
+class MissingDependency(Exception):
+    """The call needs another resource to exist first."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(resource)
         self.resource = resource
 
 
-def own_error(code: str, category: str, message: str) -> CmdletError:
-    """An error of the agent itself."""
+def agent_error(code: str, category: str, message: str) -> CmdletError:
+    """Return an error of the agent itself."""
     return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
 
 
-def refusal(code: str, /, **words: object) -> CmdletError:
-    """The refusal of winhost's own scripts with this code, in the catalogue's words."""
+def refusal(code: str, /, **values: object) -> CmdletError:
+    """Return the error with which winhost's scripts refuse a call, by its code in the catalogue."""
     category, text = _catalogue()["refusals"][code]
-    return own_error(code, category, text.format(**words))
+    return agent_error(code, category, text.format(**values))
 
 
-def refuse(when: object, code: str, /, **words: object) -> None:
-    """Raises CmdletError where something stands in the way."""
-    if when:
-        raise refusal(code, **words)
+def refuse_if(condition: object, code: str, /, **values: object) -> None:
+    """Raises CmdletError, the refusal with this code, if the condition holds."""
+    if condition:
+        raise refusal(code, **values)
 
 
-bad_request = partial(own_error, "BadRequest", "InvalidArgument")
-not_ours = partial(own_error, "NotOurs", "InvalidOperation")  # winhost did not make it, and so leaves it alone
-not_found = partial(own_error, "NotFound", "ObjectNotFound")
+bad_request = partial(agent_error, "BadRequest", "InvalidArgument")
+not_owned_error = partial(agent_error, "NotOurs", "InvalidOperation")  # winhost did not make it, and so leaves it alone
+not_found_error = partial(agent_error, "NotFound", "ObjectNotFound")
 
 
-def not_administrator(message: str = "Only an administrator can see or change this.") -> CmdletError:
-    return own_error("NotAdministrator", "PermissionDenied", message)
+def administrator_required(message: str = "Only an administrator can see or change this.") -> CmdletError:
+    return agent_error("NotAdministrator", "PermissionDenied", message)
 
 
-def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, object]) -> CmdletError:
-    """The error `name` of the catalogue, as this cmdlet raises it.
+def cmdlet_error(name: str, cmdlet: str, language: str, values: Mapping[str, object]) -> CmdletError:
+    """Return the error `name` of the catalogue as this cmdlet raises it.
 
-    In another language than English its text is marked as such, so that nothing can rest on it.
+    A text in another language than English is only marked with the language, so that no code can match on it.
     """
     category, code, hresults, text = _catalogue()["errors"][name]
     command = cmdlet.replace("-", "")
@@ -130,7 +128,7 @@ def cmdlet_error(name: str, cmdlet: str, language: str, words: Mapping[str, obje
         category=category,
         code=code.format(cmdlet=cmdlet, command=command, engine=engine, hyperv=hyperv),
         hresults=tuple(hresults or [_ANY_EXCEPTION]),
-        message=mark + text.format(**words),
+        message=mark + text.format(**values),
         terminating=name in _catalogue()["terminating"],
     )
 

@@ -1,141 +1,140 @@
-"""Files of a simulated Windows host: only those that anybody asks for."""
+"""Files of a simulated Windows host. Only files that winhost reads or writes exist."""
 
 import base64
 from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal
+from winhost.lab.physics.windows_errors import bad_request, not_owned_error, refusal
 
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
 
-_SOMEBODY, _ADMINISTRATORS = "S-1-5-21-7-8-9-1004", "S-1-5-32-544"
+_OTHER_USER_SID, _ADMINISTRATORS = "S-1-5-21-7-8-9-1004", "S-1-5-32-544"
 
 
-def _same(path: str) -> str:
+def _normalize(path: str) -> str:
     return path.rstrip("\\").casefold()
 
 
 @dataclass
 class Files:
-    """The files of a Windows by path, whose case does not matter. links: paths that lead elsewhere; taken: folders that
-    somebody made first; rights: of files that were given some of their own, as SDDL; lengths: of files whose bytes
-    nobody has; disk_sizes: of virtual disks that were resized, the bytes that a guest sees.
+    """The files of a Windows by path, regardless of case. A folder exists while it has contents.
 
-    A folder is there as soon as something is in it.
+    links: paths that are links; foreign_folders: folders that another user made; rights: security descriptors of files,
+    as SDDL; lengths: of files without stored bytes; disk_sizes: of resized virtual disks, in bytes that a guest sees.
     """
 
     links: set[str] = field(default_factory=set)
-    taken: set[str] = field(default_factory=set)
+    foreign_folders: set[str] = field(default_factory=set)
     rights: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, Callable[[], int]] = field(default_factory=dict)
     disk_sizes: dict[str, int] = field(default_factory=dict)
     _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None where there is none."""
-        found = self._files.get(_same(path))
+        """Return the bytes of a file, or None if it does not exist."""
+        found = self._files.get(_normalize(path))
         return None if found is None else bytes(found[1])
 
     def length(self, path: str) -> int:
-        """The length in bytes; 0 where there is no file."""
-        if (told := self.lengths.get(_same(path))) is not None:
-            return told()
-        return len(self._files.get(_same(path), ("", b""))[1])
+        """Return the length in bytes; 0 if the file does not exist."""
+        if (length := self.lengths.get(_normalize(path))) is not None:
+            return length()
+        return len(self._files.get(_normalize(path), ("", b""))[1])
 
     def append(self, path: str, piece: bytes, *, restart: bool) -> None:
         """Append to a file, or replace its contents."""
-        found = None if restart else self._files.get(_same(path))
+        found = None if restart else self._files.get(_normalize(path))
         if found is not None and isinstance(found[1], bytearray):
-            found[1].extend(piece)  # large ones come in many pieces
+            found[1].extend(piece)  # in place: a large file comes in many pieces
         else:
-            self._files[_same(path)] = (path, bytearray((found[1] if found else b"") + piece))
+            self._files[_normalize(path)] = (path, bytearray((found[1] if found else b"") + piece))
 
     def write(self, path: str, content: bytes) -> None:
-        self._files[_same(path)] = (path, content)
+        self._files[_normalize(path)] = (path, content)
 
-    def give_length(self, path: str, length: Callable[[], int]) -> None:
-        """Give a length to a file without bytes."""
-        self.lengths[_same(path)] = length
+    def set_length(self, path: str, length: Callable[[], int]) -> None:
+        """Set a call that returns the length of a file without stored bytes."""
+        self.lengths[_normalize(path)] = length
 
-    def give_rights(self, path: str, rights: str) -> None:
+    def set_rights(self, path: str, rights: str) -> None:
         """Set the rights of a file, as SDDL."""
-        self.rights[_same(path)] = rights
+        self.rights[_normalize(path)] = rights
 
     def make_folders(self, *paths: str) -> None:
-        """Make folders for administrators. Raises CmdletError for one that is somebody else's."""
+        """Make folders for administrators. Raises CmdletError for a folder that another user made."""
         for path in paths:
-            if _same(path) in self.taken:
+            if _normalize(path) in self.foreign_folders:
                 message = (
-                    f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "
+                    f"{path} was made by {_OTHER_USER_SID}, who is neither the system nor an administrator. "
                     "Look into it, and remove it."
                 )
-                raise not_ours(message)
+                raise not_owned_error(message)
 
     def is_link(self, path: str) -> bool:
-        return _same(path) in self.links
+        return _normalize(path) in self.links
 
     def owner(self, path: str) -> str:
-        """The SID of the owner of a folder."""
-        return _SOMEBODY if _same(path) in self.taken else _ADMINISTRATORS
+        """Return the SID of the owner of a folder."""
+        return _OTHER_USER_SID if _normalize(path) in self.foreign_folders else _ADMINISTRATORS
 
     def has_folder(self, path: str) -> bool:
-        """Tell whether the folder exists: it has contents, or somebody else made it."""
-        return _same(path) in self.links | self.taken or any(True for _ in self.below(path))
+        """Tell whether a folder exists: it has contents, or another user made it."""
+        return _normalize(path) in self.links | self.foreign_folders or any(True for _ in self.list_below(path))
 
-    def is_full(self, path: str) -> bool:
-        """Tell whether there is such a file, or a folder with contents."""
-        return self.read(path) is not None or any(True for _ in self.below(path))
+    def is_occupied(self, path: str) -> bool:
+        """Tell whether the path is a file, or a folder with contents."""
+        return self.read(path) is not None or any(True for _ in self.list_below(path))
 
-    def is_own(self, folder: str) -> bool:
-        """Tell whether the folder is no link, and nobody else made it."""
-        return _same(folder) not in self.links | self.taken
+    def is_owned(self, folder: str) -> bool:
+        """Tell whether the folder is no link, and no other user made it."""
+        return _normalize(folder) not in self.links | self.foreign_folders
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
-        self._files.pop(_same(path), None)
-        self.lengths.pop(_same(path), None)
-        self.rights.pop(_same(path), None)
-        self.disk_sizes.pop(_same(path), None)
+        """Remove a file, if it exists."""
+        self._files.pop(_normalize(path), None)
+        self.lengths.pop(_normalize(path), None)
+        self.rights.pop(_normalize(path), None)
+        self.disk_sizes.pop(_normalize(path), None)
 
-    def take(self, path: str) -> bytes:
+    def pop(self, path: str) -> bytes:
         """Remove a file and return its bytes."""
         content = self.read(path) or b""
         self.remove(path)
         return content
 
-    def below(self, folder: str) -> Iterator[str]:
-        """The paths of all files in a folder and its folders."""
-        inside = _same(folder) + "\\"
-        return iter([path for same, (path, _) in self._files.items() if same.startswith(inside)])
+    def list_below(self, folder: str) -> Iterator[str]:
+        """Return the paths of all files below a folder."""
+        prefix = _normalize(folder) + "\\"
+        return iter([path for normalized, (path, _) in self._files.items() if normalized.startswith(prefix)])
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with its contents, if it is there."""
-        for path in self.below(folder):
+        """Remove a folder with its contents, if it exists."""
+        for path in self.list_below(folder):
             self.remove(path)
 
 
-_MARKS = {"utf-16le": b"\xff\xfe", "utf-8-bom": b"\xef\xbb\xbf", "utf-8": b""}
+_BYTE_ORDER_MARKS = {"utf-16le": b"\xff\xfe", "utf-8-bom": b"\xef\xbb\xbf", "utf-8": b""}
 
 
-def decoded(content: bytes) -> tuple[str, str]:
-    """The text and its encoding, by its mark. Raises CmdletError."""
-    encoding = next(name for name, mark in _MARKS.items() if content.startswith(mark))
+def decode_text(content: bytes) -> tuple[str, str]:
+    """Return the text and its encoding, which the byte order mark tells. Raises CmdletError."""
+    encoding = next(name for name, mark in _BYTE_ORDER_MARKS.items() if content.startswith(mark))
     try:
-        return content[len(_MARKS[encoding]) :].decode(encoding.removesuffix("-bom")), encoding
+        return content[len(_BYTE_ORDER_MARKS[encoding]) :].decode(encoding.removesuffix("-bom")), encoding
     except UnicodeDecodeError:
         raise refusal("NotDecodable", encoding=encoding) from None
 
 
-def encoded(text: str, encoding: str) -> bytes:
-    """Raises CmdletError, also for an encoding that Windows writes no text in."""
+def encode_text(text: str, encoding: str) -> bytes:
+    """Encode a text with its byte order mark. Raises CmdletError, also for an encoding that Windows does not use."""
     try:
-        return _MARKS[encoding] + text.encode(encoding.removesuffix("-bom"))
+        return _BYTE_ORDER_MARKS[encoding] + text.encode(encoding.removesuffix("-bom"))
     except (KeyError, UnicodeEncodeError):
         raise bad_request(f"This text cannot be written as {encoding}.") from None
 
 
-def on_wire(content: bytes) -> str:
-    """Encode bytes for the way between a script and its host."""
+def encode_base64(content: bytes) -> str:
+    """Encode bytes for the JSON between a stand-in and the lab."""
     return base64.b64encode(content).decode()

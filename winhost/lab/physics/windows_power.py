@@ -1,12 +1,13 @@
-"""Power plans, sleep states, the power source and the hardware clock of a simulated host; powercfg.exe changes them."""
+"""Power plans, sleep states, the power source and the hardware clock of a simulated host, and powercfg.exe."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
 
 from winhost.core.answers import Json
+from winhost.lab.physics.lab_section import part_physics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
-from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
+from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, agent_error, windows_object
 from winhost.model.written import Closed
 
 _SETTINGS = {
@@ -21,59 +22,62 @@ _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
 
+@part_physics("power_plans")
 class PowerPlanPhysics(Closed):
-    """`lab: {found: {power_plans: …}}` in a host file."""
+    """The physics of power plans."""
 
     refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
 
 
+@part_physics("sleep_states")
 class SleepPhysics(Closed):
-    """`lab: {found: {sleep_states: …}}` in a host file."""
+    """The physics of sleep states."""
 
     refuses: bool = Field(default=False, description="its firmware cannot hibernate")
 
 
 class Power(Part):
-    """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
-    are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
-    sleeps, as on a host that serves.
+    """Power plans and sleep states of one host.
+
+    Defaults for host files that do not state them: a client hibernates and has fast startup; one power plan is active
+    and never sleeps.
     """
 
-    administrators_set = ("PowerPlan", "FastStartup")
+    administrator_settable = ("PowerPlan", "FastStartup")
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
+        self._refuses_changes = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
         self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
         if "FastStartup" not in host.initial:
-            host.put("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
+            host.update_record("FastStartup", {}, dict.fromkeys(("hibernation", "fast_startup"), host.is_client))
         if "PowerPlan" not in host.initial:
             usual = {"name": "Balanced", "active": True, "standby": 0, "hibernate": 0, "modern_standby": False}
-            host.put("PowerPlan", {"scheme": _BALANCED}, usual)
+            host.update_record("PowerPlan", {"scheme": _BALANCED}, usual)
         host.cim_classes |= {
-            "Win32_PowerPlan": self._listed,
-            "Win32_PowerSettingDataIndex": self._indexes,
+            "Win32_PowerPlan": self._plans,
+            "Win32_PowerSettingDataIndex": self._plan_settings,
             "Win32_Battery": self._batteries,
         }
-        host.registry_keys.append(self._keys)
-        host.registry_writers[_FAST_STARTUP] = self._write
+        host.registry_keys.append(self._registry_keys)
+        host.registry_writers[_FAST_STARTUP] = self._write_fast_startup
         host.programs["powercfg.exe"] = self.powercfg
 
     def changes(self) -> Mapping[str, Change]:
         return {"PowerPlan": self.set_plan, "FastStartup": self.set_fast_startup}
 
-    def set_plan(self, asked: SetCall) -> None:
-        if self._fixed:
-            raise _refused("This operation is disabled by group policy.")
-        self.host.set_record(asked)
+    def set_plan(self, call: SetCall) -> None:
+        if self._refuses_changes:
+            raise _power_error("This operation is disabled by group policy.")
+        self.host.set_record(call)
 
-    def set_fast_startup(self, asked: SetCall) -> None:
-        if self._cannot_hibernate and "hibernation" in asked.desired:
-            raise _refused("The firmware cannot hibernate.")
-        self.host.set_record(asked)
+    def set_fast_startup(self, call: SetCall) -> None:
+        if self._cannot_hibernate and "hibernation" in call.desired:
+            raise _power_error("The firmware cannot hibernate.")
+        self.host.set_record(call)
 
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """powercfg.exe: its exit code and what it prints."""
+        """Run powercfg.exe; return its exit code and output."""
         if list(arguments) == ["/a"]:
             return 0, self._sleep_states()
         with self.host.changing("powercfg.exe"):
@@ -81,16 +85,16 @@ class Power(Part):
                 case ["/hibernate", _] if self._cannot_hibernate:
                     return 1, "Hibernation failed with the following error: The request is not supported."
                 case ["/hibernate", desired]:
-                    self.host.put("FastStartup", {}, {"hibernation": desired == "on"})
-                case ["/setacvalueindex", *_] if self._fixed:
+                    self.host.update_record("FastStartup", {}, {"hibernation": desired == "on"})
+                case ["/setacvalueindex", *_] if self._refuses_changes:
                     return 1, "This operation is disabled by group policy."
                 case ["/setacvalueindex", scheme, _, setting, seconds]:
-                    self.host.put("PowerPlan", {"scheme": scheme}, {_SETTINGS[setting]: int(seconds)})
+                    self.host.update_record("PowerPlan", {"scheme": scheme}, {_SETTINGS[setting]: int(seconds)})
                 case ["/setactive", scheme]:
                     for each in self.host.instances("PowerPlan"):
-                        self.host.put("PowerPlan", each.key, {"active": each.key["scheme"] == scheme})
+                        self.host.update_record("PowerPlan", each.key, {"active": each.key["scheme"] == scheme})
                 case _:
-                    raise self.host.fail("not-stood-in", "powercfg.exe", what=" ".join(arguments))
+                    raise self.host.windows_error("not-stood-in", "powercfg.exe", what=" ".join(arguments))
         return 0, ""
 
     def _sleep_states(self) -> str:
@@ -100,18 +104,18 @@ class Power(Part):
         available, missing = (s0, "") if modern else ("", s0 + reason)
         return f"Available:\r\n{available}    Hibernate\r\n\r\nNot available:\r\n{missing}    Standby (S1)\r\n{reason}"
 
-    def _write(self, name: str, value: Json) -> None:
+    def _write_fast_startup(self, name: str, value: Json) -> None:
         assert name == "HiberbootEnabled"
-        self.host.put("FastStartup", {}, {"fast_startup": bool(value)})
+        self.host.update_record("FastStartup", {}, {"fast_startup": bool(value)})
 
     # ---- CIM and the registry
 
-    def _listed(self) -> Iterator[WindowsObject]:
+    def _plans(self) -> Iterator[WindowsObject]:
         for each in self.host.instances("PowerPlan"):
-            told = {"ElementName": each.state["name"], "IsActive": each.state["active"]}
-            yield WindowsObject(None, {"InstanceID": f"Microsoft:PowerPlan\\{{{each.key['scheme']}}}", **told})
+            properties = {"ElementName": each.state["name"], "IsActive": each.state["active"]}
+            yield WindowsObject(None, {"InstanceID": f"Microsoft:PowerPlan\\{{{each.key['scheme']}}}", **properties})
 
-    def _indexes(self) -> Iterator[WindowsObject]:
+    def _plan_settings(self) -> Iterator[WindowsObject]:
         for plan in self.host.instances("PowerPlan"):
             for setting, name in _SETTINGS.items():
                 for source, value in (("AC", plan.state[name]), ("DC", 180)):
@@ -120,7 +124,7 @@ class Power(Part):
                         instance = f"Microsoft:PowerSettingDataIndex\\{{{scheme}}}\\{source}\\{{{setting}}}"
                         yield WindowsObject(None, {"InstanceID": instance, "SettingIndexValue": value})
 
-    def _keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+    def _registry_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         state = self.host.instances("FastStartup")[0].state
         yield f"{_CONTROL}\\Power", {"HibernateEnabled": int(bool(state["hibernation"]))}
         yield _FAST_STARTUP, {"HiberbootEnabled": int(bool(state["fast_startup"]))}
@@ -130,8 +134,8 @@ class Power(Part):
     def _batteries(self) -> Iterator[WindowsObject]:
         power = self.host.instances("PowerSource")[0].state
         for _ in range(int(power["batteries"])):
-            yield of_type("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)
+            yield windows_object("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)
 
 
-def _refused(why: str) -> CmdletError:
-    return own_error("PowerPlanRefused", "InvalidResult", f"powercfg.exe: {why}")
+def _power_error(why: str) -> CmdletError:
+    return agent_error("PowerPlanRefused", "InvalidResult", f"powercfg.exe: {why}")

@@ -1,4 +1,4 @@
-"""wsl.exe of a simulated Windows, as it answers each account, and what becomes of distros and VMs by it.
+"""wsl.exe of a simulated Windows, and each account's distros and utility VM.
 
 Sources: microsoft/WSL (WslClient.cpp, LxssUserSession.cpp, WslCoreConfig.cpp, BridgedNetworking.cpp), its
 documentation, and public reports of WSL in session 0.
@@ -18,18 +18,19 @@ from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.parts import Host, Part
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import agent_error
 from winhost.model.units import MiB
 from winhost.resources.windows.distros import NO_CONF
 from winhost.resources.windows.windows_scripts import distro_script
 
-_IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu: the simulator's own numbers
+_IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu image; assumptions of the simulator
 
 
 @dataclass
 class Distro:
-    """A distro. image: the hash of what it was made of, None where that is not known. put: files that winhost wrote;
-    holds: bytes of what came into it since it was imported.
+    """A distro. image: the hash of its image, None if unknown; conf_files: files that winhost wrote.
+
+    added_bytes: returns how many bytes were added since the import.
     """
 
     name: str
@@ -37,8 +38,8 @@ class Distro:
     image: str | None = None
     running: bool = False
     systemd: bool = False
-    put: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(NO_CONF))
-    desired: str = ""
+    conf_files: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(NO_CONF))
+    script_input: str = ""
     sshd: bool = False
     port: int | None = None
     listen: str | None = None
@@ -46,33 +47,31 @@ class Distro:
     keys: list[str] = field(default_factory=list)
     enabled: bool = False
     starts: int = 0
-    own_seed: bytes | None = None
-    holds: Callable[[], int] = int
+    host_key_seed: bytes | None = None
+    added_bytes: Callable[[], int] = int
 
     def length(self) -> int:
-        """The length of its disk, which never shrinks by itself."""
-        return _IMPORTED + self.holds()
+        """Return the length of its disk."""
+        return _IMPORTED + self.added_bytes()
 
     @property
     def seed(self) -> bytes:
-        """The seed of its host key: the same each time, so that answers compare; or the one that it was given or made
-        since.
-        """
-        return self.own_seed or sha256(self.name.encode()).digest()
+        """The seed of its host key, by default made from its name, so that answers are comparable."""
+        return self.host_key_seed or sha256(self.name.encode()).digest()
 
     @property
     def host_key(self) -> str:
         return public_line(self.seed)
 
     @property
-    def listens(self) -> bool:
+    def is_listening(self) -> bool:
         return self.running and self.systemd and self.enabled
 
 
 @dataclass
 class UtilityVm:
-    """The VM of an account. config: the text of .wslconfig that it was made with; mode: of its network; switch: that it
-    is bridged to.
+    """The utility VM of an account. config: the text of .wslconfig at its start; mode: its networking mode; switch: the
+    GUID of the switch to which it is bridged.
     """
 
     config: str | None
@@ -81,13 +80,13 @@ class UtilityVm:
 
     @property
     def keeps_distros(self) -> bool:
-        """True without an idle timeout: then a distro goes on without users."""
-        return _number(self.config, "general", "instanceIdleTimeout", 15000) < 0
+        """True without an idle timeout: a distro then keeps running without programs."""
+        return _read_number(self.config, "general", "instanceIdleTimeout", 15000) < 0
 
     @property
     def keeps_itself(self) -> bool:
-        """True if the VM goes on without a distro."""
-        return _number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
+        """True if the VM keeps running without a distro."""
+        return _read_number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
 
 
 @dataclass
@@ -105,35 +104,33 @@ class WslSession:
         return [distro for distro in self.distros.values() if distro.running]
 
 
-def setting_of(config: str | None, section: str, key: str, otherwise: str) -> str:
-    """Read a value of a WSL file as WSL does, except for syntax that nobody writes into a lab. The first line counts,
-    and case does not matter.
-    """
-    here = ""
+def read_setting(config: str | None, section: str, key: str, default: str) -> str:
+    """Return a value of .wslconfig or wsl.conf, or the default. As in WSL, the first line wins, and case is ignored."""
+    current_section = ""
     for line in (config or "").splitlines():
         text = line.partition("#")[0].strip()
         if found := re.fullmatch(r"\[(\w+)\]", text):
-            here = found[1].casefold()
+            current_section = found[1].casefold()
         name, equals, value = (part.strip() for part in text.partition("="))
-        if equals and (here, name.casefold()) == (section, key.casefold()):
+        if equals and (current_section, name.casefold()) == (section, key.casefold()):
             return value.strip('"')
-    return otherwise
+    return default
 
 
-def _number(config: str | None, section: str, key: str, otherwise: int) -> int:
-    text = setting_of(config, section, key, "")
-    return int(text) if re.fullmatch("-?[0-9]+", text) else otherwise
+def _read_number(config: str | None, section: str, key: str, default: int) -> int:
+    text = read_setting(config, section, key, "")
+    return int(text) if re.fullmatch("-?[0-9]+", text) else default
 
 
-BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
+BOOTED = 1_767_225_600  # when the VM's kernel started, in seconds since 1970, as in /proc/stat
 
-_FAILED = -1  # of wsl.exe, whatever went wrong
-_ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
-Ended = tuple[int, str, str]
+_FAILED = -1  # the exit code of wsl.exe for all errors
+_ADDRESS = "192.168.1.77"  # the address that DHCP assigns to a bridged VM
+ProcessResult = tuple[int, str, str]
 
 
 class WslFailure(Exception):
-    """wsl.exe prints an error and ends."""
+    """wsl.exe fails with this error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code)
@@ -141,107 +138,107 @@ class WslFailure(Exception):
 
 
 class WslExe(Part):
-    """wsl.exe, and the sessions that its service keeps, by account."""
+    """wsl.exe and the sessions of its service, by account."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.sessions: dict[str, WslSession] = {}
 
-    # ---- looking
+    # ---- reads
 
     def session(self, account: str) -> WslSession:
         return self.sessions.setdefault(account.casefold(), WslSession())
 
     def _physics(self, distro: Distro) -> ImagePhysics:
-        given: ImagePhysics = self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
-        return given
+        physics: ImagePhysics = self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
+        return physics
 
     def config(self, account: str) -> Json:
-        """The contents of the account's .wslconfig, or why that cannot be read."""
-        found = self.host.accounts.find(account)
-        if found is None or found.profile is None:
+        """Return the text of the account's .wslconfig, None if there is none, or the error of reading it."""
+        account_found = self.host.accounts.find(account)
+        if account_found is None or account_found.profile is None:
             return None
-        return self.host.accounts.config_of(found)["text"]
+        return self.host.accounts.config_state(account_found)["text"]
 
     def config_text(self, account: str) -> str | None:
-        """The contents of the .wslconfig, or None where WSL cannot read them."""
+        """Return the text of the account's .wslconfig, or None if WSL cannot read it."""
         text = self.config(account)
         return text if isinstance(text, str) else None
 
     def address(self, account: str) -> str | None:
-        """The address of the VM in the network, which only a bridge gives it."""
+        """Return the address of a bridged VM in the network, or None."""
         vm = self.session(account).vm
         return _ADDRESS if vm is not None and vm.mode == "bridged" else None
 
-    # ---- Windows ends it
+    # ---- shutdown
 
     def stop_everything(self) -> None:
-        """WSL itself was upgraded or removed, or Windows goes down: every VM ends, whoever's it is."""
+        """End the VMs of all accounts, as an upgrade or removal of WSL and a restart of Windows do."""
         for account in list(self.sessions):
             self._end_all(account)
 
     # ---- wsl.exe
 
-    def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> Ended:
-        """Run wsl.exe as the task for jobs does, which asks for UTF-8. Output of Linux comes unchanged."""
-        code, *texts = self._answer(account, list(arguments), content.decode())
+    def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> ProcessResult:
+        """Run wsl.exe as the task for jobs does, with UTF-8 output. Output of Linux programs stays unchanged."""
+        code, *texts = self._run_wsl(account, list(arguments), content.decode())
         if self.host.lab.wsl.always_utf16 and "-e" not in arguments:
             texts = [text.encode("utf-16-le").decode(errors="replace") for text in texts]
         return code, texts[0], texts[1]
 
     def keep_alive(self, account: str, distro: str | None) -> int | None:
-        """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""
+        """Run the task that keeps a distro alive; return None while it runs, or the exit code of wsl.exe."""
         found = self.session(account).find(distro or "")
         if found is None or self.host.software.wsl is None:
             return _FAILED
         try:
-            self._start(account, found)
+            self._start_distro(account, found)
         except WslFailure:
             return _FAILED
         return None
 
-    def _answer(self, account: str, arguments: list[str], content: str) -> Ended:
+    def _run_wsl(self, account: str, arguments: list[str], content: str) -> ProcessResult:
         try:
             match arguments:
                 case ["-d", name, "-u", "root", "--cd", "/", "-e", *command]:
-                    distro = self._distro(account, name)
-                    self._start(account, distro)
-                    ended = self._run(account, distro, command, content)
-                    self._settle(account)
+                    distro = self._find_distro(account, name)
+                    self._start_distro(account, distro)
+                    ended = self._run_inside(account, distro, command, content)
+                    self._apply_idle_timeouts(account)
                     return ended
                 case ["--list", "--quiet", "--all"]:
                     return 0, _lines(distro.name for distro in self.session(account).distros.values()), ""
                 case ["--list", "--quiet", "--running"]:
                     return 0, _lines(distro.name for distro in self.session(account).running), ""
-            self._manage(account, arguments)
+            self._run_management(account, arguments)
         except WslFailure as failure:
             return _FAILED, f"{failure.message}\nError code: Wsl/{failure.code}\n", ""
         return 0, "The operation completed successfully.\n", ""
 
-    def _manage(self, account: str, arguments: list[str]) -> None:
+    def _run_management(self, account: str, arguments: list[str]) -> None:
         match arguments:
             case ["--import", name, folder, file, "--version", "2"]:
-                self._import(account, name, folder, file)
+                self._import_distro(account, name, folder, file)
             case ["--export", name, file]:
-                self._export(account, self._distro(account, name), file)
+                self._export_distro(account, self._find_distro(account, name), file)
             case ["--unregister", name]:
-                self._unregister(account, self._distro(account, name))
+                self._unregister_distro(account, self._find_distro(account, name))
             case ["--terminate", name]:
-                self._end(account, self._distro(account, name))
+                self._end_distro(account, self._find_distro(account, name))
             case ["--shutdown"]:
                 self._end_all(account)
             case _:
                 raise WslFailure("E_INVALIDARG", f"Invalid command line argument: {' '.join(arguments)}")
 
-    def _distro(self, account: str, name: str) -> Distro:
+    def _find_distro(self, account: str, name: str) -> Distro:
         found = self.session(account).find(name)
         if found is None:
             raise WslFailure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
         return found
 
-    # ---- come and go
+    # ---- import, export, unregister
 
-    def _import(self, account: str, name: str, folder: str, file: str) -> None:
+    def _import_distro(self, account: str, name: str, folder: str, file: str) -> None:
         session, files = self.session(account), self.host.files
         if files.read(file) is None:
             raise WslFailure("ERROR_FILE_NOT_FOUND", "The system cannot find the file specified.")
@@ -253,120 +250,120 @@ class WslExe(Part):
         self._make_vm(account, "Service/RegisterDistro")
         self.host.clock.sleep(_IMPORT_SECONDS)
         if physics.broken:
-            self._settle(account)
+            self._apply_idle_timeouts(account)
             raise WslFailure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
         distro.sshd = physics.sshd
         session.distros[name.casefold()] = distro
         files.write(f"{folder}\\ext4.vhdx", b"")
-        files.give_length(f"{folder}\\ext4.vhdx", distro.length)
-        self._settle(account)
+        files.set_length(f"{folder}\\ext4.vhdx", distro.length)
+        self._apply_idle_timeouts(account)
 
-    def _export(self, account: str, distro: Distro, file: str) -> None:
-        self._end(account, distro)
+    def _export_distro(self, account: str, distro: Distro, file: str) -> None:
+        self._end_distro(account, distro)
         if self.host.lab.wsl.disk_full:
             raise WslFailure("Service/ExportDistro/ERROR_DISK_FULL", "There is not enough space on the disk.")
         self.host.files.write(file, b"")
 
-    def _unregister(self, account: str, distro: Distro) -> None:
-        self._end(account, distro)
+    def _unregister_distro(self, account: str, distro: Distro) -> None:
+        self._end_distro(account, distro)
         del self.session(account).distros[distro.name.casefold()]
         self.host.files.remove(f"{distro.folder}\\ext4.vhdx")
 
     # ---- start and end
 
-    def _start(self, account: str, distro: Distro) -> None:
+    def _start_distro(self, account: str, distro: Distro) -> None:
         if distro.running:
             return
         self._make_vm(account, "Service/CreateInstance")
         distro.running = True
         distro.starts += 1
-        conf = distro.put["conf"]
-        asked_for = setting_of(conf, "boot", "systemd", "false") in ("true", "1")
-        distro.systemd = self._physics(distro).systemd if conf is None else asked_for
+        conf = distro.conf_files["conf"]
+        is_requested = read_setting(conf, "boot", "systemd", "false") in ("true", "1")
+        distro.systemd = self._physics(distro).systemd if conf is None else is_requested
 
-    def _make_vm(self, account: str, where: str) -> None:
+    def _make_vm(self, account: str, operation: str) -> None:
         session, lab = self.session(account), self.host.lab.wsl
         if session.vm is not None:
             return
         if not self.host.runs_wsl:
             message = "WSL2 is not supported with your current machine configuration."
-            raise WslFailure(f"{where}/CreateVm/HCS/HCS_E_HYPERV_NOT_INSTALLED", message)
+            raise WslFailure(f"{operation}/CreateVm/HCS/HCS_E_HYPERV_NOT_INSTALLED", message)
         if lab.no_service_logon:
             message = "Logon failure: the user has not been granted the requested logon type at this computer."
-            raise WslFailure(f"{where}/CreateVm/HCS/0x80070569", message)
+            raise WslFailure(f"{operation}/CreateVm/HCS/0x80070569", message)
         config = self.config_text(account)
-        session.vm = UtilityVm(config, self._mode(config), self._switch_named(config))
+        session.vm = UtilityVm(config, self._networking_mode(config), self._find_switch(config))
 
-    def _switch_named(self, config: str | None) -> str | None:
-        name = setting_of(config, "wsl2", "vmSwitch", "")
+    def _find_switch(self, config: str | None) -> str | None:
+        name = read_setting(config, "wsl2", "vmSwitch", "")
         return next((each.guid for each in self.host.network.switches if each.state["name"] == name), None)
 
     def _has_link(self, vm: UtilityVm) -> bool:
-        """Tell whether the VM has a network: a bridge leads to one switch, and not to another one of its name."""
+        """Tell whether the VM has a network. A bridged VM has none after its switch was removed or made anew."""
         return vm.mode != "bridged" or vm.switch in [each.guid for each in self.host.network.switches]
 
-    def _mode(self, config: str | None) -> str:
-        """The networking mode that the VM gets, which need not be the configured one."""
-        asked = setting_of(config, "wsl2", "networkingMode", "").lower() or "nat"
-        if asked == "bridged" and self._switch_named(config) is None:
+    def _networking_mode(self, config: str | None) -> str:
+        """Return the networking mode that the VM gets, which may differ from the configured one."""
+        configured = read_setting(config, "wsl2", "networkingMode", "").lower() or "nat"
+        if configured == "bridged" and self._find_switch(config) is None:
             return "none"
-        return "nat" if asked == "mirrored" and self.host.lab.wsl.no_mirrored else asked
+        return "nat" if configured == "mirrored" and self.host.lab.wsl.no_mirrored else configured
 
-    def _end(self, account: str, distro: Distro) -> None:
+    def _end_distro(self, account: str, distro: Distro) -> None:
         distro.running = False
-        self._client_ends(account, distro.name)
-        self._settle(account)
+        self._end_keep_alive(account, distro.name)
+        self._apply_idle_timeouts(account)
 
     def _end_all(self, account: str) -> None:
         session = self.session(account)
         for distro in session.running:
-            self._client_ends(account, distro.name)
+            self._end_keep_alive(account, distro.name)
         session.vm = None
         for distro in session.distros.values():
             distro.running = False
 
-    def _client_ends(self, account: str, distro: str) -> None:
-        task = self._keeper(account, distro)
+    def _end_keep_alive(self, account: str, distro: str) -> None:
+        task = self._keep_alive_task(account, distro)
         if task is not None:
             task.running, task.result = False, 1
 
-    def _keeper(self, account: str, distro: str) -> Task | None:
-        """The task that keeps this distro alive."""
+    def _keep_alive_task(self, account: str, distro: str) -> Task | None:
+        """Return the task that keeps this distro running, or None."""
         task = self.host.accounts.task("keep-alive", account)
         return task if task and (task.distro or "").casefold() == distro.casefold() else None
 
-    def _settle(self, account: str) -> None:
-        """Idle timeouts have passed: what nobody holds has ended. Nothing of ours acts within them."""
+    def _apply_idle_timeouts(self, account: str) -> None:
+        """End idle distros, and the VM if no distro runs, as if the idle timeouts had passed."""
         session = self.session(account)
         for distro in session.running:
-            keeper = self._keeper(account, distro.name)
-            kept = (session.vm is not None and session.vm.keeps_distros) or (keeper is not None and keeper.running)
-            distro.running = kept
+            task = self._keep_alive_task(account, distro.name)
+            is_held = (session.vm is not None and session.vm.keeps_distros) or (task is not None and task.running)
+            distro.running = is_held
         if session.vm is not None and not session.running and not session.vm.keeps_itself:
             session.vm = None
 
-    # ---- inside
+    # ---- inside a distro
 
     @contextmanager
-    def as_script(self) -> Iterator[None]:
+    def script_errors(self) -> Iterator[None]:
         """Turn a failure of wsl.exe into the error of the script that ran it. Raises CmdletError."""
         try:
             yield
         except WslFailure as failure:
             message = f"wsl.exe ended with {_FAILED}: {failure.message}\nError code: Wsl/{failure.code}"
-            raise own_error(f"WslFailed,Wsl/{failure.code}", "InvalidResult", message) from None
+            raise agent_error(f"WslFailed,Wsl/{failure.code}", "InvalidResult", message) from None
 
     @contextmanager
     def inside(self, account: str, distro: Distro) -> Iterator[None]:
-        """Start a distro for something that runs in it. Raises CmdletError."""
-        with self.as_script():
-            self._start(account, distro)
+        """Start a distro to run something in it. Raises CmdletError."""
+        with self.script_errors():
+            self._start_distro(account, distro)
         try:
             yield
         finally:
-            self._settle(account)
+            self._apply_idle_timeouts(account)
 
-    def _run(self, account: str, distro: Distro, command: list[str], content: str) -> Ended:
+    def _run_inside(self, account: str, distro: Distro, command: list[str], content: str) -> ProcessResult:
         vm = self.session(account).vm
         match command:
             case ["/bin/true"]:
@@ -378,54 +375,58 @@ class WslExe(Part):
             case ["/bin/cat", "/sys/class/net/eth0/carrier"] if vm is not None:
                 return 0, f"{int(self._has_link(vm))}\n", ""
             case ["/usr/bin/tee", "/var/lib/winhost.wanted"]:
-                distro.desired = content
+                distro.script_input = content
                 return 0, content, ""
             case ["/bin/sh", "-s", verb] if content == distro_script():
-                return self._script(account, distro, verb)
+                return self._run_script(account, distro, verb)
             case _:
-                # The code is that of the process in Linux: FATAL_ERROR of src/linux/init.
+                # The exit code of the process in Linux: FATAL_ERROR in src/linux/init.
                 return 1, "", f"<3>WSL (9 - Relay) ERROR: execvpe({command[0]}) failed: No such file or directory\n"
 
-    def _script(self, account: str, distro: Distro, verb: str) -> Ended:
-        desired = [line.partition(" ")[::2] for line in distro.desired.splitlines()]
+    def _run_script(self, account: str, distro: Distro, verb: str) -> ProcessResult:
+        settings = [line.partition(" ")[::2] for line in distro.script_input.splitlines()]
         match verb:
             case "look":
                 vm = self.session(account).vm
-                active = distro.listens and vm is not None and self._has_link(vm)
-                return 0, _lines(_look_output(distro, self.address(account), active=active)), ""
+                active = distro.is_listening and vm is not None and self._has_link(vm)
+                return 0, _lines(_render_state(distro, self.address(account), active=active)), ""
             case "conf":
-                for name, encoded in desired:
-                    distro.put[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
+                for name, encoded in settings:
+                    distro.conf_files[name] = None if encoded == "-" else base64.b64decode(encoded[1:]).decode()
                 return 0, "", ""
         goal: dict[str, Any] = {"port": None, "listen": None}
         if verb == "open":
-            given = dict(desired)
-            goal |= {"port": int(given["port"]), "listen": given["listen"], "active": given.get("active") == "yes"}
-            goal["allowed"] = [value for name, value in desired if name == "from"] or None
-            goal["authorized"] = [value for name, value in desired if name == "key"]
-        if why := self.not_let_in(distro, goal):
-            return why[0], "", f"{why[1]}\n"
-        self.let_in(distro, goal)
+            options = dict(settings)
+            goal |= {
+                "port": int(options["port"]),
+                "listen": options["listen"],
+                "active": options.get("active") == "yes",
+            }
+            goal["allowed"] = [value for name, value in settings if name == "from"] or None
+            goal["authorized"] = [value for name, value in settings if name == "key"]
+        if refused := self.access_refusal(distro, goal):
+            return refused[0], "", f"{refused[1]}\n"
+        self.apply_access(distro, goal)
         return 0, "", ""
 
-    def not_let_in(self, distro: Distro, goal: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the code and message with which the script in a distro refuses, if it does."""
+    def access_refusal(self, distro: Distro, goal: Mapping[str, Any]) -> tuple[int, str] | None:
+        """Return the exit code and message of the script in a distro that sets up access, or None if it succeeds."""
         if not distro.systemd:
             return 3, "winhost: systemd does not run here"
         if goal["port"] is not None and not distro.sshd and not self._physics(distro).packages:
             return 100, "E: Unable to locate package openssh-server"
         return None
 
-    def let_in(self, distro: Distro, goal: Mapping[str, Any]) -> None:
-        """Set up sshd as `goal` says; without a port there is none."""
+    def apply_access(self, distro: Distro, goal: Mapping[str, Any]) -> None:
+        """Set up sshd as `goal` says, or remove it if that has no port."""
         distro.sshd = distro.sshd or goal["port"] is not None
         distro.port, distro.listen, distro.allowed = goal["port"], goal["listen"], goal.get("allowed")
         distro.keys, distro.enabled = list(goal.get("authorized", ())), bool(goal.get("active"))
 
 
-def _look_output(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
-    """Yield the script's lines about what is there."""
-    for name, text in distro.put.items():
+def _render_state(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
+    """Yield the output lines of the script's verb `look`."""
+    for name, text in distro.conf_files.items():
         if text is not None:
             yield f"{name} :{base64.b64encode(text.encode()).decode()}"
     if distro.port is not None:

@@ -6,15 +6,15 @@ from importlib.resources.abc import Traversable
 
 from winhost import agent, gateway
 from winhost.model.once import once
-from winhost.model.one_text import one_text
+from winhost.model.one_text import join_modules
 
 AGENT = "agent.py"  # its name in the order of scripts, and in offline packages
 MODULE = "linux_agent.py"
 # The parts linux_NAME.py next to the agent: first those of the agent itself, each after those that it uses; then those
 # that several scripts share.
 AGENT_PARTS = (
-    *("files", "checks", "packages", "unkept", "marks", "calls", "wire", "serve"),
-    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "head"),
+    *("files", "checks", "packages", "revocable", "marks", "calls", "wire", "serve"),
+    *("accounts", "cluster", "disks", "download", "engines", "gpus", "records", "ready", "systemd", "head"),
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")
@@ -44,27 +44,27 @@ def agent_text() -> str:
     """Return the agent and the scripts as one text of definitions. It is the same for every target and call; values
     travel as JSON.
     """
-    return one_text(files().values())
+    return join_modules(files().values())
 
 
 @once
 def probe_text() -> str:
     """Return the text that `winhost probe` sends instead of the agent. It has no resources and changes nothing."""
     names = (PROBE, *(f"linux_{name}.py" for name in PROBE_PARTS))
-    return f"{one_text(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
+    return f"{join_modules(packaged(agent) / name for name in names)}\n{_LAST_LINE}"
 
 
 @once
 def boot_text() -> str:
     """Return the text that `winhost boot` sends to a Linux of a dual boot. It has no resources."""
-    return f"{one_text([packaged(agent) / BOOT])}\n{_LAST_LINE}"
+    return f"{join_modules([packaged(agent) / BOOT])}\n{_LAST_LINE}"
 
 
 @once
 def serving_text() -> str:
     """Return the text that `winhost serve` sends to manage engines and the gateway. It has no resources."""
     first, last = ([packaged(agent) / name for name in names] for names in (SERVING_PARTS, SERVING_LAST))
-    return f"{one_text([*first, packaged(gateway) / KEYS_PART, *last])}\n{_LAST_LINE}"
+    return f"{join_modules([*first, packaged(gateway) / KEYS_PART, *last])}\n{_LAST_LINE}"
 
 
 def session_text() -> str:

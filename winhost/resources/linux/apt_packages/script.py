@@ -45,7 +45,7 @@ class Ledger(NamedTuple):
 
 @reads("AptPackages", packages=ANY_TEXT)
 def apt_packages(key: Key | None) -> Found:
-    if place_of("apt-get") is None:
+    if find_program("apt-get") is None:
         raise NotThereYet("LinuxSystem")
     if key is None:
         simulate_in_parallel()
@@ -125,11 +125,11 @@ def driver_awaits_restart() -> bool:
     """Tell whether a restart would load another driver: the installed module differs from the loaded one, and was
     installed or removed since the boot. A module that was installed at boot and not loaded stays so after a restart.
     """
-    if in_wsl() or loaded_driver() == of_module("version"):
+    if in_wsl() or loaded_driver() == read_module_field("version"):
         return False
-    file = of_module("filename")
-    found = status(os.path.realpath(file)) if file else None
-    return found is None or found.st_ctime >= time.time() - since_boot()
+    file = read_module_field("filename")
+    found = file_status(os.path.realpath(file)) if file else None
+    return found is None or found.st_ctime >= time.time() - seconds_since_boot()
 
 
 def needed_by(ledger: Ledger | None) -> list[str]:
@@ -172,7 +172,7 @@ def candidate_versions(names: set[str]) -> dict[str, str]:
 
 def policy(names: set[str]) -> dict[str, str]:
     """Return the version of each package that apt would install."""
-    output = must("apt-cache", "policy", "--", *sorted(names))
+    output = run_checked("apt-cache", "policy", "--", *sorted(names))
     return dict(re.findall(rf"^({NAME}):\n  Installed: .*\n  Candidate: (.*)$", output, re.MULTILINE))
 
 
@@ -183,7 +183,7 @@ def run_simulation(arguments: list[str]) -> Transaction:
     """
     found = Transaction({}, {}, {})
     options = (*APT_GET, "--purge", "--simulate", "-oDebug::NoLocking=1")
-    for line in must("apt-get", *options, "install", *arguments).splitlines():
+    for line in run_checked("apt-get", *options, "install", *arguments).splitlines():
         if line.startswith(("Inst ", "Remv ", "Purg ")):
             parse_transaction_line(line, found)
     return found
@@ -206,19 +206,19 @@ def parse_transaction_line(line: str, found: Transaction) -> None:
 
 
 def read_ledger(wanted: str) -> Ledger | None:
-    found = remembered("sets", wanted)
+    found = find_record("sets", wanted)
     return None if found is None else Ledger(**found)
 
 
 def write_ledger(wanted: str, ledger: Ledger) -> None:
-    remember("sets", wanted, ledger._asdict())
+    write_record("sets", wanted, ledger._asdict())
 
 
 def winhost_packages() -> set[str]:
     """Return the packages that winhost installed, as part of a set or singly (DebianPackage)."""
-    found = {name for each in records("sets") for name in each["added"]}
-    for file in Path(f"{KEPT}/packages").glob("*.json"):
-        found |= {file.name[: -len(".json")], *json.loads(content(str(file)))}
+    found = {name for each in read_records("sets") for name in each["added"]}
+    for file in Path(f"{STATE_FOLDER}/packages").glob("*.json"):
+        found |= {file.name[: -len(".json")], *json.loads(read_file(str(file)))}
     return found
 
 
@@ -240,7 +240,7 @@ def change_apt_packages(key: Key, desired: State, how: State) -> None:
         install_set(wanted, how)
     if desired.get("held") is True:
         write_ledger(wanted, read_ledger(wanted) or initial_ledger(parse_package_set(wanted)))
-        must("apt-mark", "hold", *parse_package_set(wanted))
+        run_checked("apt-mark", "hold", *parse_package_set(wanted))
 
 
 def install_set(wanted: str, how: State) -> None:
@@ -282,13 +282,13 @@ def initial_ledger(asked: dict[str, str]) -> Ledger:
 
 
 def auto_installed() -> set[str]:
-    return set(must("apt-mark", "showauto").split())
+    return set(run_checked("apt-mark", "showauto").split())
 
 
 def mark_auto_installed(names: Iterable[str]) -> None:
     found = sorted({name for name in names if name in packages()})
     if found:
-        must("apt-mark", "auto", *found)
+        run_checked("apt-mark", "auto", *found)
 
 
 def add_to_ledger(ledger: Ledger, doing: Transaction) -> Ledger:
@@ -325,10 +325,10 @@ def unhold_set(wanted: str) -> None:
         name for name in parse_package_set(wanted) if name in packages() and name not in (ledger.held if ledger else ())
     ]
     if ours:
-        must("apt-mark", "unhold", *ours)
+        run_checked("apt-mark", "unhold", *ours)
         ONCE.clear()
     if ledger is not None and not (ledger.added or ledger.changed or ledger.removed):
-        forget("sets", wanted)
+        remove_record("sets", wanted)
 
 
 def undo_set(wanted: str, how: State) -> None:
@@ -346,12 +346,12 @@ def undo_set(wanted: str, how: State) -> None:
     if arguments:
         undo_transaction(arguments, going, back, how)
     mark_auto_installed(ledger.by_itself)
-    forget("sets", wanted)
+    remove_record("sets", wanted)
 
 
 def unpacked() -> set[str]:
     """Return the packages that are unpacked, configured or not."""
-    shown = must("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package}\n").splitlines()
+    shown = run_checked("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package}\n").splitlines()
     return {line[3:] for line in shown if line[1] not in "nc"}
 
 

@@ -17,9 +17,9 @@ KNOWN_PACKAGES = (
 )
 
 
-@reads("DebianPackage", package=is_text(r"[a-z0-9][a-z0-9+.-]+", "the name of a package"))
+@reads("DebianPackage", package=text_check(r"[a-z0-9][a-z0-9+.-]+", "the name of a package"))
 def debian_packages(key: Key | None) -> Found:
-    if place_of("dpkg-query") is None:
+    if find_program("dpkg-query") is None:
         raise NotThereYet("LinuxSystem")
     for name in [key["package"]] if key else KNOWN_PACKAGES:
         yield {"package": name}, debian_package(name)
@@ -37,17 +37,17 @@ def change_debian_package(key: Key, desired: State, how: State) -> None:
     await_packages(how)
     mark_auto_packages(name)
     if desired.get("held") is False and name in packages():
-        must("apt-mark", "unhold", name)
+        run_checked("apt-mark", "unhold", name)
         ONCE.clear()
     if "version" in desired:
         if desired["version"] is None:
             purge(name, how)
         else:
             install(
-                name, matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"), how
+                name, check_text(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"), how
             )
     if desired.get("held") is True:
-        must("apt-mark", "hold", name)
+        run_checked("apt-mark", "hold", name)
 
 
 def install(name: str, version: str, how: State) -> None:
@@ -61,7 +61,7 @@ def install(name: str, version: str, how: State) -> None:
     if leaving:
         raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
     refuse_gpu_driver_in_wsl(listed("Inst", planned))
-    by_themselves = set(must("apt-mark", "showauto").split())
+    by_themselves = set(run_checked("apt-mark", "showauto").split())
     # apt marks packages on its command line as manually installed. These are only dependencies, so they are marked as
     # automatic afterwards. The list is written first, because apt continues if its agent is killed.
     auto = [each for each in exact if each != name and (each in by_themselves or each not in before)]
@@ -96,7 +96,7 @@ def mark_auto_packages(name: str) -> None:
         return
     auto = [each for each in recorded_names if each in packages()]
     if auto:
-        must("apt-mark", "auto", *auto)
+        run_checked("apt-mark", "auto", *auto)
     remove(auto_packages_file(name))
 
 
@@ -127,7 +127,7 @@ def listed(kinds: str, output: str) -> list[str]:
 
 def installed_packages_file(name: str) -> str:
     """Return the path of the list of packages that winhost installed with a package, which only exists for those."""
-    return f"{KEPT}/packages/{name}.json"
+    return f"{STATE_FOLDER}/packages/{name}.json"
 
 
 def packages_installed_with(name: str) -> set[str]:
@@ -136,11 +136,11 @@ def packages_installed_with(name: str) -> set[str]:
 
 def auto_packages_file(name: str) -> str:
     """Return the path of the list of packages that are still to be marked as automatically installed."""
-    return f"{KEPT}/packages/{name}.for-it"
+    return f"{STATE_FOLDER}/packages/{name}.for-it"
 
 
 def purge(name: str, how: State) -> None:
-    if status(installed_packages_file(name)) is None:
+    if file_status(installed_packages_file(name)) is None:
         raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
     brought = packages_installed_with(name) - {name}
     with_it = {name, *(each for each in brought if each in packages())}

@@ -11,13 +11,13 @@ CUTTING_SYSCTLS = ("net.ipv4.", "net.ipv6.", "net.netfilter.", "net.bridge.")
 @reads("Sysctl", name=ANY_TEXT)
 def sysctls(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SYSCTLS:
-        if status(sysctl_path(name)) is not None:
+        if file_status(sysctl_path(name)) is not None:
             yield {"name": name}, sysctl(name)
 
 
 def sysctl_path(name: str) -> str:
     """Return the path of a parameter. Dots separate the parts of its name; a slash stands for a dot within a part."""
-    matching(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*)+", name, "the name of a setting of the kernel")
+    check_text(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*)+", name, "the name of a setting of the kernel")
     return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
 
 
@@ -27,7 +27,7 @@ def sysctl_file(name: str) -> str:
 
 def sysctl(name: str) -> State:
     return {
-        "live": value(lambda: normalize_spaces(content(sysctl_path(name)))),
+        "live": value(lambda: normalize_spaces(read_file(sysctl_path(name)))),
         "at_boot": value(lambda: boot_value(name)),
     }
 
@@ -37,7 +37,7 @@ def normalize_spaces(data: bytes) -> str:
 
 
 def boot_value(name: str) -> str | None:
-    lines = (text_of(sysctl_file(name)) or "").splitlines()
+    lines = (read_text(sysctl_file(name)) or "").splitlines()
     found = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == name]
     return found[-1] if found else None
 
@@ -47,7 +47,7 @@ def change_sysctl(key: Key, desired: State, how: State) -> None:
     name = key["name"]
     for each in desired.values():
         if each is not None:
-            matching(r"[!-~]+( [!-~]+)*", each, "words with one space between them")
+            check_text(r"[!-~]+( [!-~]+)*", each, "words with one space between them")
     # The live value comes first, because the kernel may refuse it. Then the file is not written.
     if "live" in desired:
         set_live(name, desired["live"])
@@ -57,9 +57,9 @@ def change_sysctl(key: Key, desired: State, how: State) -> None:
 
 
 def set_live(name: str, words: str) -> None:
-    before = normalize_spaces(content(sysctl_path(name)))
+    before = normalize_spaces(read_file(sysctl_path(name)))
     write_to_kernel(sysctl_path(name), words + "\n")
-    found = normalize_spaces(content(sysctl_path(name)))
+    found = normalize_spaces(read_file(sysctl_path(name)))
     if found != words:
         write_to_kernel(sysctl_path(name), before + "\n")
         raise AgentFault("Winhost.NotTaken", "InvalidResult", f"The kernel made {found!r} of {words!r} for {name}.")

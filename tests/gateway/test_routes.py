@@ -1,4 +1,4 @@
-"""What is published, and what cannot be reached by any writing of a path."""
+"""Published routes, and paths that must not reach any other route, however they are written."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.gateway.published import COMPLETIONS, for_engine, method_of, needs_key, route_of, understood
 from winhost.gateway.request_rules import ErrorAnswer
+from winhost.gateway.routes import COMPLETIONS, encode_for_engine, find_route, method_of, needs_key, parse_body
 
 MODELS = {"org/tiny": 0}
 TARGETS: list[str] = read_cases(Path(__file__).parents[1] / "data/gateway/targets.yaml")
@@ -20,12 +20,12 @@ PLAIN = [*sorted(COMPLETIONS), "/v1/models", "/v1/models/org/tiny", "/health", "
 
 @each_row("target", TARGETS)
 def test_nothing_else_is_published(target: str) -> None:
-    assert route_of(target, MODELS) is None
+    assert find_route(target, MODELS) is None
 
 
 @each_row("target", [*PLAIN, "/v1/models/org%2Ftiny", "/v1/completions?api-version=1"])
 def test_a_route_is_found_by_its_target(target: str) -> None:
-    assert route_of(target, MODELS) is not None
+    assert find_route(target, MODELS) is not None
 
 
 @given(st.sampled_from(PLAIN), st.data())
@@ -42,12 +42,12 @@ def test_no_other_writing_of_a_route_leads_to_it(path: str, data: st.DataObject)
     }[change]
     target = path[:at] + written + path[at + 1 :]
     escaped = {f"/v1/models/org%2{f}tiny" for f in "Ff"}
-    assert target == path or target in PLAIN or target in escaped or route_of(target, MODELS) is None
+    assert target == path or target in PLAIN or target in escaped or find_route(target, MODELS) is None
 
 
 @given(st.text())
 def test_a_target_is_published_word_for_word_or_not_at_all(target: str) -> None:
-    route = route_of(target, MODELS)
+    route = find_route(target, MODELS)
     assert route is None or target.partition("?")[0] in {*PLAIN, "/v1/models/org%2Ftiny"}
 
 
@@ -67,7 +67,7 @@ _JSON = st.recursive(
 def test_an_engine_gets_what_the_client_said(request: dict[str, Any]) -> None:
     body = json.dumps({**request, "model": "org/tiny"}).encode()
     try:
-        passed = for_engine(understood(body), "tiny")
+        passed = encode_for_engine(parse_body(body), "tiny")
     except ErrorAnswer:
         assert any(0xD800 <= ord(char) < 0xE000 for char in str(request))  # half a character
     else:
@@ -82,10 +82,10 @@ def test_an_engine_gets_what_the_client_said(request: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_a_body_that_could_be_misread_is_not_passed_on(body: bytes) -> None:
     with pytest.raises(ErrorAnswer) as caught:
-        for_engine(understood(body), "tiny")
+        encode_for_engine(parse_body(body), "tiny")
     assert (caught.value.status, caught.value.code) == (400, "body")
 
 
 def test_of_two_models_the_engine_gets_the_one_that_was_chosen_by() -> None:
-    found = understood(b'{"model": "secret", "model": "org/tiny"}')
-    assert (found["model"], for_engine(found, "tiny")) == ("org/tiny", b'{"model":"tiny"}')
+    found = parse_body(b'{"model": "secret", "model": "org/tiny"}')
+    assert (found["model"], encode_for_engine(found, "tiny")) == ("org/tiny", b'{"model":"tiny"}')

@@ -1,5 +1,5 @@
-"""Answers as clients get them: the gateway's own and those of engines. A head goes out with the first part of its
-body.
+"""Answers to clients: the gateway's own, and those of engines. A head is sent together with the first part of
+its body.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from .answer_framing import AnswerFraming, in_chunk
+from .answer_framing import AnswerFraming, encode_chunk
 from .connections import Request
 from .engine_control import EngineFault
 
-_PASSED = tuple(
+_RELAYED_HEADERS = tuple(
     (each, each.lower()) for each in ("Content-Type", "Content-Encoding", "Retry-After")
 )  # headers of an engine that its client gets
 _PART_BYTES = 65_536
-_EVENTS = "text/event-stream"
+_EVENT_STREAM = "text/event-stream"
 _REASONS = {int(each): each.phrase for each in HTTPStatus}
 
 
@@ -28,11 +28,11 @@ def _date(now: int) -> str:
     return formatdate(now, usegmt=True)
 
 
-def _head(minor: int, status: int, headers: Mapping[str, str], kept: bool) -> bytes:
+def _head(minor: int, status: int, headers: Mapping[str, str], keep_alive: bool) -> bytes:
     text = f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}\r\n"
     for name, value in headers.items():
         text += f"{name}: {value}\r\n"
-    end = "\r\n\r\n" if kept else "\r\nConnection: close\r\n\r\n"
+    end = "\r\n\r\n" if keep_alive else "\r\nConnection: close\r\n\r\n"
     return f"{text}Date: {_date(int(time.time()))}{end}".encode("latin-1")
 
 
@@ -43,39 +43,45 @@ class OwnAnswer:
     status: int
     body: bytes
     headers: dict[str, str]
-    kept: bool = True
+    keep_alive: bool = True
 
     @classmethod
-    def json(cls, status: int, found: object, headers: Mapping[str, str]) -> "OwnAnswer":
-        text = json.dumps(found).encode("ascii")
+    def json(cls, status: int, content: object, headers: Mapping[str, str]) -> "OwnAnswer":
+        text = json.dumps(content).encode("ascii")
         return cls(status, text, {"Content-Type": "application/json; charset=utf-8", **headers})
 
     async def write_to(self, request: Request) -> bool:
-        """Write the answer; True if its connection stays. A long body goes in parts, so that no stream waits for it."""
+        """Write the answer. Return whether another request may follow on its connection. A long body is written in
+        parts, so that no stream waits for it.
+        """
         head = request.head
-        kept = self.kept and head.kept
+        keep_alive = self.keep_alive and head.keep_alive
         headers = {**self.headers, "Content-Length": str(len(self.body))}
         body = b"" if head.method == "HEAD" else self.body
-        request.client.write(_head(head.minor, self.status, headers, kept) + body[:_PART_BYTES])
-        for at in range(_PART_BYTES, len(body), _PART_BYTES):
-            await request.client.drained()
+        request.client.write(_head(head.minor, self.status, headers, keep_alive) + body[:_PART_BYTES])
+        for offset in range(_PART_BYTES, len(body), _PART_BYTES):
+            await request.client.drain()
             await asyncio.sleep(0)
-            request.client.write(body[at : at + _PART_BYTES])
-        return kept
+            request.client.write(body[offset : offset + _PART_BYTES])
+        return keep_alive
 
 
-class PassedAnswer:
+class RelayedAnswer:
     """The answer of an engine. head: as its client gets it; framed: the body goes in chunks; is_stream: it consists of
     events; kept: another request may follow on the connection.
     """
 
-    def __init__(self, request: Request, answer: AnswerFraming, own: Mapping[str, str], last: bool) -> None:
-        """own: headers of the gateway; last: the connection closes after this answer. Raises EngineFault."""
-        # Other statuses are between engine and gateway; the client can do nothing about them.
+    def __init__(
+        self, request: Request, answer: AnswerFraming, gateway_headers: Mapping[str, str], is_last: bool
+    ) -> None:
+        """gateway_headers: added to those of the engine; is_last: the connection closes after this answer. Raises
+        EngineFault.
+        """
+        # Other statuses concern the gateway's request, and not that of the client.
         if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
             raise EngineFault(str(answer.status))
-        headers = {"Content-Type": "application/json", **own}
-        for name, lower in _PASSED:
+        headers = {"Content-Type": "application/json", **gateway_headers}
+        for name, lower in _RELAYED_HEADERS:
             if (value := answer.headers.get(lower)) is not None:
                 if not value.isprintable():
                     raise EngineFault("header")
@@ -83,19 +89,21 @@ class PassedAnswer:
         self._client = request.client
         self.status = answer.status
         self.framed = answer.length is None and request.head.minor == 1
-        self.kept = request.head.kept and not last and (self.framed or answer.length is not None)
-        self.is_stream = headers["Content-Type"].partition(";")[0].strip().lower() == _EVENTS
+        self.keep_alive = request.head.keep_alive and not is_last and (self.framed or answer.length is not None)
+        self.is_stream = headers["Content-Type"].partition(";")[0].strip().lower() == _EVENT_STREAM
         if self.framed:
             headers["Transfer-Encoding"] = "chunked"
         elif answer.length is not None and answer.status != HTTPStatus.NO_CONTENT:
             headers["Content-Length"] = str(answer.length)
-        self.head = _head(request.head.minor, answer.status, headers, self.kept)
+        self.head = _head(request.head.minor, answer.status, headers, self.keep_alive)
 
     def break_off(self, message: str, code: str) -> None:
-        """End the answer so that it cannot be taken for whole: the last chunk is missing, and a stream says why."""
-        self.kept = False
+        """End the answer so that the client sees that it is incomplete: the last chunk is missing, and a stream ends
+        with an error event.
+        """
+        self.keep_alive = False
         if self.is_stream:
             error = {"error": {"message": message, "type": "server_error", "code": code}}
             event = f"data: {json.dumps(error)}\n\n".encode("ascii")
-            self._client.write(in_chunk(event) if self.framed else event)
+            self._client.write(encode_chunk(event) if self.framed else event)
         self._client.close()
