@@ -193,7 +193,7 @@ def gets_own_disk(facts: HostFacts) -> bool:
 
 
 def unfinished_disk(facts: HostFacts) -> Disk | None:
-    """Return the separate disk on which winhost has begun to create Ubuntu's partitions, or None. Raises MissingFact."""
+    """Return the separate disk on which winhost began to create Ubuntu's partitions, or None. Raises MissingFact."""
     efi, linux = recorded_disk(facts, OWN_EFI), recorded_disk(facts, LINUX_PARTITION)
     if efi is None or linux not in (None, efi):
         return None

@@ -350,7 +350,7 @@ _FIRST_DEBIAN_WITH_COMPOSE = 13  # docker-compose of Debian 12 is version 1, a p
 
 
 def compose_package(facts: HostFacts) -> str | None:
-    """Return the package of Compose; None if the distribution has none or does not provide Docker. Raises MissingFact."""
+    """Return the package of Compose; None if the distribution has none or lacks Docker. Raises MissingFact."""
     if not facts.is_linux:
         return None
     try:

@@ -244,7 +244,7 @@ def staged_disk_image(asked: NewVm) -> Mapping[str, str]:
 
 
 def _pinned_disk_sha256(asked: NewVm) -> str:
-    """Return the SHA-256 of the disk. Raises MissingFact if the image is not pinned: it is fetched after other checks."""
+    """Return the SHA-256 of the disk. Raises MissingFact if the image is not pinned: it is fetched later."""
     if asked.disk_sha256 is None:
         raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
     return asked.disk_sha256

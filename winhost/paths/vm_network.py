@@ -83,7 +83,7 @@ def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Jso
 def guest_forwards(
     facts: HostFacts, network: VmNetwork, asked: VmNetworkSettings, endpoint: PublishedEndpoint | None = None
 ) -> tuple[Mapping[str, Json], ...]:
-    """Return the host's ports that are forwarded to SSH and to the endpoint of a guest behind NAT. Raises MissingFact."""
+    """Return the host's ports that are forwarded to SSH and to the endpoint of a guest behind NAT."""
     if network.nat is None or network.address is None:
         return ()
     allowed = list(map(str, asked.allow)) or list(host_networks(facts))
@@ -140,7 +140,7 @@ def _nat_address(network: IPv4Network, name: str) -> IPv4Interface:
 
 
 def _host_dns(facts: HostFacts) -> Iterator[str]:
-    """Return the name servers of adapters with a gateway, without those on the host itself, which rarely serve others."""
+    """Return the name servers of adapters with a gateway, without those on the host itself."""
     outward = (each.state for each in facts.all(NetworkAdapter) if each.state.gateway is not None)
     servers = dict.fromkeys(server for adapter in outward for server in adapter.dns)
     return (each for each in servers if (found := ip_address(each)).version == 4 and not found.is_loopback)
