@@ -57,7 +57,7 @@ class GpuCase:
 
 @dataclass(frozen=True)
 class Say:
-    """What must come out; None is not looked at. Texts are parts of what is said."""
+    """The expected result; None is not checked. Texts are parts of the messages."""
 
     floor_mib: int | None = None
     least_mib: int | None = None

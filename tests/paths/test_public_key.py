@@ -24,7 +24,7 @@ MAKERS = {
 
 @cache
 def line(kind: str) -> str:
-    """What stands in a .pub file, without its name."""
+    """Return the content of a .pub file, without the name."""
     made = MAKERS[kind]().public_key()
     return made.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 

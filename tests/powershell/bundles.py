@@ -98,7 +98,7 @@ class Done:
 
     @property
     def refused(self) -> str:
-        """What kind of error it ended with, or nothing."""
+        """Return the kind of its error, or nothing."""
         return str(self.said.get("error", {}).get("kind", ""))
 
 
@@ -259,7 +259,7 @@ def _reaching_the_lab(script: str, way: str, told: str) -> bytes:
 
 @dataclass
 class Moment:
-    """Where a run would stand if it were killed right there."""
+    """Return the state of a run that is killed at this point."""
 
     here: ByHand
     name: str

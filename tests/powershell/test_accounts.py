@@ -68,7 +68,7 @@ def in_text(arguments: Sequence[str]) -> str:
 
 
 def run_job(engine: Scripts, arguments: Sequence[str], file: str = "", seconds: int = 30) -> dict[str, Any]:
-    """What Invoke-WinhostJob gives, or the error that it stops with."""
+    """Return the result of Invoke-WinhostJob, or its error."""
     job = f"@{{ kind = 'wsl'; arguments = @({in_text(arguments)}); input = '{file}' }}"
     call = f"Invoke-WinhostJob 'winhost' {job} {seconds}"
     tried = f'try {{ {call} }} catch {{ @{{ stopped = "$($_.FullyQualifiedErrorId)"; at = $_.TargetObject }} }}'

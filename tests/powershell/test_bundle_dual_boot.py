@@ -1,4 +1,4 @@
-"""What Windows does for an Ubuntu beside it, by hand: the same states as a run's, and back to the byte."""
+"""The Windows part of a dual boot, run by hand: the same states as those of a run, and an exact rollback."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -66,7 +66,7 @@ def test_it_is_verified_and_goes_without_a_trace(person: Person, tmp_path: Path)
 
 
 def sleeps_after(on: Machine, seconds: int) -> None:
-    """By somebody else."""
+    """Change the plan as somebody else would."""
     wanted = SetCall("PowerPlan", {"scheme": BALANCED}, {"standby": seconds}, frozenset(), 60, Event())
     on.changes["PowerPlan"](wanted)
 

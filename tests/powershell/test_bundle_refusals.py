@@ -1,4 +1,4 @@
-"""What a bundle refuses: nothing is changed, nothing is begun."""
+"""Refusals of a bundle, which change nothing and start nothing."""
 
 import json
 import os

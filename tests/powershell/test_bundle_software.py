@@ -33,7 +33,7 @@ def applied(person: Person, folder: Path, found: str | None = None) -> tuple[ByH
 
 
 def rolled_back(here: ByHand, bundle: Path, other: World) -> list[str]:
-    """What both keep."""
+    """Return the records that both have."""
     said, outcome = here.through(here.rollback, bundle).said, other.rollback()
     assert here.state() == other.state()
     assert sorted(said["kept"]) == sorted(outcome.kept)

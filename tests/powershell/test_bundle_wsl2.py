@@ -241,7 +241,7 @@ class Twin:
     other: Wsl2World
 
     def windows_only(self) -> Plan | None:
-        """What is to be done next, if that is of Windows."""
+        """Return the next step if it is one of Windows."""
         plan = self.here.plan(self.reader, self.other.book)
         return plan if list(plan.steps) else None
 

@@ -42,7 +42,7 @@ def engine() -> Iterator[Scripts]:
 
 
 def ask(engine: Scripts, expression: str, **given: Any) -> Any:
-    """What an expression gives, as JSON; what is given to it are variables."""
+    """Return the output of an expression as JSON. Its inputs are passed as variables."""
     assigned = [f"${name} = ConvertFrom-Json -InputObject '{json.dumps(value)}'" for name, value in given.items()]
     (answer,) = engine.run("\n".join([*assigned, f"ConvertTo-Json -Compress -Depth 5 -InputObject {expression}"]))
     return json.loads(answer)

@@ -22,7 +22,7 @@ LONG = int(PATIENCE_S)  # seconds of a slice that ends by itself
 
 @dataclass
 class Served:
-    """What the server does. first: bytes of an answer after which it breaks off, or hangs until `over`."""
+    """The behaviour of the server. first: bytes of an answer after which it breaks off, or hangs until `over`."""
 
     ranges: bool = True
     length: bool = True
@@ -82,7 +82,7 @@ class Downloads:
     path: Path
 
     def slice(self, version: str, seconds: int = LONG) -> dict[str, str]:
-        """What it tells. Raises PipelineError."""
+        """Return its output. Raises PipelineError."""
         address = f"https://localhost:{self.server.server_address[1]}/x"
         told = self.engine.run(
             f"$t = Receive-WinhostSlice '{address}' '{self.path}' '{version}' {seconds}; "

@@ -1,4 +1,4 @@
-"""What the agent's own helpers do with bytes and command lines, in a real PowerShell and without stand-ins for them."""
+"""The agent's helpers for bytes and command lines, in a real PowerShell without stand-ins."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What opens a volume stays on its host: the scripts see it, and nothing that they answer holds it."""
+"""Secrets that unlock a volume stay on its host: no answer of a script contains them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What Windows leaves out of its answer is unknown, and never the number or the word that would be harmless."""
+"""Properties that Windows does not report are unknown, and never a harmless default."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -292,7 +292,6 @@ def test_a_forward_whose_rule_somebody_disabled_is_shut(engine: Scripts, enabled
 
 
 def test_a_client_with_the_tools_alone_has_no_role(engine: Scripts) -> None:
-    """What a feature lies in is enabled with it."""
     features = "".join(
         f"[pscustomobject]@{{ FeatureName = 'Microsoft-Hyper-V{name}'; State = '{state}' }}; "
         for name, state in {"-All": "Enabled", "": "Disabled", "-Management-PowerShell": "Enabled"}.items()

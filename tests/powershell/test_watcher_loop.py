@@ -27,7 +27,7 @@ def test_its_loop_runs_in_powershell(tmp_path: Path) -> None:
     folder.mkdir()
 
     def beside(name: str) -> Path:
-        """Where the script finds it on a system whose paths have no backslash."""
+        """Return the path at which the script finds a file on a system without backslashes in paths."""
         return tmp_path / f"watcher\\{name}"
 
     script = STAND_IN + watcher_script().replace("    Add-Type -TypeDefinition $source -ErrorAction Stop\n", "")

@@ -147,7 +147,7 @@ def _comparable(call: Call, answer: Answer) -> Answer:
 
 
 def verdict(answer: Answer) -> str:
-    """What an answer says in one word: ok, drift, unavailable, or the first word of its error's code."""
+    """Summarize an answer in one word: ok, drift, unavailable, or the first word of its error's code."""
     if answer["ok"]:
         return "ok"
     if "error" in answer:

@@ -92,7 +92,7 @@ def _fetched(package: str) -> Path:
 
 
 def run_in(folder: Path, *command: str | Path) -> str:
-    """What it prints. Raises AssertionError where it fails."""
+    """Run the program and return its output. Raises AssertionError if it fails."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, env=quiet())
     assert done.returncode == 0, f"{command[0]}: {done.stdout}{done.stderr}"
     return done.stdout

@@ -1,4 +1,4 @@
-"""What rollback makes of accounts, tasks and configurations, and what may be wanted of them."""
+"""Rollback of accounts, tasks and configurations, and their allowed values."""
 
 from collections.abc import Mapping
 from itertools import pairwise

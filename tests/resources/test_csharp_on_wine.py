@@ -98,7 +98,7 @@ class Windows:
     disk: Path
 
     def __call__(self, *asked: str) -> list[str]:
-        """What it says."""
+        """Return its output."""
         return _ran(self.prefix, *self.command, *asked).splitlines()
 
 

@@ -1,4 +1,4 @@
-"""What may be wanted of a distro, what is asked before it is touched, and what of it is taken back."""
+"""Allowed values of a distro, the consents that changes require, and rollback."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What goes to a Linux is its sources, line by line, without our own imports: those are taken out by their looks."""
+"""The text for a Linux consists of the source files, line by line, without imports of winhost."""
 
 import ast
 

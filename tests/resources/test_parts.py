@@ -111,7 +111,7 @@ CALLS = [
 
 
 def called_by_function() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """By function: what it calls, and which of that it asks for before."""
+    """Return, for each function, what it calls, and which of these it requests first."""
     called, asked_for = {}, {}
     for function in re.split(r"(?m)^(?=function )", windows_scripts.agent_text())[1:]:
         name = function.split()[1]

@@ -335,7 +335,7 @@ def keeps_the_first_error(script: Script) -> Iterator[str]:
 
 
 def _reached(node: Node, *types: str) -> Iterator[str]:
-    """What is called there, without what a block is handed over to and without what is tried."""
+    """Return the functions that are called, without those that receive a block and those in a try block."""
     for child in node.children:
         if child.type in types:
             yield said(child)
@@ -350,7 +350,7 @@ def hashes_where_fips_is_enforced(script: Script) -> Iterator[str]:
 
 
 def gives_numbers_and_words_their_types(script: Script) -> Iterator[str]:
-    """Of a text PowerShell makes a number rather than a word of an enumeration, and takes another constructor."""
+    """Find texts for enumerations: PowerShell would convert them to numbers, and choose another constructor."""
     for call in calls(script):
         has_text = call.name == "New-Object" and "'" in call.named.get("ArgumentList", "")
         if has_text and call.named.get("TypeName") not in TAKES_TEXT:
@@ -371,7 +371,7 @@ def is_plain_text(script: Script) -> Iterator[str]:
 
 
 def is_part(script: Script) -> bool:
-    """Of a resource whose script is long. The contract is in its `script.ps1`."""
+    """Tell whether it is a further file of a long script, whose contract is in `script.ps1`."""
     return "/" in script.name and script.name not in helpers() and not script.name.endswith("/script.ps1")
 
 

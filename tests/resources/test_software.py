@@ -1,4 +1,4 @@
-"""What can be taken back of features, staged files, WSL and driver models, what is asked first, and what is refused."""
+"""Rollback, consents and refusals for features, staged files, WSL and driver models."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a host could not tell is never read as a value, however a state came to be. What it told is an attribute."""
+"""Reading a property that the host did not report raises an error; the others are attributes."""
 
 import copy
 import pickle

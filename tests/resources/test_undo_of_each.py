@@ -1,4 +1,4 @@
-"""What rollback decides about each resource type, by its own declaration."""
+"""Rollback of each resource type, according to its declaration."""
 
 from collections.abc import Mapping
 from typing import Any

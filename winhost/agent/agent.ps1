@@ -1,5 +1,5 @@
 # Json {exclusive: bool, calls: [{resource, verb: get | set | send | restart, key, desired, expect, how, piece}]}   answer {answers: [...]}
-# Constant text. Values come in as JSON and go out as JSON; none ever becomes part of a script.
+# This text is constant. Values come in and go out as JSON; none ever becomes part of a script.
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
@@ -9,7 +9,7 @@ Remove-TypeData -TypeName System.Array -ErrorAction Ignore
 
 $script:WinhostCache = @{}
 
-# ---- what may go wrong, as data
+# ---- errors as data
 
 function Stop-Winhost {
     param([string]$Code, [string]$Category, [string]$Message, $Target)
@@ -25,7 +25,7 @@ function ConvertTo-WinhostError {
     $exception = $Fault.Exception
     while ($null -ne $exception) {
         $hresults += '0x{0:X8}' -f $exception.HResult
-        # The name of an error of Hyper-V, which is the same in every language.
+        # Hyper-V's name of the error, which is not localized.
         $identifier = $exception.PSObject.Properties['ErrorIdentifier']
         if ($null -ne $identifier -and $code -notlike "*$($identifier.Value)*") {
             $code = "$code,$($identifier.Value)"
@@ -56,7 +56,8 @@ function ConvertTo-WinhostMissing {
 
 function Assert-WinhostPart {
     param([string[]]$Names)
-    # Functions that only some hosts need are sent once a host asks for them here, together with what they use.
+    # Requires functions that only some hosts need. They are sent, with the functions that they use, when a host requests
+    # them here.
     $functions = @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)
     foreach ($name in $Names) {
         if (@($functions.Name) -notcontains $name) {
@@ -65,7 +66,7 @@ function Assert-WinhostPart {
     }
 }
 
-# ---- what resources read with
+# ---- reading resources
 
 function Read-WinhostValue {
     param([scriptblock]$Expression)
@@ -89,13 +90,13 @@ function Read-WinhostList {
     catch {
         return ConvertTo-WinhostMissing $_
     }
-    # The comma keeps a list of one and a list of none a list.
+    # The comma keeps an empty list, or a list of one item, a list.
     , $values
 }
 
 function Read-WinhostOptional {
     param([string]$NoneFound, [scriptblock]$Expression)
-    # Returns what the expression returns, or nothing where it fails with the code for `there is none`.
+    # Returns the output of the expression, or nothing if it fails with the error code that means `not found`.
     try {
         & $Expression
     }
@@ -108,7 +109,7 @@ function Read-WinhostOptional {
 
 function Invoke-WinhostBestEffort {
     param([string]$What, [scriptblock]$Expression)
-    # Runs an expression whose failure must not end a change. The failure becomes a warning, which begins with $What.
+    # Runs an expression whose failure must not fail the change: it becomes a warning, which begins with $What.
     try {
         $null = & $Expression
     }
@@ -119,8 +120,8 @@ function Invoke-WinhostBestEffort {
 
 function Invoke-WinhostCleanup {
     param([bool]$Ended, [string]$What, [scriptblock]$Expression)
-    # For finally blocks, where a new error would replace the one under way. Ended: no error is under way, so a cleanup
-    # that fails is the error; otherwise it becomes a warning.
+    # For finally blocks, where a new error would replace the current one. Ended: there is no current error, so that a
+    # failing cleanup is an error; otherwise it becomes a warning.
     if ($Ended) {
         $null = & $Expression
         return
@@ -130,8 +131,8 @@ function Invoke-WinhostCleanup {
 
 function Read-WinhostCached {
     param([string]$Label, [scriptblock]$Expression)
-    # Keeps the answer for this batch, until the next change. The expression sees the names of this function before its
-    # own, and must not use them.
+    # Caches the output for this batch, until the next change. In the expression, the variables of this function hide those
+    # of its caller: it must not use the same names.
     if (-not $script:WinhostCache.ContainsKey($Label)) {
         $script:WinhostCache[$Label] = @(& $Expression)
     }
@@ -155,7 +156,7 @@ function Assert-WinhostValue {
 }
 
 function Assert-WinhostAdministrator {
-    # Windows shows other users a part of a list as if it were all of it.
+    # For other users, Windows returns a partial list as if it were complete.
     if (-not (Test-WinhostAdministrator)) {
         Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Only an administrator can see or change this.'
     }
@@ -168,11 +169,11 @@ function Test-WinhostAdministrator {
 }
 
 function Read-WinhostClock {
-    # Seconds that only count up, whatever happens to the host's date.
+    # Monotonic seconds, which do not depend on the host's date.
     [System.Diagnostics.Stopwatch]::GetTimestamp() / [System.Diagnostics.Stopwatch]::Frequency
 }
 
-# ---- what resources change with
+# ---- changing resources
 
 function Assert-WinhostDesired {
     param($Desired, [string[]]$Names)
@@ -207,7 +208,7 @@ function Assert-Winhost64Bit {
 
 function Find-WinhostFunction {
     param([string]$Verb, [string]$Resource)
-    # The resource is only looked up among the functions that this text defines; it never becomes a command's name.
+    # Looks the resource up among the functions that this text defines. Its name is never run as a command.
     $known = $false
     foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
         if ($function.Name -eq "$Verb-Winhost$Resource") {
@@ -241,7 +242,7 @@ function Test-WinhostKey {
         $whole = $whole -and $null -ne $Key.PSObject.Properties[$name]
     }
     if (-not $whole) {
-        # Half a key would name several things; changing the first of them is not what anybody asked for.
+        # A partial key would match several instances, and the first of them might be changed by mistake.
         $names = @($Instance.key.Keys | Sort-Object) -join ', '
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "The key is $names."
     }
@@ -338,7 +339,7 @@ function Invoke-WinhostSet {
         $script:WinhostCache = @{}
         $arguments = @{ Key = $key; Desired = $desired; How = $how }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
-        # Other output of cmdlets is not part of the answer, and does not make the change fail.
+        # Other output of cmdlets is ignored: it must not make the change fail.
         $restart = @(foreach ($word in $said) { if ($word -is [hashtable]) { $word.restart } })
         $script:WinhostCache = @{}
         $after = Read-WinhostState $resource $key $Warnings
@@ -367,7 +368,7 @@ function Read-WinhostStateOrNull {
 
 function Invoke-WinhostSend {
     param($Call, $Warnings)
-    # Takes a piece of a file that a later set uses. Without a piece, tells how much of the file is here.
+    # Receives a piece of a file that a later set uses. Without a piece, returns how much of the file was received.
     Assert-Winhost64Bit
     $script:WinhostCache = @{}
     $resource = "$(Read-WinhostField $Call 'resource')"
@@ -431,20 +432,20 @@ function Invoke-WinhostCall {
 function Enter-WinhostMutex {
     $mutex = New-WinhostMutex
     try {
-        # In slices, so that a stopped pipeline stops waiting.
+        # Waits in slices of a second, so that a stopped pipeline stops waiting.
         do {
             $taken = $mutex.WaitOne(1000)
         } until ($taken)
     }
     catch [System.Threading.AbandonedMutexException] {
-        # Its holder died, so the mutex is ours. The calls read whatever it left half done.
+        # The owner died, so this process has the mutex now. The calls read whatever state the owner left.
         $taken = $true
     }
     $mutex
 }
 
 function New-WinhostMutex {
-    # Host-wide, so that we wait for a call that outlived its controller.
+    # Host-wide, so that this batch waits for a call that outlived its controller.
     New-Object -TypeName System.Threading.Mutex -ArgumentList $false, 'Global\winhost'
 }
 
@@ -454,7 +455,7 @@ function Invoke-WinhostBatch {
     $culture = $null
     try {
         if ("$($ExecutionContext.SessionState.LanguageMode)" -eq 'FullLanguage') {
-            # -match and -like use the culture, and in Turkish I is not the upper case of i.
+            # -match and -like depend on the culture: in Turkish, I is not the upper case of i.
             $thread = [System.Threading.Thread]::CurrentThread
             $culture = $thread.CurrentCulture
             $thread.CurrentCulture = [cultureinfo]::InvariantCulture

@@ -1,4 +1,4 @@
-"""Disks: what is on them, and what can be made free."""
+"""Disks of a Windows host: their partitions, and the space that Linux can get."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -26,13 +26,13 @@ from winhost.resources.windows.read_only import Disk, EfiVolume, ResizeLimit
 
 MIN_LINUX_SIZE: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model
 EFI_SIZE: Bytes = GiB  # of the EFI system partition on a disk of its own
-STAGING_SIZE: Bytes = 8 * GiB  # of the installer's partition, where nothing else is said
-# What Windows keeps. Its own limit is optimistic, and a full system volume installs no updates.
+STAGING_SIZE: Bytes = 8 * GiB  # default size of the installer's partition
+# The space that Windows keeps: its own limit is optimistic, and updates need free space on the system volume.
 MARGIN_ABOVE_LIMIT: Bytes = 10 * GiB
 MIN_FREE: Bytes = 64 * GiB
-FREE_SHARE = 5  # one part of so many
-# Buses that nothing but Windows boots from as it sees them, or that somebody may pull out.
-PLAIN_BUSES = ("nvme", "sata", "ata")  # between a disk and Linux: no RAID, Storage Spaces, iSCSI or USB
+FREE_SHARE = 5  # a fifth of the volume remains free
+PLAIN_BUSES = ("nvme", "sata", "ata")  # Linux sees these disks as Windows does: no RAID, Storage Spaces, iSCSI or USB
+# Buses whose disks Linux may see differently, or that may be unplugged.
 UNSUITABLE_BUSES = ("spaces", "iscsi", "usb", "file backed virtual", "raid", "sd", "mmc")
 _BACKUP_TABLE_SIZE: Bytes = MiB  # the second copy of the GPT is in its last sectors
 
@@ -47,30 +47,30 @@ class Gap:
 
 
 def recorded_disk(facts: HostFacts, name: str) -> str | None:
-    """The disk, by the GUID of its table, on which winhost made a partition of this name, or began to."""
+    """Return the GUID of the disk on which winhost created a partition of this name, or began to; else None."""
     made = if_known(lambda: facts.find(OwnPartition, {"name": name}))
     return made.disk if made is not None and made.made is not False else None
 
 
 def windows_partition(facts: HostFacts) -> Instance[Partition] | None:
-    """The one that Windows runs from. Raises MissingFact."""
+    """Return the partition that Windows runs from. Raises MissingFact."""
     return next((each for each in facts.all(Partition) if each.state.boot), None)
 
 
 def windows_disk(facts: HostFacts) -> Instance[Disk] | None:
-    """The disk that Windows runs from. Raises MissingFact."""
+    """Return the disk that Windows runs from. Raises MissingFact."""
     return next((each for each in facts.all(Disk) if each.state.boot), None)
 
 
 def partitions_on_disk(facts: HostFacts, guid: str | None) -> list[Instance[Partition]]:
-    """The partitions of a disk by the GUID of its table, in the order of their offsets. Raises MissingFact."""
+    """Return the partitions of a disk, by the disk's GUID, sorted by offset. Raises MissingFact."""
     found = (each for each in facts.all(Partition) if guid is not None and each.state.disk == guid)
     return sorted(found, key=lambda each: each.state.offset)
 
 
 def empty_disks(facts: HostFacts) -> list[Instance[Disk]]:
-    """Plain and healthy disks, large enough for Ubuntu and its installer, on which Windows finds nothing but what it
-    reserves itself. Raises MissingFact.
+    """Return plain, healthy disks that are large enough for Ubuntu and its installer and have no partitions other than
+    those that Windows reserves. Raises MissingFact.
     """
     return [each for each in facts.all(Disk) if _is_empty(facts, each.state)]
 
@@ -87,7 +87,7 @@ def _is_empty(facts: HostFacts, disk: Disk) -> bool:
 
 
 def gaps(facts: HostFacts, disk: Disk) -> Iterator[Gap]:
-    """The free space of a GPT disk, in the order of offsets. Raises MissingFact."""
+    """Yield the gaps between the partitions of a GPT disk, sorted by offset. Raises MissingFact."""
     if disk.style != "GPT" or disk.guid is None:
         return
     begin = MiB
@@ -104,27 +104,27 @@ def _gap(disk: str, begin: Bytes, end: Bytes) -> Iterator[Gap]:
 
 
 def largest_gap(facts: HostFacts) -> Gap | None:
-    """The largest gap on the disk of Windows. Raises MissingFact."""
+    """Return the largest gap on the disk of Windows, or None. Raises MissingFact."""
     disk = windows_disk(facts)
     return max(gaps(facts, disk.state), key=lambda gap: gap.size, default=None) if disk else None
 
 
 def min_windows_size(partition: Partition, limit: ResizeLimit) -> Bytes:
-    """The size below which winhost does not shrink Windows, in whole MiB."""
+    """Return the size below which winhost does not shrink the Windows partition, in whole MiB."""
     used = partition.size - limit.free
     floor = max(limit.smallest + MARGIN_ABOVE_LIMIT, used + max(MIN_FREE, partition.size // FREE_SHARE))
     return -(-floor // MiB) * MiB
 
 
 def shrinkable_bytes(facts: HostFacts) -> Bytes:
-    """The bytes that Windows can give of its volume. Raises MissingFact."""
+    """Return the bytes by which the Windows partition can shrink. Raises MissingFact."""
     partition = windows_partition(facts)
     limit = facts.find(ResizeLimit, partition.key) if partition else None
     return max(0, partition.state.size - min_windows_size(partition.state, limit)) if partition and limit else 0
 
 
 def immovable_bytes(facts: HostFacts) -> Bytes:
-    """Free space that Windows could give if nothing unmovable were behind it. Raises MissingFact."""
+    """Return the free bytes that cannot be used because files behind them cannot be moved. Raises MissingFact."""
     partition = windows_partition(facts)
     limit = facts.find(ResizeLimit, partition.key) if partition else None
     if partition is None or limit is None:
@@ -132,26 +132,26 @@ def immovable_bytes(facts: HostFacts) -> Bytes:
     return max(0, limit.smallest - (partition.state.size - limit.free))
 
 
-DiskCheck = Callable[[HostFacts], str | None]  # what was seen, where it is so
+DiskCheck = Callable[[HostFacts], str | None]  # returns the observed problem, or None
 
 _MIN_FREE_ON_ESP: Bytes = 30 * MiB  # shim, GRUB and MokManager twice, some 20 MiB, and room for one update
 
 
 def windows_partitions(facts: HostFacts) -> list[Instance[Partition]]:
-    """The partitions of its disk. Raises MissingFact."""
+    """Return the partitions of the disk that Windows runs from. Raises MissingFact."""
     disk = windows_disk(facts)
     return partitions_on_disk(facts, disk.state.guid) if disk else []
 
 
 def free_esp_bytes(facts: HostFacts) -> Bytes | None:
-    """The free bytes of the one EFI system partition of Windows; None if it has none or several. Raises MissingFact."""
+    """Return the free bytes of Windows' EFI system partition; None if there is none or several. Raises MissingFact."""
     guids = {each.key["partition"] for each in windows_partitions(facts) if each.state.type == EFI}
     found = [each.state.free for each in facts.all(EfiVolume) if each.key["partition"] in guids]
     return found[0] if len(found) == 1 else None
 
 
 def fits_boot_loader(free: Bytes) -> bool:
-    """Tell whether a boot loader fits."""
+    """Tell whether Ubuntu's boot loader fits into this many free bytes of an EFI system partition."""
     return free >= _MIN_FREE_ON_ESP
 
 
@@ -193,33 +193,34 @@ def gets_own_disk(facts: HostFacts) -> bool:
 
 
 def unfinished_disk(facts: HostFacts) -> Disk | None:
-    """The disk of its own on which winhost has begun to make partitions for Ubuntu: it is not empty any more. Raises
-    MissingFact.
-    """
+    """Return the separate disk on which winhost began to create Ubuntu's partitions, or None. Raises MissingFact."""
     efi, linux = recorded_disk(facts, OWN_EFI), recorded_disk(facts, LINUX_PARTITION)
     if efi is None or linux not in (None, efi):
         return None
     return next((each.state for each in facts.all(Disk) if each.state.guid == efi), None)
 
 
-def choose_disk(facts: HostFacts, asked: str) -> Disk | None:
-    """Choose the disk; None for that of Windows. asked: auto, windows, or a GUID. Raises Refusal, MissingFact."""
-    if asked == "windows":
-        # The rules ask this only where Ubuntu would get no other disk.
-        observed = [seen for question in WINDOWS_DISK_CHECKS if (seen := question(facts))]
+def choose_disk(facts: HostFacts, requested: str) -> Disk | None:
+    """Choose a disk for Ubuntu; None means that of Windows. requested: auto, windows, or a GUID.
+
+    Raises Refusal, MissingFact.
+    """
+    if requested == "windows":
+        # The rules check this only if Ubuntu would get no other disk.
+        observed = [problem for check in WINDOWS_DISK_CHECKS if (problem := check(facts))]
         if observed:
             hint = "Leave out --set disk=windows, and Ubuntu gets the empty disk."
             raise Refusal("disk.windows-unfit", "; ".join(observed), hint)
         return None
     begun = unfinished_disk(facts)
-    if begun is not None and asked not in ("auto", begun.guid):
+    if begun is not None and requested not in ("auto", begun.guid):
         hint = f"Undo it first (winhost rollback RUN), or go on there: --set disk={begun.guid}"
         raise Refusal("disk.not-empty", f"An EFI system partition for Ubuntu is begun on {begun.model} already", hint)
     if begun is not None:
         return begun
     empty = sorted((each.state for each in empty_disks(facts)), key=lambda disk: disk.size)
-    if asked != "auto":
-        return _find_empty_disk(facts, empty, asked)
+    if requested != "auto":
+        return _find_empty_disk(facts, empty, requested)
     tabled = [disk for disk in empty if disk.style == "GPT"]
     if empty and not tabled:
         raise Refusal(
@@ -250,7 +251,7 @@ def _find_empty_disk(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
 
 
 def refuse_nonempty_disks(facts: HostFacts, desired: Iterable[DesiredResource]) -> None:
-    """Right before it formats, the host looks again at what facts do not show. Raises Refusal."""
+    """Refuse to format data disks that are not empty. The host checks more right before formatting. Raises Refusal."""
     for each in desired:
         if each.resource != DataDisk.resource_type.name:
             continue

@@ -1,4 +1,4 @@
-"""Ubuntu beside Windows: its settings and what a plan decides for it."""
+"""Dual boot of Ubuntu and Windows: the settings of the path, and its decisions."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -128,8 +128,8 @@ Item = Mapping[str, Json]
 
 @dataclass(frozen=True)
 class Layout:
-    """The new partitions, in bytes: Ubuntu's at offset, the installer's behind it, and in front an EFI system partition
-    where the disk is not that of Windows. shrink_to: the size that Windows gets; None where it stays.
+    """The new partitions, in bytes: Ubuntu's at `offset`, the installer's after it, and, on a disk without Windows, an
+    EFI system partition before it. shrink_to: the new size of the Windows partition; None if it is not resized.
     """
 
     disk: str
@@ -149,13 +149,13 @@ class DualBootDecisions(ContainersInside):
 
     @cached_property
     def protected(self) -> tuple[Instance[BitLocker], ...]:
-        """Volumes that are encrypted and ask the TPM, or somebody, for a key."""
+        """Encrypted volumes that are unlocked by key protectors, such as the TPM or a password."""
         volumes = self._facts.all(BitLocker)
         return tuple(each for each in volumes if each.state.conversion == "fully-encrypted" and each.state.protectors)
 
     @property
     def escrows(self) -> tuple[Item, ...]:
-        """Raises Refusal where nobody says how it is proven that the keys are kept."""
+        """The proofs that the recovery keys are stored. Raises Refusal if a proof is needed and not set."""
         keys = self._settings.keys
         if self.protected and keys is None:
             names = ", ".join(each.key["volume"] for each in self.protected)
@@ -171,7 +171,7 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def suspended(self) -> tuple[Item, ...]:
-        """The volume of Windows alone: no other is opened by the TPM. Not again once Ubuntu is installed."""
+        """The Windows volume, the only one that the TPM unlocks; empty once Ubuntu is installed."""
         if self._ubuntu is not None and self._ubuntu.is_installed:
             return ()
         system = [each for each in self.protected if each.state.volume_type == "operating-system"]
@@ -179,8 +179,8 @@ class DualBootDecisions(ContainersInside):
 
     @cached_property
     def layout(self) -> Layout:
-        """The partitions as they are if they were made already; else on a disk of their own, in free space, or at the
-        end of Windows. Raises Refusal.
+        """The existing partitions if they were created already; otherwise new ones on a separate disk, in free space,
+        or at the end of the Windows partition. Raises Refusal.
         """
         made, efi = self._made(LINUX_PARTITION), self._made(OWN_EFI)
         if made is not None and made.disk and made.offset and made.size:
@@ -198,7 +198,7 @@ class DualBootDecisions(ContainersInside):
         return self._behind_windows()
 
     def _on_its_own(self, disk: Disk, efi: OwnPartition | None) -> Layout:
-        """efi: its EFI system partition, where an earlier run made that, or noted that it would."""
+        """Lay the partitions out on a separate disk. efi: its EFI system partition, if an earlier run recorded one."""
         at = efi.offset + EFI_SIZE if efi is not None and efi.disk == disk.guid and efi.offset else None
         found = [gap for gap in gaps(self._facts, disk) if at is None or gap.offset <= at < gap.offset + gap.size]
         gap = max(found, key=lambda each: each.size, default=Gap(str(disk.guid), 0, 0))
@@ -214,7 +214,7 @@ class DualBootDecisions(ContainersInside):
         return Layout(gap.disk, begin, linux, self._staging, efi=EFI_SIZE)
 
     def _refuse_taken(self, guid: str, end: Bytes) -> None:
-        """Raises Refusal where the installer's partition would not fit behind that of Ubuntu, which ends there."""
+        """Raise Refusal if the installer's partition does not fit after that of Ubuntu, which ends at `end`."""
         disks = [each.state for each in self._facts.all(Disk) if each.state.guid == guid]
         free = [gap for disk in disks for gap in gaps(self._facts, disk)]
         if not any(gap.offset <= end and end + self._staging <= gap.offset + gap.size for gap in free):
@@ -235,7 +235,7 @@ class DualBootDecisions(ContainersInside):
                 "Plan a smaller partition with --set linux=SIZE, or free space on the Windows volume.",
             )
         state = windows.state
-        # Its end on a whole MiB, so that what follows begins on one.
+        # The end is rounded down to a whole MiB, so that the next partition begins at one.
         end = (state.offset + state.size) // MiB * MiB - self._linux(room) - self._staging
         return Layout(windows.state.disk, end, self._linux(room), self._staging, end - state.offset)
 
@@ -261,7 +261,7 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def shrunk(self) -> tuple[Item, ...]:
-        """The partition of Windows, if it has to give something."""
+        """The partition of Windows, if it must shrink."""
         windows, size = windows_partition(self._facts), self.layout.shrink_to
         if windows is None or size is None:
             return ()
@@ -273,7 +273,7 @@ class DualBootDecisions(ContainersInside):
         """Ubuntu's partition, its EFI system partition on a disk of its own, and that of the installer."""
         layout = self.layout
         disks = [each.state for each in self._facts.all(Disk) if each.state.guid == layout.disk]
-        # By the model and by what tells it from another disk of the same model.
+        # Named by model and by whether Windows is on it, which distinguishes disks of the same model.
         named = (f"{each.model} ({_WINDOWS_DISK if each.boot else _OTHER_DISK})" for each in disks)
         common = {"disk": layout.disk, "model": next(named, "its disk")}
         linux = {"name": LINUX_PARTITION, "offset": layout.offset, "size": layout.linux, "label": self._label}
@@ -297,8 +297,8 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def boot_partitions(self) -> tuple[Item, ...]:
-        """EFI system partitions that were there before: that of Windows, and what is on Ubuntu's disk. The one that
-        winhost makes goes as a whole.
+        """The EFI system partitions that existed before: that of Windows, and those on Ubuntu's disk. The partition
+        that winhost creates is not among them, because undoing removes it as a whole.
         """
         own = self._made(OWN_EFI)
         of_windows = [each for each in self._facts.all(Partition) if starts_windows(each.state)]
@@ -308,20 +308,20 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def entries(self) -> tuple[Item, ...]:
-        """A boot entry for the installer, once its partition has a GUID. Raises MissingFact before."""
+        """The boot entry of the installer. Raises MissingFact until its partition has a GUID."""
         if not self.layout.staging:
             return ()
         return ({"name": "installer", "partition": self._staged, "path": LOADER},)
 
     @property
     def _staged(self) -> str:
-        """The GUID of the installer's partition. Raises MissingFact until it is made."""
+        """The GUID of the installer's partition. Raises MissingFact until the partition is created."""
         staged = self._made(STAGING)
         if staged is None or staged.made is not True or staged.partition is None:
             raise MissingFact("OwnPartition", Unavailable(OwnPartition.resource_type.name))
         return staged.partition
 
-    # ---- the system itself, where winhost installs it
+    # ---- the system, if winhost installs it
 
     @cached_property
     def _ubuntu(self) -> UbuntuDecisions | None:
@@ -341,7 +341,7 @@ class DualBootDecisions(ContainersInside):
 
     @property
     def switches(self) -> tuple[Item, ...]:
-        """The switch to Linux, once its installer can be started. Raises MissingFact before."""
+        """The switch to Linux. Raises MissingFact until its installer can be started."""
         return ({"system": LINUX_SYSTEM, "partition": self._staged},) if self._ubuntu else ()
 
 

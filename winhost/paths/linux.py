@@ -55,7 +55,7 @@ class LinuxSettings(Closed):
 
 
 UNATTENDED_FILE = "/etc/apt/apt.conf.d/52winhost"
-# A new kernel without its modules has no GPU, and modules fit one version of the rest of the driver alone.
+# A new kernel without its modules has no GPU, and the modules match only one version of the driver.
 UNATTENDED = """\
 // Written by winhost: the kernel and the driver are upgraded together, and never by themselves.
 Unattended-Upgrade::Package-Blacklist {
@@ -68,8 +68,8 @@ Unattended-Upgrade::Package-Blacklist {
 
 @dataclass(frozen=True)
 class DriverChoice:
-    """packages: the key of the set; open: with NVIDIA's open kernel modules; unverified: GPUs of which nobody has
-    shown that they take them. path, text: of the file that keeps unattended upgrades from it.
+    """The choice of a driver. packages: the key of its set; open: with NVIDIA's open kernel modules; unverified: GPUs
+    for which their support is unknown; path, text: of the file that excludes the driver from unattended upgrades.
     """
 
     packages: str
@@ -81,14 +81,14 @@ class DriverChoice:
 
 
 def select_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice | None:
-    """The set of packages that a Linux gets, or has got, for the GPUs that it has or that are coming. None where it has
-    a driver of another source, which stays.
+    """Select the set of driver packages for the GPUs of a Linux, or for those that it will get (coming). None if the
+    Linux has a driver from another source, which is kept.
 
     Raises UsageError (NoDriver), MissingFact.
     """
     sets = {each.key["packages"]: each.state for each in facts.all(AptPackages)}
     devices = coming or [gpu.state.device or "" for gpu in facts.all(LinuxGpu)]
-    with suppress(UsageError):  # what is there and does not suit these GPUs is somebody's own
+    with suppress(UsageError):  # an installed driver that does not support these GPUs is kept as a foreign one
         return choose_driver(devices, [packages for packages, state in sets.items() if state.installed is not False])
     driver = facts.the(LinuxGpuDriver)
     if driver.loaded or driver.installed or driver.packages:
@@ -102,7 +102,7 @@ def _is_offered(state: AptPackages) -> bool:
 
 
 def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
-    """devices: ids as `VEN_10DE&DEV_26B9` or `10de:26b9`; sets: those that the Linux knows.
+    """Choose the first of the sets that supports the GPUs. devices: ids as `VEN_10DE&DEV_26B9` or `10de:26b9`.
 
     Raises UsageError (NoDriver).
     """
@@ -131,12 +131,12 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
 
 
 def has_fabric_manager(packages: str) -> bool:
-    """Tell whether a set contains the fabric manager, which a Linux lists whose PCI bus has NVSwitches."""
+    """Tell whether a set contains the fabric manager. A Linux lists such sets if its PCI bus has NVSwitches."""
     return any(each.startswith("nvidia-fabricmanager-") for each in packages.split(" "))
 
 
 def refuse_mixed_gpus(devices: Sequence[str]) -> None:
-    """Before there is a Linux to ask. Raises UsageError (NoDriver) for GPUs that no driver drives together."""
+    """Refuse GPUs that no driver supports together, before there is a Linux. Raises UsageError (NoDriver)."""
     choose_driver(devices, (f"{MODULES}any-open-kernel", f"{MODULES}any-kernel"))
 
 
@@ -154,14 +154,14 @@ _RUNTIME: Json = {"path": "nvidia-container-runtime", "runtimeArgs": []}
 
 
 class ChosenEngine:
-    """Pure functions of the facts and the setting `engine`. Docker of a snap is left alone: it reads other settings."""
+    """The container engine that a plan uses. A Docker from a snap is left alone, because it has its own settings."""
 
     def __init__(self, facts: HostFacts, asked: Engine) -> None:
         self._facts, self._asked = facts, asked
 
     @cached_property
     def name(self) -> str:
-        """Raises MissingFact, and Refusal (linux.docker-snap)."""
+        """docker, podman or none. Raises MissingFact, and Refusal (linux.docker-snap)."""
         if self._asked == DOCKER and self._of_snap:
             sentence = "Docker was installed as a snap here, which reads settings of its own."
             raise Refusal(
@@ -186,7 +186,7 @@ class ChosenEngine:
 
     @property
     def packages(self) -> tuple[Mapping[str, str], ...]:
-        """The distribution's packages, where the engine is not installed yet. Raises as `name`, and Refusal
+        """The distribution's packages, if the engine is not installed yet. Raises as `name`, and Refusal
         (linux.no-engine).
         """
         if self.name == NONE:
@@ -217,7 +217,7 @@ class ChosenEngine:
 
 
 def major(version: str) -> int:
-    """28 of `28.2.2`; the newest there can be where it does not begin with a number."""
+    """Return the major version, 28 of `28.2.2`; a very large number if the version does not begin with a number."""
     first = version.partition(".")[0]
     return int(first) if first.isdecimal() else 1_000_000
 
@@ -242,11 +242,13 @@ _PYTHON_AND_GLIBC: dict[tuple[str, str], tuple[str, int]] = {
     ("debian", "12"): ("3.11", 36),
     ("debian", "13"): ("3.13", 41),
 }
-_MIN_GLIBC = 28  # of glibc, where only the Python is said: what wheels of today are made for
+_MIN_GLIBC = 28  # minor version, if only the version of Python is stated: current wheels are built for it
 
 
 def target_python(facts: HostFacts, stated: str | None) -> tuple[str, int, str] | None:
-    """Version, glibc and machine; None where nobody knows the Python. stated: by the user, for a Linux to come."""
+    """Return Python's version, glibc's minor version and the machine; None if unknown. stated: a version of Python that
+    the user states for a future Linux.
+    """
     try:
         system = facts.the(LinuxSystem)
         release, machine = _PYTHON_AND_GLIBC.get((system.id, system.version or "")), system.architecture
@@ -264,7 +266,7 @@ FABRIC_MANAGER = "nvidia-fabricmanager.service"
 
 
 class LinuxDecisions:
-    """Pure functions of the facts and the settings. Raise MissingFact, Refusal."""
+    """The decisions of the path `linux`, from the facts and the settings. They raise MissingFact and Refusal."""
 
     def __init__(self, facts: HostFacts, settings: LinuxSettings) -> None:
         self._facts, self._settings = facts, settings
@@ -314,7 +316,7 @@ class LinuxDecisions:
 
 
 class PartList:
-    """The list of the same name of a part of the decisions; empty where there is no such part."""
+    """An attribute that is the list of the same name in a part of the decisions; empty if there is no such part."""
 
     def __init__(self, part: str) -> None:
         self._part = part
@@ -334,7 +336,7 @@ class ContainersInside:
 
     @property
     def inside(self) -> LinuxDecisions | None:
-        """The decisions of the Linux with the containers; None where none are wanted. Raises MissingFact."""
+        """The decisions about the Linux with the containers; None without containers. Raises MissingFact."""
         raise NotImplementedError
 
     engines, units, docker_settings = PartList("inside"), PartList("inside"), PartList("inside")
@@ -348,7 +350,7 @@ _FIRST_DEBIAN_WITH_COMPOSE = 13  # docker-compose of Debian 12 is version 1, a p
 
 
 def compose_package(facts: HostFacts) -> str | None:
-    """The package of Compose; None where the distribution has none or did not provide Docker. Raises MissingFact."""
+    """Return the package of Compose; None if the distribution has none or lacks Docker. Raises MissingFact."""
     if not facts.is_linux:
         return None
     try:
@@ -373,7 +375,7 @@ CRIU = "criu"
 
 
 def criu_packages(facts: HostFacts, workload: Workload) -> str | None:
-    """One key of AptPackages; None where it is not asked for, or would only be nice and no source has it.
+    """Return the key of AptPackages for CRIU; None if it is not needed, or only nice to have and not available.
 
     Raises RefusedError: NoCriu, OldCriu.
     """
@@ -401,7 +403,7 @@ def criu_packages(facts: HostFacts, workload: Workload) -> str | None:
 
 
 def _outdated_criu(facts: HostFacts) -> str | None:
-    """The version that would be installed, where it is known and too old."""
+    """Return the version of CRIU that would be installed, if it is known and too old; else None."""
     kernel = if_known(lambda: facts.the(LinuxSystem).kernel)
     least = (4, 2) if kernel and _first_two_numbers(kernel) >= (6, 16) else (4, 1)
     with suppress(MissingFact):
@@ -414,13 +416,13 @@ def _outdated_criu(facts: HostFacts) -> str | None:
 
 
 def _first_two_numbers(version: str) -> tuple[int, int]:
-    """The first two numbers of a version; 0.0 where it does not begin with them."""
+    """Return the first two numbers of a version; (0, 0) if it does not begin with two numbers."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _offers_criu(facts: HostFacts) -> bool:
-    """True if the sources offer CRIU, also where the facts do not tell."""
+    """Tell whether the package sources have CRIU. True if that is unknown."""
     with suppress(MissingFact):
         state = facts.find(AptPackages, {"packages": CRIU})
         try:
@@ -434,8 +436,9 @@ _BRANCH = re.compile(r"nvidia-headless-no-dkms-(\d+(?:-server)?)")
 
 
 def video_packages(facts: HostFacts) -> str:
-    """One key of AptPackages. Ubuntu's sets of the driver for servers lack the libraries for video; NVIDIA's installer
-    brings them, and WSL has those of Windows.
+    """Return the key of AptPackages for video: FFmpeg and the driver's video libraries.
+
+    Ubuntu's server driver lacks these libraries. NVIDIA's installer includes them, and WSL uses those of Windows.
     """
     names = ["ffmpeg"]
     if facts.is_linux:

@@ -1,4 +1,4 @@
-"""Keeping a host awake: what `never_sleep=true` changes, and what is not known of it."""
+"""The setting `never_sleep`: the power plan that it changes, and its caution about Modern Standby."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,11 +8,11 @@ from winhost.model.reason import Caution, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.power_plan import NEVER_SLEEP, PowerPlan
 
-POWER_PLAN_PARTS = ("scheme", "name")  # the parts of each
+POWER_PLAN_PARTS = ("scheme", "name")
 
 
 def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str], ...]:
-    """The active power plan, where the host is to stay awake. Raises MissingFact where none is seen."""
+    """Return the active power plan if the host is to stay awake. Raises MissingFact if there is none."""
     if not never_sleep:
         return ()
     active = [plan for plan in facts.all(PowerPlan) if plan.state.active]
@@ -22,7 +22,7 @@ def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str],
 
 
 def facts_kept_awake(facts: HostFacts, never_sleep: bool) -> HostFacts:
-    """The host as a plan leaves it, for the rules that look at what it does when nobody uses it."""
+    """Return the facts as they will be after the plan, for the rules about an idle host."""
     if not never_sleep:
         return facts
     awake = {"standby": NEVER_SLEEP, "hibernate": NEVER_SLEEP}
@@ -33,7 +33,7 @@ def facts_kept_awake(facts: HostFacts, never_sleep: bool) -> HostFacts:
 
 
 def sleep_cautions(facts: HostFacts, path: str, never_sleep: bool) -> Iterator[Caution]:
-    """Modern Standby has rules of its own: whether a plan that never sleeps keeps such a host awake is unverified."""
+    """Caution that never sleeping is unverified for a host that has, or may have, Modern Standby."""
     if never_sleep and any(_may_have_modern_standby(plan.state) for plan in facts.all(PowerPlan)):
         yield Caution(
             f"{path}.modern-standby",

@@ -1,4 +1,4 @@
-"""An Ubuntu that winhost installs beside Windows: what is wanted of it, and how far it is."""
+"""An Ubuntu that winhost installs for dual boot: its settings, and the decisions at each stage."""
 
 import json
 from collections.abc import Mapping
@@ -83,9 +83,7 @@ class NewUbuntu(OwnAddress):
 
     @property
     def image(self) -> Mapping[str, str]:
-        """The file that Windows gets: from where it is, or from beside the plan. Raises MissingFact until it is known
-        by its signed sum.
-        """
+        """The image that is staged on Windows. Raises MissingFact until its signed SHA-256 is known."""
         name = self.release.image
         if self.sha256 is None:
             raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
@@ -94,9 +92,7 @@ class NewUbuntu(OwnAddress):
 
 
 class UbuntuDecisions(ContainersInside):
-    """The decisions that the playbook may refer to at each stage of the installation. Lists of what is in the Linux
-    raise MissingFact until that runs.
-    """
+    """The decisions that the playbook may refer to. Those about the Linux raise MissingFact until it runs."""
 
     def __init__(self, facts: HostFacts, asked: NewUbuntu, containers: LinuxSettings | None) -> None:
         self._facts, self._asked, self._containers = facts, asked, containers
@@ -106,8 +102,9 @@ class UbuntuDecisions(ContainersInside):
         return (self._asked.image,)
 
     def installers(self, partition: str) -> tuple[Item, ...]:
-        """The installer on the partition with this GUID; as it was made, once it has done its work. Raises RefusedError
-        (NotPrepared), MissingFact.
+        """Return the installer on the partition with this GUID; with its recorded values once Ubuntu is installed.
+
+        Raises RefusedError (NotPrepared), MissingFact.
         """
         made = self._facts.find(UbuntuInstaller, {"name": UBUNTU})
         if made is not None and self.is_installed:
@@ -128,12 +125,12 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def is_installed(self) -> bool:
-        """Tell whether the installer that winhost made has done its work."""
+        """Tell whether the installer that winhost created has installed Ubuntu."""
         made = self._facts.find(UbuntuInstaller, {"name": UBUNTU})
         return made is not None and made.made is True and self._facts.the(RunningSystem).linux is not None
 
     def install_plan(self) -> InstallPlan:
-        """The installation by the host's present answers. Raises RefusedError (NotPrepared), MissingFact."""
+        """Return the plan of the installation for the current facts. Raises RefusedError (NotPrepared), MissingFact."""
         asked = self._asked
         if asked.key is None:
             raise Refusal(
@@ -165,7 +162,7 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def _mac(self) -> str:
-        """Raises Refusal where it cannot be told which network adapter leads to winhost."""
+        """The MAC address of the network adapter. Raises Refusal if it is unclear which one leads to winhost."""
         if self._asked.mac != AUTO:
             return self._asked.mac
         adapters = [each.state for each in self._facts.all(NetworkAdapter)]
@@ -183,7 +180,7 @@ class UbuntuDecisions(ContainersInside):
     # ---- in the Linux, once it runs
 
     def _await(self) -> None:
-        """Raises MissingFact until it runs."""
+        """Raise MissingFact until the Linux runs."""
         if if_available(lambda: self._facts.the(LinuxSystem)) is None:
             raise MissingFact("LinuxSystem", Unavailable(RUNNING))
 

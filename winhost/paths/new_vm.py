@@ -1,4 +1,4 @@
-"""A VM that winhost makes: its image, its NUMA nodes and its sizes."""
+"""A VM that winhost creates: its image, its NUMA nodes, its settings and its decisions."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ _Size = Annotated[int, Field(strict=True, ge=1)]
 
 
 def _check_image_name(name: str) -> str:
-    """Raises ValueError, and RefusedError for what would not start on Hyper-V."""
+    """Return the name of an image. Raises ValueError, and RefusedError for an image that cannot start on Hyper-V."""
     refuse_by_name(name)
     if not CLOUD_IMAGE.fullmatch(name) and not is_file(name) and not is_address(name):
         raise ValueError(
@@ -85,7 +85,7 @@ class VmImage(Closed):
 
     @property
     def file(self) -> str:
-        """The name of its disk, which is the same on the host."""
+        """The file name of its disk, here and on the host."""
         base = re.split(r"[/\\]", self.name)[-1].replace("@", "-")
         plain = re.sub(r"[^A-Za-z0-9._-]", "-", re.sub(r"\.(img|qcow2|raw)\Z", "", base))
         return f"{plain[-58:]}.vhdx"
@@ -188,7 +188,7 @@ class NewVm(VmNetworkSettings):
 
 
 def find_own_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm] | None:
-    """The VM, once winhost has made it. Raises MissingFact."""
+    """Return the VM if winhost has created it, else None. Raises MissingFact."""
     own = facts.find(OwnVm, asked.key)
     if own is None or not own.made or not own.ours:
         return None
@@ -203,7 +203,7 @@ class ComingVm(dict[str, str]):
 
 
 def get_own_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm]:
-    """Raises MissingFact until it is made."""
+    """Return the VM. Raises MissingFact until winhost has created it."""
     found = find_own_vm(facts, asked)
     if found is None:
         raise MissingFact("Vm", Unavailable(OwnVm.resource_type.name))
@@ -211,7 +211,7 @@ def get_own_vm(facts: HostFacts, asked: NewVm) -> Instance[Vm]:
 
 
 def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
-    """The desired states of its resources. Raises Refusal, MissingFact."""
+    """Return the desired state of the new VM. Raises Refusal, MissingFact."""
     for refusal in _refusals(facts, asked):
         raise refusal
     network = vm_network(facts, asked.name, asked)
@@ -229,7 +229,7 @@ def desired_vm(facts: HostFacts, asked: NewVm) -> Mapping[str, Json]:
 
 
 def guest_decisions(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
-    """The decisions about its guest, where winhost sets that up. Raises MissingFact."""
+    """Return the decisions about the guest, or None if winhost does not set it up. Raises MissingFact."""
     if asked.guest is None:
         return None
     mac = _mac(facts, asked.name)
@@ -237,21 +237,21 @@ def guest_decisions(facts: HostFacts, asked: NewVm) -> GuestDecisions | None:
 
 
 def staged_disk_image(asked: NewVm) -> Mapping[str, str]:
-    """The file that its disk is made of. Raises MissingFact."""
+    """Return the staged file from which the disk is copied. Raises MissingFact."""
     name = asked.vhdx.name if asked.vhdx else asked.image.file
     source = asked.vhdx.source if asked.vhdx else f"./{name}"
     return {"sha256": _pinned_disk_sha256(asked), "name": name, "source": source, "title": f"Disk image {name}"}
 
 
 def _pinned_disk_sha256(asked: NewVm) -> str:
-    """Raises MissingFact for an image that is not pinned: what else is wrong is told before it is fetched."""
+    """Return the SHA-256 of the disk. Raises MissingFact if the image is not pinned: it is fetched later."""
     if asked.disk_sha256 is None:
         raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
     return asked.disk_sha256
 
 
 def _mac(facts: HostFacts, name: str) -> str:
-    """Its own on this host and on others, and always the same: locally administered, so no maker's."""
+    """Return a locally administered MAC address that is always the same for this machine and VM name."""
     return "02" + sha256(f"{facts.os.machine_id} {name}".encode()).hexdigest()[:10].upper()
 
 

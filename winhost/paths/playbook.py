@@ -1,4 +1,4 @@
-"""Playbooks: which resources a path wants, in YAML. Values come from the path's decisions, order comes from needs."""
+"""Playbooks: the desired resources of a path, in YAML, with references to the path's decisions."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ def settable_resources() -> tuple[str, ...]:
 
 
 class PlaybookResource(Closed):
-    """One resource that the path wants, or one for each of a list."""
+    """A desired resource, or one for each item of a list."""
 
     resource: str = Field(json_schema_extra=lambda schema: schema.update(enum=[*settable_resources()]))
     """A resource that can be set."""
@@ -132,9 +132,9 @@ def shipped_playbook(path: str) -> Any:
 
 
 def expand_names(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
-    """The settings with what their names stand for: a plan holds that, and no later winhost means another by it.
+    """Replace names in the settings by their values, so that a plan does not depend on the meaning of a name.
 
-    A name that is not known stays, for the parser of the settings to refuse.
+    Unknown names are kept, and refused when the settings are parsed.
     """
     named = VOCABULARIES[path].named if path in VOCABULARIES else {}
     return {
@@ -144,7 +144,7 @@ def expand_names(path: str, settings: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def parse_playbook(content: Json) -> Playbook:
-    """A playbook that travelled in a plan. Raises WrongPlaybook."""
+    """Parse the playbook of a plan. Raises WrongPlaybook."""
     try:
         playbook = Playbook.model_validate(content)
     except ValidationError as error:
@@ -155,7 +155,7 @@ def parse_playbook(content: Json) -> Playbook:
 
 
 def _faults(playbook: Playbook) -> Iterator[Mistake]:
-    """Settings and references that the path does not know. A path without a vocabulary cannot be planned at all."""
+    """Yield faulty settings, unknown references and missing entries. A path without a vocabulary cannot be planned."""
     known = VOCABULARIES.get(playbook.path)
     if known is None:
         return
@@ -174,7 +174,7 @@ def _faults(playbook: Playbook) -> Iterator[Mistake]:
 
 
 def _missing_entries(playbook: Playbook) -> Iterator[Mistake]:
-    """Settings that are right, and for which the playbook has no entry: nothing would be done of what they ask for."""
+    """Yield valid settings for which the playbook has no entries, so that they would have no effect."""
     used = {entry.for_each for entry in playbook.resources}
     for setting, lists in VOCABULARIES[playbook.path].asked_for.items():
         parts = setting.split(".")
@@ -234,5 +234,5 @@ class PathRequest:
 
 
 def parse_request(document: PlanRequest) -> PathRequest:
-    """The request of a plan or journal. Raises WrongPlaybook."""
+    """Parse the request of a plan or journal. Raises WrongPlaybook."""
     return PathRequest(document, parse_playbook(document.playbook))

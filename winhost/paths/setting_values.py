@@ -77,7 +77,7 @@ def swap_value(text: str) -> str:
 
 
 def zero_to_text(given: object) -> object:
-    """The number 0 of YAML as text."""
+    """Return the number 0 of YAML as text; other values unchanged."""
     return SWAP_OFF if given == 0 and type(given) is int else given
 
 
@@ -97,12 +97,12 @@ def matching(pattern: str, should: str) -> AfterValidator:
 
 
 def pack(data: bytes) -> str:
-    """Data as a host's script unpacks it: the same text for the same data."""
+    """Return data as base64-encoded gzip, which the host's scripts unpack. Equal data give equal texts."""
     return b64encode(compress(data, 9, mtime=0)).decode("ascii")
 
 
 def refuse_device_name(text: str) -> str:
-    """Raises ValueError for what Windows takes for a device."""
+    """Return the name. Raises ValueError for a reserved device name of Windows."""
     if is_device_name(text):
         raise ValueError("should be another name: this is a device of Windows, wherever it stands")
     return text
@@ -143,7 +143,9 @@ Source = Annotated[str, AfterValidator(_check_source)]
 
 @dataclass(frozen=True)
 class HostSpecific:
-    """Marks such a setting, in Annotated. called: for people; but: words by which each host gets a value of its own."""
+    """Marks a setting that is specific to one host, in Annotated. called: its name in messages; but: values that are
+    not host-specific, because each host then gets its own value.
+    """
 
     called: str
     but: tuple[str, ...] = ("auto", "dhcp")
@@ -151,7 +153,7 @@ class HostSpecific:
 
 @dataclass(frozen=True)
 class HostSpecificValue:
-    """called: as in OfOneHost; setting: its name, as --set takes it."""
+    """A host-specific value. called: as in HostSpecific; setting: its name for --set."""
 
     called: str
     setting: str
@@ -159,7 +161,7 @@ class HostSpecificValue:
 
     @property
     def same(self) -> tuple[str, str]:
-        """Equal for what would collide: an address with any prefix, a MAC address however it is written."""
+        """A value that is equal for conflicting settings: an address without prefix, a normalized MAC address."""
         value = self.value.lower().replace("-", ":") if self.called == "MAC address" else self.value.lower()
         return self.called, str(ip_interface(value).ip) if self.called == "address" else value
 
@@ -176,7 +178,7 @@ def host_specific_values(settings: BaseModel, within: str = "") -> Iterator[Host
 
 
 def refuse_for_several(given: Iterable[HostSpecificValue]) -> None:
-    """Raises UsageError (ForOneHost) for the first: the same request goes to several hosts."""
+    """Raise UsageError (ForOneHost) for the first value, because the request is for several hosts."""
     for each in given:
         raise UsageError(
             "ForOneHost",
@@ -187,7 +189,7 @@ def refuse_for_several(given: Iterable[HostSpecificValue]) -> None:
 
 
 def refuse_shared(hosts: Iterable[tuple[str, BaseModel]]) -> None:
-    """Raises UsageError (SharedValue) where two of these hosts would get the same."""
+    """Raise UsageError (SharedValue) if two of these hosts would get the same value."""
     each = [(host, own) for host, settings in hosts for own in host_specific_values(settings)]
     for (host, own), (other, others) in combinations(each, 2):
         if host != other and own.same == others.same:
@@ -225,7 +227,7 @@ DHCP = "dhcp"
 
 
 def _split_list(given: object) -> object:
-    """`192.0.2.1,192.0.2.2` of a command line."""
+    """Split the comma-separated text of a command line; return other values unchanged."""
     return [each.strip() for each in given.split(",")] if isinstance(given, str) else given
 
 
@@ -263,7 +265,7 @@ _POINTS = {b"nistp256": 65, b"nistp384": 97, b"nistp521": 133}  # RFC 5656, unco
 
 
 def refuse_private(text: str) -> None:
-    """Raises ValueError, which holds nothing of the text."""
+    """Raise ValueError for a private key. The error contains nothing of the text."""
     if _PRIVATE.search(text):
         raise ValueError(
             "this is a private key, and winhost wants the public one: the .pub file beside it. The private one may "
@@ -272,7 +274,7 @@ def refuse_private(text: str) -> None:
 
 
 def public_key(line: str) -> str:
-    """The line unchanged. Raises ValueError for a key that sshd would ignore without a message."""
+    """Return the line. Raises ValueError for a key that sshd would silently ignore."""
     refuse_private(line)
     if not re.fullmatch(PUBLIC_KEY, line):
         raise ValueError(
@@ -306,7 +308,7 @@ def _key_fault(kind: bytes, data: str) -> str | None:
 
 
 def _split_fields(data: bytes) -> Iterator[bytes]:
-    """Raises ValueError where lengths do not add up, or where there is nothing."""
+    """Yield the length-prefixed fields of a key. Raises ValueError if the lengths are wrong or there is no field."""
     if not data:
         raise ValueError("nothing")
     while data:

@@ -1,4 +1,4 @@
-"""The Linux of a new VM: how it is told who may log on, and how what told it that is taken away again."""
+"""The guest of a new VM: its seed, its SSH host keys, and the removal of the seed."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -41,9 +41,10 @@ class Guest(Closed):
 class GuestDecisions:
     """The desired states of one VM's seed and of its guest, at each stage of the setup.
 
-    The guest is left alone with its seed until it answers. Then it turns cloud-init off, because a start without the
-    seed would make it another machine; makes another host key, because the first one was on a CD; both are known while
-    either may be shown; and only then the CD goes. After an interruption, the next reading shows how far it is.
+    The guest sets itself up from its seed until it answers. Then cloud-init is turned off, because a boot without the
+    seed would set it up as another machine, and the guest generates another host key, because the first one was on a
+    CD. Both keys are recorded while sshd may present either. Only then is the CD removed. After an interruption, the
+    facts show which steps are done.
     """
 
     def __init__(self, facts: HostFacts, name: str, guest: Guest, mac: str, network: Callable[[], VmNetwork]) -> None:
@@ -132,7 +133,7 @@ class GuestDecisions:
 
 def refuse_without_pci_driver(facts: HostFacts) -> None:
     """Refuse a guest without the only driver that shows it what Hyper-V assigns. Raises UsageError: NoPciDriver."""
-    with suppress(MissingFact):  # what it does not tell is no reason
+    with suppress(MissingFact):  # an unknown fact is no reason to refuse
         system = facts.the(LinuxSystem)
         if system.pci_hyperv is False:
             raise UsageError(
@@ -144,13 +145,13 @@ def refuse_without_pci_driver(facts: HostFacts) -> None:
 
 
 def guest_not_ready() -> MissingFact:
-    """The missing fact for whatever waits until the guest is set up."""
+    """Return the missing fact for steps that wait until the guest is set up."""
     return MissingFact("SshHostKey", Unavailable(VmSeed.resource_type.name))
 
 
 @once
 def _seed_template(name: str, guest: Guest, mac: str, network: VmNetwork) -> str:
-    """Its CD without keys, as the host takes it."""
+    """Return the template of the guest's CD, without keys, as the host's script expects it."""
     address = None
     if network.address is not None and network.gateway is not None:
         resolvers = tuple(map(ip_address, network.dns))

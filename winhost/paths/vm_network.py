@@ -1,4 +1,4 @@
-"""The network of a VM of winhost's own: its switch, its address, and how it is reached where that is behind NAT."""
+"""The network of a VM that winhost creates: its switch, its address, and forwarded ports behind NAT."""
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -39,8 +39,8 @@ class VmNetworkSettings(OwnAddress):
 
 @dataclass(frozen=True)
 class VmNetwork:
-    """switch: by its GUID, None until winhost has made it; address: with its prefix, None for DHCP; nat: the network
-    behind NAT that it is in.
+    """A VM's network. switch: its GUID, None until winhost has created it; address: with prefix, None for DHCP; nat:
+    the network behind NAT, None without NAT.
     """
 
     switch: str | None
@@ -51,14 +51,14 @@ class VmNetwork:
 
     @property
     def known_switch(self) -> str:
-        """Raises MissingFact until it is made."""
+        """The GUID of the switch. Raises MissingFact until the switch is created."""
         if self.switch is None:
             raise MissingFact("VmSwitch", Unavailable(NatSwitch.resource_type.name))
         return self.switch
 
 
 def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwork:
-    """Raises Refusal, MissingFact."""
+    """Decide the network of a new VM. Raises Refusal, MissingFact."""
     switch = _choose_switch(facts, asked.switch)
     nat = _choose_nat(facts, switch)
     found = _bridged_network(asked, switch) if nat is None else _nat_network(facts, name, asked, nat)
@@ -74,7 +74,7 @@ def vm_network(facts: HostFacts, name: str, asked: VmNetworkSettings) -> VmNetwo
 
 
 def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Json], ...]:
-    """The NAT that winhost makes for this network, also if it has made it already."""
+    """Return the NAT that winhost creates, or has created, for this network."""
     found = facts.find(NatSwitch, {"name": NAT})
     ours = found is not None and found.made is not False
     return ({"name": NAT, "network": network.nat},) if network.nat and (network.switch is None or ours) else ()
@@ -83,9 +83,7 @@ def nats_to_make(network: VmNetwork, facts: HostFacts) -> tuple[Mapping[str, Jso
 def guest_forwards(
     facts: HostFacts, network: VmNetwork, asked: VmNetworkSettings, endpoint: PublishedEndpoint | None = None
 ) -> tuple[Mapping[str, Json], ...]:
-    """The ports of the host that lead to the guest's SSH, and to what it serves, where it is behind NAT. Raises
-    MissingFact.
-    """
+    """Return the host's ports that are forwarded to SSH and to the endpoint of a guest behind NAT."""
     if network.nat is None or network.address is None:
         return ()
     allowed = list(map(str, asked.allow)) or list(host_networks(facts))
@@ -142,7 +140,7 @@ def _nat_address(network: IPv4Network, name: str) -> IPv4Interface:
 
 
 def _host_dns(facts: HostFacts) -> Iterator[str]:
-    """Name servers of the adapters that lead out of the host; one on the host itself answers nobody else as a rule."""
+    """Return the name servers of adapters with a gateway, without those on the host itself."""
     outward = (each.state for each in facts.all(NetworkAdapter) if each.state.gateway is not None)
     servers = dict.fromkeys(server for adapter in outward for server in adapter.dns)
     return (each for each in servers if (found := ip_address(each)).version == 4 and not found.is_loopback)

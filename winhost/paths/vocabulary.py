@@ -18,14 +18,15 @@ class NoSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The names that the playbook of a path may use. lists: for `for_each`, each with the parts of its items.
+    """The names that the playbook of a path may use.
 
-    model: of its settings; names: by settings that may be a name, the function that returns what the names stand for;
-    both are in `winhost.paths`, and imported for whoever asks, because the paths have little in common and much below
-    them; options: what of a Request says something to it; variant: the setting that its variants are values of;
-    on_request: lists that are empty unless a setting asks; together: lists that are all in a playbook or none, because
-    each goes on where another stops; asked_for: by settings that come to nothing without them, the lists that a
-    playbook has to have.
+    - lists: for `for_each`, each with the parts of its items.
+    - model: the settings model; names: for settings that accept names, the function that returns their values. Both are
+      in `winhost.paths` and imported on demand.
+    - options: the fields of a request that the path uses; variant: the setting whose values are the path's variants.
+    - on_request: lists that are empty unless a setting requests them.
+    - together: lists of which a playbook must use all or none, because each continues the work of another.
+    - asked_for: by setting, the lists without which the setting has no effect.
     """
 
     decisions: tuple[str, ...]

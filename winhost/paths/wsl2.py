@@ -45,13 +45,13 @@ from winhost.sizing.memories import WINDOWS_USABLE, wsl_default_ram
 
 @once
 def images() -> Mapping[str, Mapping[str, str]]:
-    """Source and SHA-256 of each, by name."""
+    """Return the source and SHA-256 of each pinned image, by name."""
     known: dict[str, dict[str, str]] = load_catalogue(files(__package__).joinpath("images.yaml"))
     return known
 
 
 def resolve_image(image: object) -> object:
-    """Source and hash of the named image; a mapping unchanged. Raises ValueError."""
+    """Return source and hash of a named image; return a mapping unchanged. Raises ValueError."""
     if not isinstance(image, str):
         return image
     if image not in images():
@@ -221,16 +221,17 @@ class Wsl2Settings(Closed):
 
 @dataclass(frozen=True)
 class WslMemory:
-    """given: bytes for the Linux VM; why: the size as text, with the reason."""
+    """The memory of WSL. given: bytes for the Linux VM; why: the size as text, with the reason."""
 
     given: Bytes
     why: str
 
 
 def wsl_memory(facts: HostFacts, gpus: Sequence[Gpu], stated: Bytes | None) -> WslMemory:
-    """Give WSL at least the memory of all GPUs, if the host has as much besides what Windows needs. Raises MissingFact.
-    With less than the GPUs have, WSL was seen to fail on them (microsoft/WSL #40678); by itself it takes half of the
-    host's memory.
+    """Size the memory of WSL: at least that of all GPUs, if the host has as much besides what Windows needs.
+
+    With less than the GPUs have, WSL was seen to fail on them (microsoft/WSL #40678). Its default is half of the host's
+    memory. Raises MissingFact.
     """
     total = facts.memory.total
     if stated is not None:
@@ -262,19 +263,19 @@ LOCAL_MAC = 0x02
 
 
 def mac_address(machine_id: str, account: str) -> str:
-    """A MAC address for the bridged VM of an account: the same on every run, different on every machine.
+    """Return a MAC address for the bridged VM of an account: the same on every run, different on every machine.
 
-    Left to itself WSL takes 5e:bb:f6:9e:ee:fa everywhere: it "draws" it from a generator that is never seeded
-    (microsoft/WSL #9492, and its source).
+    By default WSL uses 5e:bb:f6:9e:ee:fa everywhere, because its random generator is never seeded (microsoft/WSL #9492,
+    and its source).
     """
-    drawn = sha256(f"winhost {machine_id.lower()} {account.lower()}".encode()).digest()
-    return ":".join(f"{byte:02x}" for byte in (LOCAL_MAC, *drawn[:5]))
+    digest = sha256(f"winhost {machine_id.lower()} {account.lower()}".encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in (LOCAL_MAC, *digest[:5]))
 
 
 def bridge_adapter(facts: HostFacts, bridge: Bridge) -> str | None:
-    """The interface GUID of the adapter for a switch: by that or by its exact name, or the one that suits best.
+    """Return the interface GUID of the adapter for a switch, by GUID, by exact name, or (auto) the most suitable one.
 
-    None where none is asked for. Raises NotOnHost, Refusal where none suits, MissingFact.
+    None if the setting is unset. Raises NotOnHost, Refusal if no adapter is suitable, MissingFact.
     """
     if bridge.adapter is None:
         return None
@@ -307,9 +308,9 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
 
 
 def host_networks(facts: HostFacts) -> tuple[str, ...]:
-    """IPv4 networks of the adapters that lead out of the host, as `192.0.2.0/24`. Raises MissingFact.
+    """Return the IPv4 networks of the host's external adapters, as `192.0.2.0/24`. Raises MissingFact.
 
-    The same before and after a switch was made on one of them: then the host's own port on it has the addresses.
+    They do not change when a switch is created on an adapter: then the host's port on the switch has the addresses.
     """
     adapters = [each.state for each in facts.all(NetworkAdapter)]
     outward = [adapter for adapter in adapters if adapter.kind in (ETHERNET, WIFI, TEAM)]
@@ -320,9 +321,9 @@ def host_networks(facts: HostFacts) -> tuple[str, ...]:
 
 
 def allowed_networks(facts: HostFacts, settings: Wsl2Settings) -> tuple[str, ...]:
-    """Networks that may connect: those that were named, else the host's own.
+    """Return the networks that may connect: those of the settings, else the host's own.
 
-    Raises Refusal where it is in none, MissingFact.
+    Raises Refusal if the host is in none, MissingFact.
     """
     chosen = tuple(map(str, settings.access.allow)) or host_networks(facts)
     if not chosen:
@@ -345,7 +346,8 @@ def network_file(static: GuestAddress) -> str:
         f"Address={static.interface.with_prefixlen}",
         f"Gateway={static.gateway}",
         *(f"DNS={each}" for each in static.resolvers),
-        # Otherwise it waits for a router of IPv6, and all that wants the network waits for it: two minutes a boot.
+        # Otherwise networkd waits for an IPv6 router, and delays all that needs the network by two minutes at each
+        # boot.
         "IPv6AcceptRA=no",
     ]
     return "\n".join(lines) + "\n"

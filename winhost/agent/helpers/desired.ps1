@@ -1,4 +1,4 @@
-# What is desired of a resource: values and their forms, the consent to risks, and the time that a change may take.
+# Checks of desired properties, consents, and the time limit of a change.
 $script:WinhostGuidForm = '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z'
 
 function Assert-WinhostRequired {
@@ -12,7 +12,7 @@ function Assert-WinhostRequired {
 
 function Assert-WinhostPattern {
     param($Desired, [string]$Name, [string]$Form, [string]$Says)
-    # The property is a text of this form, or null.
+    # Requires the property to be null or a text that matches the pattern.
     $text = Read-WinhostField $Desired $Name
     if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $Form)) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is $Says."
@@ -21,7 +21,7 @@ function Assert-WinhostPattern {
 
 function Assert-WinhostInteger {
     param($Desired, [string]$Name, [long]$Step, [long]$Most)
-    # The property is a whole number of steps, or null.
+    # Requires the property to be null or a positive multiple of the step.
     $number = Read-WinhostField $Desired $Name
     if ($null -eq $number) {
         return
@@ -34,7 +34,7 @@ function Assert-WinhostInteger {
 
 function Join-WinhostDesired {
     param($State, $Desired)
-    # Puts the desired properties into a state.
+    # Merges the desired properties into a state.
     foreach ($property in @($Desired.PSObject.Properties)) {
         $State[$property.Name] = $property.Value
     }
@@ -54,7 +54,7 @@ function Test-WinhostConsent {
 
 function Read-WinhostTimeout {
     param($How, [int]$Otherwise)
-    # The seconds that a change may take.
+    # Returns the seconds that a change may take.
     $within = Read-WinhostField $How 'within'
     if ($null -eq $within) {
         return $Otherwise

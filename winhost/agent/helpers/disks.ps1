@@ -1,10 +1,10 @@
-# Disks and partitions by their GUIDs, which no restart and no other system renumbers.
+# Disks and partitions by their GUIDs, which do not change with a restart or in another system.
 function Read-WinhostDisks {
     @(Read-WinhostCached 'disks' { Get-Disk -ErrorAction Stop })
 }
 
 function Find-WinhostPartitions {
-    # Those of GPT disks: only they have a GUID. Each with the disk that it is on.
+    # Returns the partitions of GPT disks, which have a GUID, each with its disk.
     $disks = @{}
     foreach ($disk in @(Read-WinhostDisks)) {
         $disks["$($disk.Number)"] = $disk
@@ -34,8 +34,8 @@ function Read-WinhostPartitionRoot {
 
 function Protect-WinhostPartition {
     param($Partition)
-    # Sets the read-only attribute in the partition table. Windows looks at it when it mounts the volume, so the volume
-    # is mounted anew; that also closes what was open for writing.
+    # Sets the read-only attribute in the partition table. Windows reads it when it mounts the volume, so the volume is
+    # dismounted first; that also closes files that are open for writing.
     $root = Read-WinhostPartitionRoot $Partition
     Reset-WinhostVolume $root
     Set-Partition -InputObject $Partition -IsReadOnly $true -ErrorAction Stop

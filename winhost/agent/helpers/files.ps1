@@ -1,10 +1,10 @@
-# Files, read and written whole; folders that only administrators change; and where Windows has its own.
+# Files that are read and written as a whole, folders that only administrators can change, and paths of Windows.
 # ---- files
 
 function Read-WinhostFile {
     param([string]$Path)
-    # The bytes of a file, or nothing where there is none. Neither the file nor its folder may be a link, which could
-    # lead anywhere: both are checked before and after reading.
+    # Returns the bytes of a file, or nothing if there is none. Neither the file nor its folder may be a link: both are
+    # checked before and after reading.
     Assert-WinhostNoLink $Path
     $bytes = Read-WinhostBytes $Path
     Assert-WinhostNoLink $Path
@@ -30,7 +30,7 @@ function Write-WinhostJson {
 
 function Read-WinhostBytes {
     param([string]$Path)
-    # A file that is being replaced is missing for a moment, so look twice.
+    # A file that is being replaced is missing for a moment, so check twice.
     if ($null -eq (Read-WinhostAttributes $Path)) {
         Wait-WinhostReplacement
     }
@@ -41,8 +41,8 @@ function Read-WinhostBytes {
 
 function Read-WinhostAttributes {
     param([string]$Path)
-    # The attributes of a file or folder; nothing where there is none. Exists of .NET also returns false where access is
-    # denied.
+    # Returns the attributes of a file or folder, or nothing if there is none. .NET's Exists is not used, because it also
+    # returns false if access is denied.
     try {
         [System.IO.File]::GetAttributes($Path)
     }
@@ -68,14 +68,14 @@ function Assert-WinhostNoLink {
 
 function Split-WinhostPath {
     param([string]$Path)
-    # The folder of a file. Outside Windows, .NET finds no folder in such a path.
+    # Returns the folder of a file. .NET cannot split such a path outside Windows.
     $Path.Substring(0, $Path.LastIndexOfAny([char[]]'\/'))
 }
 
 function Write-WinhostFile {
     param([string]$Path, [byte[]]$Bytes)
-    # Writes beside the file and then replaces it, so that readers see the old or the new one. The file keeps its
-    # permissions; a new file gets those of its folder.
+    # Writes a temporary file next to the file and then replaces it, so that readers see the old or the new file. The file
+    # keeps its permissions; a new file gets those of its folder.
     $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
     $there = $null -ne (Read-WinhostAttributes $Path)
     $stream = New-Object -TypeName System.IO.FileStream -ArgumentList $beside, ([System.IO.FileMode]::CreateNew)
@@ -114,7 +114,7 @@ function Move-WinhostReplacement {
 
 function Remove-WinhostFile {
     param([string]$Path)
-    # Does nothing where there is no file. Delete alone fails where the folder is missing, too.
+    # Removes a file, if there is one. Delete alone fails if the folder is missing.
     if ($null -ne (Read-WinhostAttributes $Path)) {
         [System.IO.File]::Delete($Path)
     }
@@ -122,11 +122,11 @@ function Remove-WinhostFile {
 
 function Read-WinhostFileTime {
     param([string]$Path)
-    # The Unix time of the last write; nothing where there is no file.
+    # Returns the Unix time of the last write, or nothing if there is no file.
     if ($null -eq (Read-WinhostAttributes $Path)) {
         return $null
     }
-    # The kind is an enumeration here: PowerShell would take a text for the milliseconds, and fail.
+    # The kind must be an enumeration value: PowerShell would convert a text to milliseconds, and fail.
     $epoch = New-Object -TypeName System.DateTime -ArgumentList 1970, 1, 1, 0, 0, 0, ([System.DateTimeKind]::Utc)
     [long][Math]::Floor(([System.IO.File]::GetLastWriteTimeUtc($Path) - $epoch).TotalSeconds)
 }
@@ -135,9 +135,9 @@ function Read-WinhostFileTime {
 
 $script:WinhostOnlyAdministrators = 'O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
 $script:WinhostOnlyAdministratorsFile = 'O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)'
-# Further rights, by the use of a folder. everybody, read: all users, or one account, read what we write. answered: the
-# account writes into files that we made, and can neither make nor remove any. kept: the account keeps there what it
-# wants. machines: VMs pass through to their own files.
+# Further access rights by the use of a folder. everybody, read: all users, or one account, can read its files. answered:
+# the account can write to files that winhost creates, but can neither create nor remove any. kept: the account can
+# create, change and remove files. machines: VMs can traverse the folder to their own files.
 $script:WinhostFolderUses = @{
     ours = ''
     everybody = '(A;OICI;FRFX;;;AU)'
@@ -149,16 +149,16 @@ $script:WinhostFolderUses = @{
 
 function Initialize-WinhostFolder {
     param([string]$Path, [string]$Use, [string]$Sid)
-    # Makes the folder where it is missing, with rights for administrators, the system and whoever its use names. Below
-    # %ProgramData% anybody could have made it first, and could keep a handle or files that outlast all permissions:
-    # such a folder is never used.
+    # Creates the folder if it is missing, with rights for administrators, the system and the accounts that its use names.
+    # Below %ProgramData% any user could have created it first, and could keep a handle or files that later permissions
+    # do not affect: such a folder is never used.
     $rights = "$script:WinhostOnlyAdministrators$($script:WinhostFolderUses[$Use])".Replace('SID', $Sid)
     $made = -not (Test-WinhostFolder $Path)
     if ($made) {
         Add-WinhostFolder $Path $rights
     }
     Assert-WinhostOwnFolder $Path
-    # An account that may write there could replace the folder by a link, and we would set the rights elsewhere.
+    # An account that can write there could replace the folder by a link, so that the rights would be set elsewhere.
     if (-not $made -and $Use -ne 'kept') {
         Write-WinhostFolderRights $Path $rights
         Assert-WinhostOwnFolder $Path
@@ -167,7 +167,7 @@ function Initialize-WinhostFolder {
 
 function Initialize-WinhostDataFolder {
     param([string[]]$Below)
-    # The folder of winhost's data, and folders below it, each in the one before.
+    # Creates the folder of winhost's data and nested folders below it.
     $path = Read-WinhostDataFolder
     Initialize-WinhostFolder $path 'ours'
     foreach ($name in $Below) {
@@ -190,7 +190,7 @@ function Assert-WinhostOwnFolder {
 
 function Test-WinhostOwnFolder {
     param([string]$Path)
-    # Tells whether the folder exists and Initialize-WinhostFolder would use it.
+    # Tests whether the folder exists and Initialize-WinhostFolder would use it.
     (Test-WinhostFolder $Path) -and -not (Test-WinhostLink $Path) -and (Test-WinhostOwner (Read-WinhostOwner $Path))
 }
 
@@ -201,7 +201,7 @@ function Test-WinhostFolder {
 
 function Test-WinhostLink {
     param([string]$Path)
-    # True for a symbolic link, a junction or another reparse point; false where there is nothing.
+    # True for a symbolic link, a junction or another reparse point; false if the path does not exist.
     Test-WinhostAttribute $Path 'ReparsePoint'
 }
 
@@ -213,7 +213,7 @@ function Test-WinhostAttribute {
 
 function Add-WinhostFolder {
     param([string]$Path, [string]$Rights)
-    # The folder is made with its rights, so that others cannot put anything into it meanwhile.
+    # Creates the folder with its rights at once, so that others cannot write to it in between.
     $folder = New-Object -TypeName System.IO.DirectoryInfo -ArgumentList $Path
     if ("$($PSVersionTable.PSEdition)" -eq 'Core') {
         [System.IO.FileSystemAclExtensions]::Create($folder, (New-WinhostFolderAcl $Rights))
@@ -244,14 +244,14 @@ function New-WinhostFolderAcl {
 
 function Read-WinhostOwner {
     param([string]$Path)
-    # By SID: its name is in the host's language.
+    # Returns the SID, because the name is localized.
     $acl = Get-Acl -LiteralPath $Path -ErrorAction Stop
     $acl.GetOwner([System.Security.Principal.SecurityIdentifier]).Value
 }
 
 function Test-WinhostOwner {
     param([string]$Sid)
-    # The system, the administrators, or the account that this runs as.
+    # True for the system, the administrators, and the account that runs this process.
     @('S-1-5-18', 'S-1-5-32-544', (Read-WinhostOwnSid)) -ccontains $Sid
 }
 
@@ -261,7 +261,7 @@ function Read-WinhostOwnSid {
 
 function Remove-WinhostFolder {
     param([string]$Path)
-    # Deletes the folder with its content: only for folders in which only administrators make files.
+    # Deletes the folder with its content. Only for folders in which only administrators can create files.
     if (Test-WinhostFolder $Path) {
         [System.IO.Directory]::Delete($Path, $true)
     }
@@ -269,7 +269,7 @@ function Remove-WinhostFolder {
 
 function Remove-WinhostEmptyFolder {
     param([string]$Path)
-    # Tells whether the folder is gone. One with content stays. Of a link only the link is removed.
+    # Removes the folder if it is empty, and returns whether it is removed or missing. Of a link, only the link is removed.
     if (Test-WinhostFolder $Path) {
         try {
             [System.IO.Directory]::Delete($Path, $false)
@@ -281,12 +281,12 @@ function Remove-WinhostEmptyFolder {
     $true
 }
 
-# ---- a file that somebody else writes into
+# ---- a file into which an account writes its answer
 
 function Open-WinhostAnswerFile {
     param([string]$Path)
-    # We make the file and keep it open: whatever happens to its name, we read this file. It is deleted when whoever
-    # waits for it closes it or ends.
+    # Creates the file and keeps it open, so that this very file is read whatever happens to its name. It is deleted when
+    # this process closes it or ends.
     $mode = [System.IO.FileMode]::CreateNew
     $access = [System.IO.FileAccess]::ReadWrite
     $share = [System.IO.FileShare]'ReadWrite, Delete'
@@ -296,7 +296,7 @@ function Open-WinhostAnswerFile {
 
 function Read-WinhostAnswerFile {
     param($Stream)
-    # The text, once its line is complete; nothing before that.
+    # Returns the text when its line is complete; nothing before that.
     $null = $Stream.Seek(0, 'Begin')
     $memory = New-Object -TypeName System.IO.MemoryStream
     $Stream.CopyTo($memory)
@@ -308,7 +308,7 @@ function Read-WinhostAnswerFile {
 
 function Test-WinhostEmptyPath {
     param([string]$Path)
-    # True where there is no such file, and no such folder with content.
+    # True if the path does not exist or is an empty folder.
     $found = Read-WinhostAttributes $Path
     if ($null -eq $found) {
         return $true
@@ -316,7 +316,7 @@ function Test-WinhostEmptyPath {
     (Test-WinhostFolder $Path) -and @([System.IO.Directory]::GetFileSystemEntries($Path)).Count -eq 0
 }
 
-# ---- places
+# ---- paths
 
 function Read-WinhostProgramDataFolder {
     [System.Environment]::GetFolderPath('CommonApplicationData')
@@ -331,6 +331,6 @@ function Read-WinhostSystemFolder {
 }
 
 function Read-WinhostTemporaryFolder {
-    # The folder of Windows: users cannot list it, and its path has no blank.
+    # The temporary folder of Windows: users cannot list it, and its path contains no blank.
     "$([System.Environment]::GetFolderPath('Windows'))\Temp"
 }

@@ -1,7 +1,9 @@
-# Firmware variables and volumes without a drive letter: no cmdlet reads all of them, so that a constant piece of C# does.
-# Compiling it starts csc.exe, so a whole host is read without it unless winhost has made another system there.
+# Firmware variables and volumes without a drive letter.
+# No cmdlet accesses all of them, so constant C# does. Compiling it starts csc.exe, so a whole host is read without it unless
+# winhost has set up a dual boot there.
 $script:WinhostGlobalVariables = '{8be4df61-93ca-11d2-aa0d-00e098032b8c}'
-# C# 5, which is what Windows PowerShell compiles. .NET itself refuses paths that begin with \\?\ there.
+# C# 5, the version that Windows PowerShell compiles. The code uses the Windows API because .NET Framework refuses paths
+# that begin with \\?\.
 $script:WinhostNativeSource = @'
 using System;
 using System.Collections.Generic;
@@ -308,7 +310,7 @@ function Import-WinhostNative {
 }
 
 function Read-WinhostFirmwareKind {
-    # In the registry first. Microsoft documents that value for Windows PE alone.
+    # Tries the registry first. Microsoft documents this value only for Windows PE.
     switch (Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control' 'PEFirmwareType') {
         1 {
             return 'bios'
@@ -321,7 +323,7 @@ function Read-WinhostFirmwareKind {
         $null = Read-WinhostSecureVariable 'SetupMode'
     }
     catch {
-        # A BIOS has no variables at all.
+        # With a BIOS there are no firmware variables.
         if ("$($_.CategoryInfo.Category)" -ne 'NotImplemented') {
             throw
         }
@@ -332,7 +334,7 @@ function Read-WinhostFirmwareKind {
 
 function Read-WinhostSecureVariable {
     param([string]$Name)
-    # The bytes of a variable of Secure Boot, which has a cmdlet; nothing where the firmware does not define it.
+    # Returns the bytes of a Secure Boot variable, for which there is a cmdlet; nothing if the firmware does not define it.
     try {
         $variable = Get-SecureBootUEFI -Name $Name -ErrorAction Stop
     }
@@ -347,7 +349,7 @@ function Read-WinhostSecureVariable {
 
 function Read-WinhostFirmwareVariable {
     param([string]$Name, [string]$Space)
-    # Its bytes, or nothing where there is no such variable.
+    # Returns the bytes of a variable, or nothing if there is none.
     Import-WinhostNative
     $bytes = [WinhostNative]::Read($Name, $Space)
     if ($null -ne $bytes) {
@@ -357,14 +359,14 @@ function Read-WinhostFirmwareVariable {
 
 function Write-WinhostFirmwareVariable {
     param([string]$Name, [string]$Space, [byte[]]$Bytes)
-    # No bytes remove the variable. Callers read it back: some firmware accepts a value and forgets it.
+    # An empty value removes the variable. Callers must read it back, because some firmware accepts a value and loses it.
     Import-WinhostNative
     [WinhostNative]::Write($Name, $Space, $Bytes)
 }
 
 function Read-WinhostVolumeFiles {
     param([string]$Root)
-    # Path, size and SHA-256 of each file. A file that somebody holds open exclusively has neither size nor hash.
+    # Returns path, size and SHA-256 of each file. A file that is open exclusively has neither size nor hash.
     Import-WinhostNative
     foreach ($name in @([WinhostNative]::Files($Root))) {
         $length = [long]0
@@ -381,7 +383,7 @@ function Read-WinhostVolumeFiles {
 
 function Copy-WinhostVolumeFile {
     param([string]$Source, [string]$Target)
-    # Over what is there.
+    # Copies a file; an existing file is replaced.
     Import-WinhostNative
     try {
         [WinhostNative]::Copy($Source, $Target)
@@ -414,14 +416,14 @@ function Read-WinhostVolumeNames {
 
 function Read-WinhostVolumeHash {
     param([string]$Path)
-    # Nothing where there is no such file.
+    # Returns the SHA-256 of a file, or nothing if there is no such file.
     Import-WinhostNative
     $length = [long]0
     try {
         [WinhostNative]::Hash($Path, [ref]$length)
     }
     catch [System.ComponentModel.Win32Exception] {
-        # The file, a folder that it would be in, or a file system.
+        # The file, its folder or the file system does not exist.
         if (@(2, 3, 1005) -notcontains $_.Exception.GetBaseException().NativeErrorCode) {
             throw
         }
@@ -430,7 +432,7 @@ function Read-WinhostVolumeHash {
 
 function Add-WinhostVolumeFolder {
     param([string]$Path)
-    # Makes the folders that a file of a volume lies in. The volume's own name ends with a backslash after a brace.
+    # Creates the folders of a file. The name of its volume ends with a brace and a backslash.
     Import-WinhostNative
     $root = $Path.Substring(0, $Path.IndexOf('}\') + 2)
     [WinhostNative]::Folders($root, $Path.Substring($root.Length))
@@ -438,7 +440,7 @@ function Add-WinhostVolumeFolder {
 
 function Reset-WinhostVolume {
     param([string]$Root)
-    # Windows writes what is still to be written, closes what is open, and mounts the volume again at its next use.
+    # Dismounts the volume: Windows flushes it, closes open files, and mounts it again at its next use.
     Import-WinhostNative
     [WinhostNative]::Dismount($Root)
 }

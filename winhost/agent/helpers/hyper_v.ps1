@@ -1,4 +1,4 @@
-# Hyper-V: whether it can be asked, and its VMs by what survives.
+# Hyper-V: whether it is available, and its VMs by their ids.
 function Test-WinhostHyperV {
     Read-WinhostCached 'hyper-v' {
         $modules = @(Get-Module -ListAvailable -Name Hyper-V -ErrorAction Stop)
@@ -7,7 +7,7 @@ function Test-WinhostHyperV {
 }
 
 function Assert-WinhostHyperV {
-    # A stopped service is another matter: then the cmdlets fail, and what they would tell is unknown.
+    # A stopped service does not count as unavailable: then the cmdlets fail, and what they would return is unknown.
     if (-not (Test-WinhostHyperV)) {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'Hyper-V or its PowerShell module is not there.' 'HyperVRole'
     }
@@ -17,7 +17,7 @@ function Find-WinhostVms {
     param($Key)
     Assert-WinhostHyperV
     $desired = Read-WinhostField $Key 'vm'
-    # Never by name: names repeat, and -Name takes wildcards. One listing serves a whole batch.
+    # VMs are never found by name, because names are not unique and -Name expands wildcards. One list serves a whole batch.
     $vms = @(Read-WinhostCached 'vms' { Get-VM -ErrorAction Stop })
     foreach ($vm in $vms) {
         if ($null -eq $desired -or "$($vm.Id)" -eq $desired) {

@@ -1,7 +1,8 @@
-# Marks: what runs changed here, a line of JSON for each change, written before it and kept until the run is rolled back.
-# By them a controller tells a change by another run from one by a person. Only controllers read the lines.
+# Marks, which record what runs changed on this host.
+# A mark is a line of JSON for a change, written before it and kept until the run is rolled back. With marks a controller can
+# distinguish changes by other runs from changes by people. This script does not interpret the lines.
 
-$script:WinhostMostMarks = 262144
+$script:WinhostMaxMarksSize = 262144
 
 function Get-WinhostRunMarks {
     param($Key)
@@ -30,10 +31,10 @@ function Join-WinhostMarksPath {
 function Read-WinhostMarks {
     $folder = Read-WinhostDataFolder
     if (Test-WinhostFolder $folder) {
-        # To anybody else it would look empty.
+        # To other users the folder would look empty.
         Assert-WinhostAdministrator
     }
-    # Marks in a folder that others made say nothing.
+    # Marks in a folder that others created are ignored.
     if (-not (Test-WinhostOwnFolder $folder)) {
         return
     }
@@ -56,10 +57,10 @@ function Write-WinhostMarks {
         $null = Remove-WinhostEmptyFolder (Read-WinhostDataFolder)
         return
     }
-    # Runs that nobody ever rolls back must not fill the disk: the oldest lines go.
+    # The oldest lines are removed, so that runs that are never rolled back do not fill the disk.
     $size = ($lines -join ' ').Length
     $first = 0
-    while ($size -gt $script:WinhostMostMarks -and $first -lt $lines.Count - 1) {
+    while ($size -gt $script:WinhostMaxMarksSize -and $first -lt $lines.Count - 1) {
         $size -= $lines[$first].Length + 1
         $first++
     }

@@ -1,10 +1,10 @@
-# Programs of Windows that winhost runs, and what is there to be asked: commands and services.
+# Programs of Windows that winhost runs, and tests for commands and services.
 $script:WinhostPrograms = @('bcdedit.exe', 'curl.exe', 'msiexec.exe', 'netsh.exe', 'nvidia-smi.exe', 'OpenSSH\ssh-keygen.exe', 'powercfg.exe', 'secedit.exe', 'shutdown.exe')
 
 function Join-WinhostArguments {
     param([string[]]$Arguments)
-    # As programs take a command line apart again: quotes around what has blanks or is empty; backslashes double where a
-    # quote follows.
+    # Quotes arguments in the way that programs parse a command line: quotes surround arguments that are empty or contain
+    # blanks, and backslashes before a quote are doubled.
     $quoted = @(foreach ($argument in $Arguments) {
         $text = $argument -replace '(\\*)"', '$1$1\"'
         if ($text -eq '' -or $text -match '[ \t]') {
@@ -25,7 +25,7 @@ function Invoke-WinhostNative {
 
 function Invoke-WinhostProgram {
     param([string]$Program, [string[]]$Arguments, [string]$Code)
-    # Returns the output. A program that is missing or fails is an error with this code.
+    # Runs a program and returns its output. A program that is missing or fails is an error with this code.
     $ended = Invoke-WinhostNative $Program $Arguments 120
     if ($null -eq $ended) {
         Stop-Winhost $Code 'ObjectNotFound' "This Windows has no $Program."
@@ -51,7 +51,7 @@ function Start-WinhostProgram {
     $start.RedirectStandardOutput = $true
     $start.RedirectStandardError = $true
     $process = [System.Diagnostics.Process]::Start($start)
-    # Both streams at once: a program that fills one while we wait for the other would hang.
+    # Reads both streams at once: a program that fills one while this process waits for the other would hang.
     $output = $process.StandardOutput.ReadToEndAsync()
     $errors = $process.StandardError.ReadToEndAsync()
     if (-not $process.WaitForExit($Seconds * 1000)) {
@@ -59,7 +59,7 @@ function Start-WinhostProgram {
             $process.Kill()
         }
         catch {
-            # It has just ended.
+            # The program has just ended.
             $null = $_
         }
         Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "$Program did not end within $Seconds s."

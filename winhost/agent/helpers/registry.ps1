@@ -1,11 +1,11 @@
-# The registry of the machine: what resources read there, and the few values that winhost writes.
+# The registry of the machine (HKLM).
 function Open-WinhostRegistry {
     param([string]$Path)
     (Open-WinhostLocalMachine).OpenSubKey($Path)
 }
 
 function Open-WinhostLocalMachine {
-    # The 64-bit view, whatever the process is.
+    # Opens the 64-bit view, even in a 32-bit process.
     [Microsoft.Win32.RegistryKey]::OpenBaseKey('LocalMachine', 'Registry64')
 }
 
@@ -22,7 +22,7 @@ function Read-WinhostRegistry {
 
 function Write-WinhostRegistry {
     param([string]$Path, [string]$Name, $Data)
-    # Null removes the value, and a key of ours with its last value.
+    # Writes a value. Null removes it, and the key as well if it is then empty.
     $machine = Open-WinhostLocalMachine
     $key = $machine.CreateSubKey($Path)
     if ($null -eq $Data) {

@@ -1,13 +1,14 @@
-# Text as it is compared and sent, and words: TurnOff on the host is turn-off on the wire.
+# Comparison, encoding and hashing of text. Enumeration names such as TurnOff become kebab case, turn-off, in JSON.
 function Test-WinhostText {
     param([string]$One, [string]$Other, [string]$Comparison)
-    # Character by character: -eq and -ceq do not see a NUL, a soft hyphen, or a zero-width space.
+    # Compares character by character: -eq and -ceq ignore NUL, soft hyphens and zero-width spaces.
     [string]::Equals($One, $Other, [System.StringComparison]$Comparison)
 }
 
 function ConvertTo-WinhostAscii {
     param([string]$Json)
-    # XML cannot carry half a character or U+FFFF; as escapes of JSON they arrive, whatever encoding is on the way.
+    # Escapes all other characters: XML cannot carry unpaired surrogates or U+FFFF, but JSON escapes pass unchanged through
+    # any encoding.
     [regex]::Replace($Json, '[^\x00-\x7f]', { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
 }
 
@@ -28,8 +29,8 @@ function ConvertFrom-WinhostKebab {
 
 function ConvertTo-WinhostDigest {
     param($Bytes)
-    # SHA-256 of bytes or of a stream; nothing for nothing. This implementation is Windows' own: the FIPS policy forbids
-    # those of .NET.
+    # Returns the SHA-256 of bytes or of a stream; null for null. The FIPS policy allows this implementation, which is
+    # that of Windows, and forbids those of .NET.
     if ($null -eq $Bytes) {
         return $null
     }
@@ -49,7 +50,7 @@ function Measure-WinhostText {
 
 function Expand-WinhostGzip {
     param([string]$Packed)
-    # The bytes of a gzip in base64.
+    # Returns the decompressed bytes of a base64-encoded gzip.
     $from = New-Object -TypeName System.IO.MemoryStream -ArgumentList (, [System.Convert]::FromBase64String($Packed))
     $gzip = New-Object -TypeName System.IO.Compression.GZipStream -ArgumentList $from, ([System.IO.Compression.CompressionMode]::Decompress)
     $memory = New-Object -TypeName System.IO.MemoryStream
@@ -59,7 +60,7 @@ function Expand-WinhostGzip {
 
 function ConvertTo-WinhostGuid {
     param($Text)
-    # Lower case and without braces; nothing where there is none.
+    # Returns a GUID in lower case without braces, or null if there is none.
     $bare = "$Text".Trim().Trim([char[]]'{}').ToLowerInvariant()
     if ($bare -eq '') {
         return $null

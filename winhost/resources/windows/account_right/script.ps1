@@ -8,9 +8,9 @@ function Get-WinhostAccountRight {
     $granted = @{}
     $rights = @(Read-WinhostCached 'rights' { Read-WinhostRights })[0]
     foreach ($right in $script:WinhostRights) {
-        # None where nobody has it.
+        # $rights has no entry for a right that nobody holds.
         foreach ($holder in $rights[$right]) {
-            # A local account by its name, everybody else by SID.
+            # Local accounts are listed by name, all others by SID.
             $account = $holder.TrimStart('*')
             if ($names.ContainsKey($holder)) {
                 $account = $names[$holder]
@@ -37,7 +37,7 @@ function Read-WinhostRightState {
 }
 
 function Read-WinhostHolderNames {
-    # The names of local accounts, by what stands for them in a policy.
+    # Returns the names of local accounts, by their form in a security policy (*SID).
     $names = @{}
     if (-not (Test-WinhostDomainController)) {
         foreach ($user in @(Find-WinhostAccounts)) {
@@ -48,7 +48,7 @@ function Read-WinhostHolderNames {
 }
 
 function Read-WinhostRights {
-    # secedit.exe, because there is no cmdlet for it; what it writes is the same in every language.
+    # Uses secedit.exe, because there is no cmdlet. Its output is not localized.
     $path = "$(Read-WinhostTemporaryFolder)\winhost-$([System.Guid]::NewGuid().ToString('N')).inf"
     try {
         $null = Invoke-WinhostProgram 'secedit.exe' @('/export', '/cfg', $path, '/areas', 'USER_RIGHTS') 'Winhost.RightsRefused'
@@ -76,7 +76,7 @@ function Set-WinhostAccountRight {
     $holder = Find-WinhostHolder $Key.account
     $holders = (Read-WinhostRights)[$Key.right]
     $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])
-    # secedit.exe sets the whole list, so the other holders are in it.
+    # secedit.exe replaces the whole list, so it must contain the other holders.
     $others = @(foreach ($each in $holders) { if ($mine -notcontains $each) { $each } })
     if ($Desired.granted) {
         $others += $holder

@@ -1,9 +1,9 @@
-# Jobs: one program at a time, run as the account by its task; and the script that the task runs.
+# Jobs, which an account's task runs one at a time, and the script of that task.
 
 function Find-WinhostJobsTask {
     param([string]$Account)
-    # The task for jobs, if it is enabled and both its script and its account exist. A script of another winhost is
-    # tried, too: most understand the same jobs.
+    # Returns the task for jobs if it is enabled and its script and its account exist. A script of another version of
+    # winhost is used as well, because most support the same jobs.
     $task = Find-WinhostTask "jobs-$Account"
     if ($null -eq $task -or "$($task.State)" -eq 'Disabled' -or (Test-WinhostDomainController)) {
         return
@@ -19,9 +19,9 @@ function Find-WinhostJobsTask {
 function Invoke-WinhostJob {
     param([string]$Account, $Job, [int]$Seconds)
     # Runs a job as the account, in a batch logon, and returns @{ code; output; errors }. A job is @{ kind = 'wsl';
-    # arguments; input = a file, or '' } for wsl.exe; 'write' with path and bytes as base64, null for no such file;
-    # 'clear' with the path of a folder. Only the account changes what it can change itself: it could lead anybody else
-    # elsewhere.
+    # arguments; input = a file, or '' } for wsl.exe; 'write' with path and bytes as base64, null to remove the file;
+    # 'clear' with the path of a folder. Files that the account can change are changed only as the account, which could
+    # redirect other users with links.
     $task = Find-WinhostJobsTask $Account
     if ($null -eq $task) {
         $why = "$Account cannot run jobs on this host: their task does not exist or is disabled, or its script is missing."
@@ -32,7 +32,7 @@ function Invoke-WinhostJob {
         $answer = Complete-WinhostJob $Account $task $Job ($Seconds + 60)
     }
     catch {
-        # The resource to mend before the account can run jobs again.
+        # The resource that must be repaired before the account can run jobs again.
         $mends = @{
             'Winhost.NoBatchRight' = 'AccountRight'
             'Winhost.PasswordChanged' = 'AccountTasks'
@@ -60,7 +60,7 @@ function Complete-WinhostJob {
     $begun = Read-WinhostClock
     $answer = $null
     try {
-        # The job first, and then the empty answer, which says that it waits.
+        # The job is written first, then the empty answer file, which marks the job as pending.
         Write-WinhostJson "$folder\job-$id.json" $Job
         $answer = Open-WinhostAnswerFile "$folder\answers\answer-$id.json"
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
@@ -72,14 +72,14 @@ function Complete-WinhostJob {
             Start-Sleep -Seconds 1 -ErrorAction Stop
             $waited = (Read-WinhostClock) - $begun
             if ($waited -ge 5) {
-                # Until then the result may still be that of the run before.
+                # Before that, the result may still be that of the previous run.
                 Resume-WinhostJobs $Account $Task
             }
         } while ($waited -lt $Seconds)
         Stop-Winhost 'Winhost.JobTimedOut' 'OperationTimeout' "The task for jobs of $Account did not answer within $Seconds s."
     }
     finally {
-        # Without its answer nobody does the job any more, even if its file stays.
+        # Without its answer file the job is not run any more, even if its own file remains.
         if ($null -ne $answer) {
             $answer.Dispose()
         }
@@ -91,7 +91,7 @@ function Resume-WinhostJobs {
     param([string]$Account, $Task)
     $result = (Get-ScheduledTaskInfo -InputObject $Task -ErrorAction Stop).LastTaskResult
     Assert-WinhostTaskLogon $Account $result
-    # 0x41301: it runs. Otherwise it ended just before this job came, and is started again.
+    # 0x41301: the task runs. Otherwise it ended just before this job was written, and is started again.
     if ($result -ne 267009) {
         Start-ScheduledTask -InputObject $Task -ErrorAction Stop
     }
@@ -99,7 +99,7 @@ function Resume-WinhostJobs {
 
 function Assert-WinhostTaskLogon {
     param([string]$Account, $Result)
-    # 0x80070569: the logon type is not granted; 0x8007052E: the password is another one by now; 0x80070533: disabled.
+    # 0x80070569: the logon type is not granted; 0x8007052E: the password was changed; 0x80070533: the account is disabled.
     if ($Result -eq 2147943785) {
         $why = "$Account may not log on as a batch job: right SeBatchLogonRight is missing or denied."
         Stop-Winhost 'Winhost.NoBatchRight' 'PermissionDenied' $why
@@ -116,7 +116,7 @@ function Assert-WinhostTaskLogon {
 
 function Complete-WinhostLogon {
     param([string]$Account, $Task, [int]$Seconds)
-    # Logs the account on, by a job that does nothing.
+    # Logs the account on with a job that does nothing.
     $job = @{ kind = 'nothing'; seconds = 0 }
     $null = Complete-WinhostJob $Account $Task $job $Seconds
 }
@@ -126,11 +126,11 @@ function Read-WinhostJobFolder {
     "$(Read-WinhostDataFolder)\jobs\$Account"
 }
 
-# ---- what runs as the account
+# ---- the script that runs as the account
 
 function Test-WinhostJobScript {
     param([string]$Account)
-    # Tells whether the script is the one of this version.
+    # Tests whether the script is that of this version of winhost.
     Test-WinhostText (Read-WinhostJobScript $Account) "$script:WinhostJobScript".Replace("`r", '') 'Ordinal'
 }
 
@@ -138,7 +138,7 @@ function Read-WinhostJobScript {
     param([string]$Account)
     $bytes = Read-WinhostFile "$(Read-WinhostJobFolder $Account)\job.ps1"
     if ($null -ne $bytes) {
-        # Lines end as they did on the way to this host.
+        # Line ends depend on how this text was sent to the host.
         [System.Text.Encoding]::ASCII.GetString($bytes).Replace("`r", '')
     }
 }
@@ -147,15 +147,15 @@ function Write-WinhostJobScript {
     param($User)
     Initialize-WinhostDataFolder 'jobs'
     $folder = Read-WinhostJobFolder "$($User.Name)"
-    # The account writes into no folder that we write or remove anything in: it could turn one into a link elsewhere.
+    # The account cannot write to folders in which winhost writes or removes files: it could replace them by links.
     Initialize-WinhostFolder $folder 'read' "$($User.SID)"
     Initialize-WinhostFolder "$folder\answers" 'answered' "$($User.SID)"
     Write-WinhostFile "$folder\job.ps1" ([System.Text.Encoding]::ASCII.GetBytes("$script:WinhostJobScript"))
 }
 
 $script:WinhostJobScript = {
-    # Does the jobs in its folder, one after the other, and writes into the answer that waits for each. Others make and
-    # remove both.
+    # Runs the pending jobs in its folder one after another, and writes each result into the existing answer file. winhost
+    # creates and removes both files.
     Set-StrictMode -Version 3.0
     $ErrorActionPreference = 'Stop'
 
@@ -169,7 +169,7 @@ $script:WinhostJobScript = {
             }
         }
         catch [System.PlatformNotSupportedException] {
-            # No Windows, so no registry: a rehearsal.
+            # There is no registry: this is a rehearsal outside Windows.
             $folder = ''
         }
         if ($folder -eq '') {
@@ -180,7 +180,7 @@ $script:WinhostJobScript = {
 
     function ConvertTo-WinhostJobArgument {
         param([string]$Argument)
-        # As C programs take them apart: a quote after a backslash, and a backslash before the last quote, are doubled.
+        # Quotes an argument in the way that C programs parse it: backslashes before a quote are doubled.
         '"' + (($Argument -replace '(\\*)"', '$1$1\"') -replace '(\\+)$', '$1$1') + '"'
     }
 
@@ -200,16 +200,16 @@ $script:WinhostJobScript = {
         $start.RedirectStandardError = $true
         $start.StandardOutputEncoding = New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false
         $start.StandardErrorEncoding = $start.StandardOutputEncoding
-        # Or its own messages would be UTF-16.
+        # Otherwise the messages of wsl.exe itself would be UTF-16.
         $start.EnvironmentVariables['WSL_UTF8'] = '1'
         $process = [System.Diagnostics.Process]::Start($start)
-        # Both streams at once: a program that fills one while we wait for the other would hang.
+        # Reads both streams at once: a program that fills one while this script waits for the other would hang.
         $output = $process.StandardOutput.ReadToEndAsync()
         $errors = $process.StandardError.ReadToEndAsync()
         $clock = [System.Diagnostics.Stopwatch]::StartNew()
-        $given = Send-WinhostJobInput $process $file ($Job.seconds * 1000)
-        $left = [Math]::Max(0, $Job.seconds * 1000 - $clock.ElapsedMilliseconds)
-        if (-not $given -or -not $process.WaitForExit([int]$left)) {
+        $sent = Send-WinhostJobInput $process $file ($Job.seconds * 1000)
+        $remaining = [Math]::Max(0, $Job.seconds * 1000 - $clock.ElapsedMilliseconds)
+        if (-not $sent -or -not $process.WaitForExit([int]$remaining)) {
             Stop-WinhostJobProgram $process
             return @{ code = -1; output = ''; errors = ''; timed_out = $true }
         }
@@ -218,7 +218,7 @@ $script:WinhostJobScript = {
 
     function Send-WinhostJobInput {
         param($Process, $File, [int]$Milliseconds)
-        # Whether that ended: a program that hangs takes no more than its pipe holds.
+        # Returns whether all input was sent in time: a program that hangs reads no more than its pipe holds.
         $pipe = $Process.StandardInput.BaseStream
         try {
             if ($null -ne $File) {
@@ -227,11 +227,11 @@ $script:WinhostJobScript = {
                 }
                 $File.Dispose()
             }
-            # Not the writer over it: where the code page is UTF-8, closing that writes a byte order mark first.
+            # Closes the stream and not its writer, which would write a byte order mark if the code page is UTF-8.
             $pipe.Close()
         }
         catch [System.AggregateException], [System.IO.IOException] {
-            # It ended without reading all of it; its code says why.
+            # The program ended without reading all its input; its exit code says why.
             $null = $_
         }
         $true
@@ -243,14 +243,14 @@ $script:WinhostJobScript = {
             $Process.Kill()
         }
         catch [System.InvalidOperationException], [System.ComponentModel.Win32Exception] {
-            # It has just ended by itself.
+            # The program has just ended.
             $null = $_
         }
     }
 
     function Write-WinhostJobBytes {
         param([string]$Path, $Bytes)
-        # Beside it, then over it: whoever reads meanwhile sees the one or the other.
+        # Writes a temporary file and then replaces the file, so that readers see the old or the new file.
         if ($null -eq $Bytes) {
             [System.IO.File]::Delete($Path)
             return
@@ -270,7 +270,7 @@ $script:WinhostJobScript = {
         foreach ($each in [System.IO.Directory]::GetFileSystemEntries($Path)) {
             $kind = [System.IO.File]::GetAttributes($each)
             if ($kind -band [System.IO.FileAttributes]::Directory) {
-                # Of a link the link, and nothing of where it leads.
+                # Of a link, only the link is deleted, not its target.
                 [System.IO.Directory]::Delete($each, -not ($kind -band [System.IO.FileAttributes]::ReparsePoint))
             }
             else {
@@ -301,7 +301,7 @@ $script:WinhostJobScript = {
         }
         $json = ConvertTo-Json -InputObject $answer -Compress -ErrorAction Stop
         $bytes = (New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false).GetBytes("$json`n")
-        # It is there already, and waits: nothing is made here.
+        # The answer file exists: this script cannot create files there.
         $stream = [System.IO.File]::Open($Target, 'Open', 'Write', 'ReadWrite,Delete')
         $stream.Write($bytes, 0, $bytes.Length)
         $stream.Dispose()
@@ -309,7 +309,7 @@ $script:WinhostJobScript = {
 
     function Test-WinhostJobPending {
         param([string]$Target)
-        # What has no answer yet, and still somebody who waits for one.
+        # True if the answer file exists, so that winhost waits for it, and is still empty.
         [System.IO.File]::Exists($Target) -and (New-Object -TypeName System.IO.FileInfo -ArgumentList $Target).Length -eq 0
     }
 

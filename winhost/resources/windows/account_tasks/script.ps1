@@ -50,12 +50,12 @@ function Find-WinhostTasks {
 
 function Find-WinhostScheduledTasks {
     param([string]$Folder)
-    # Lists one folder: others hold hundreds of tasks, and some that not even an administrator may read.
+    # Lists only one folder: others contain hundreds of tasks, and some that not even an administrator can read.
     try {
         $tasks = @(Get-ScheduledTask -TaskPath $Folder -ErrorAction Stop)
     }
     catch {
-        # There is no such folder, or nothing in it.
+        # The folder does not exist or is empty.
         if ("$($_.CategoryInfo.Category)" -ne 'ObjectNotFound') {
             throw
         }
@@ -69,20 +69,20 @@ function Find-WinhostScheduledTasks {
 }
 
 function Register-WinhostStartTask {
-    param([string]$Name, [string]$Words)
-    # A PowerShell that the system runs whenever Windows starts.
+    param([string]$Name, [string]$Arguments)
+    # Registers a task with which the system account runs PowerShell whenever Windows starts.
     $program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
-    $action = New-ScheduledTaskAction -Execute $program -Argument $Words -ErrorAction Stop
+    $action = New-ScheduledTaskAction -Execute $program -Argument $Arguments -ErrorAction Stop
     $trigger = New-ScheduledTaskTrigger -AtStartup -ErrorAction Stop
     $principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType 'ServiceAccount' -RunLevel 'Highest' -ErrorAction Stop
-    # A host on a UPS may say that it runs on batteries.
+    # A host on a UPS may report that it runs on batteries.
     $settings = New-ScheduledTaskSettingsSet -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries -ErrorAction Stop
     Register-ScheduledTask -TaskName $Name -Action $action -Trigger $trigger -Principal $principal -Settings $settings -ErrorAction Stop
 }
 
 function Unregister-WinhostStartTask {
     param([string]$Name)
-    # Listed and compared, because a name is a pattern there.
+    # The tasks are listed and compared, because the cmdlets take a name as a pattern.
     foreach ($task in @(Find-WinhostScheduledTasks '\')) {
         if ($task.TaskName -ceq $Name) {
             Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
@@ -104,7 +104,7 @@ function Read-WinhostTaskState {
     if ($null -eq $Task) {
         return 'absent'
     }
-    # A task that runs is ready, too.
+    # A running task counts as ready.
     if (@('Running', 'Queued') -contains "$($Task.State)") {
         return 'ready'
     }
@@ -152,7 +152,7 @@ function Read-WinhostTaskLogon {
 
 function Test-WinhostTaskPassword {
     param([string]$Account)
-    # The password of a task cannot be read: only a logon shows whether it is still the account's.
+    # The password of a task cannot be read: only a logon shows whether it is still valid.
     Read-WinhostCached "password of $Account" {
         $fits = $true
         foreach ($task in @(Find-WinhostJobsTask $Account)) {
@@ -160,7 +160,7 @@ function Test-WinhostTaskPassword {
                 Complete-WinhostLogon $Account $task 60
             }
             catch {
-                # Other failures are not about the password, and whoever needs a job is told of them.
+                # Other failures do not concern the password. The callers that need a job report them.
                 $fits = "$($_.FullyQualifiedErrorId)" -ne 'Winhost.PasswordChanged'
             }
         }
@@ -190,7 +190,7 @@ function Set-WinhostAccountTasks {
     if ($holds -or $runs -or $goal.logon -ne $now.logon) {
         Register-WinhostTasks $user $goal
         if ($goal.jobs -eq 'ready') {
-            # The first logon makes the profile, and shows that the account can log on like this at all.
+            # The first logon creates the profile, and proves that the account can log on.
             Complete-WinhostLogon $account (Find-WinhostTask "jobs-$account") (Read-WinhostTimeout $How 300)
         }
     }
@@ -234,7 +234,7 @@ function Read-WinhostTaskGoal {
 }
 
 function Read-WinhostWslProgram {
-    # Not the one in System32, which fails where nobody is logged on.
+    # The wsl.exe in System32 is not used, because it fails if nobody is logged on.
     $folder = Read-WinhostWslRegistry 'InstallLocation'
     if ("$folder" -eq '') {
         $folder = 'C:\Program Files\WSL'
@@ -253,7 +253,7 @@ function Remove-WinhostTasks {
     }
     if ($Goal.jobs -eq 'absent') {
         Remove-WinhostFolder (Read-WinhostJobFolder $Account)
-        # The record of a VM that nobody can ask about any more.
+        # Without the task, the VM that this record describes can no longer be read.
         Remove-WinhostFile (Join-WinhostVmRecordPath $Account)
     }
     $script:WinhostCache = @{}
@@ -263,12 +263,11 @@ function Register-WinhostTasks {
     param($User, $Goal)
     $secret = $null
     if ($Goal.jobs -ne 'absent') {
-        # Before the password changes: this may be refused, and the tasks that exist could not log on with another
-        # password.
+        # Before the password is changed: if this fails, the existing tasks can still log on.
         Write-WinhostJobScript $User
     }
     if ($Goal.logon -eq 'password') {
-        # All tasks get a new password, so that nobody has to keep one.
+        # All tasks get a new password, so that no password needs to be stored.
         Assert-WinhostOwnAccount $User
         $secret = New-WinhostSecret
         Set-LocalUser -InputObject $User -Password $secret -Confirm:$false -ErrorAction Stop
@@ -298,11 +297,11 @@ function Register-WinhostTasks {
 
 function Register-WinhostAccountTask {
     param($Task, [string]$Account, $Secret)
-    # Not by Register-ScheduledTask: it takes the secret as text, and logging of modules would write that down.
+    # Register-ScheduledTask is not used: it takes the password as text, which module logging would record.
     $service = Open-WinhostScheduler
     $made = $service.NewTask(0)
     $made.RegistrationInfo.Description = 'Made by winhost.'
-    # The highest rights of the account; in a person's own session, the rights of that session.
+    # The task has the highest privileges of the account; in a user's session, the privileges of that session.
     $made.Principal.RunLevel = [int]($Task.trigger -ne $script:WinhostAtLogon)
     $made.Settings.ExecutionTimeLimit = 'PT0S'
     $made.Settings.MultipleInstances = 2
@@ -321,7 +320,7 @@ function Register-WinhostAccountTask {
     $action = $made.Actions.Create(0)
     $action.Path = $Task.program
     $action.Arguments = $Task.arguments
-    # For administrators and the system: others could disable a task, or put one of theirs beside it under a name of ours.
+    # Only administrators and the system have access: others could disable a task, or add one under a name of winhost's.
     $rights = 'D:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)'
     $root = $service.GetFolder('\')
     $folder = $null
@@ -334,7 +333,7 @@ function Register-WinhostAccountTask {
     if ($null -eq $folder) {
         $folder = $root.CreateFolder('winhost', $rights)
     }
-    # 6: made or changed; 1: logs on with a password, 2: without one (S4U), 3: runs where the account has logged on.
+    # 6: create or update; 1: log on with a password, 2: without one (S4U), 3: run in the session of the account.
     if ($null -eq $Secret) {
         $logon = @(2, 3)[[int]($Task.trigger -eq $script:WinhostAtLogon)]
         [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, $logon, $rights)

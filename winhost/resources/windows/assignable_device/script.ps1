@@ -13,8 +13,8 @@ function Get-WinhostAssignableDevice {
         $shown += $function.key.location
         @{ key = $function.key; state = @{ assignment = $assignment; present = $true } }
     }
-    # Other devices that VMs claim: those that are no GPU or do not tell that they are one, and those that are gone, which
-    # keep a VM from starting and can be taken away.
+    # Other devices that are assigned to VMs: those that are no GPU, or cannot be recognized as one, and missing ones,
+    # which keep a VM from starting and can be unassigned.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
             Assert-WinhostPart 'Test-WinhostPciPresent'
@@ -63,20 +63,20 @@ function Set-WinhostAssignableDevice {
     elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $assignment) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$assignment is no assignment."
     }
-    $taken = Remove-WinhostAssignments $Key $assignment
+    $removed = Remove-WinhostAssignments $Key $assignment
     if ($assignment -like 'host-*') {
         Move-WinhostToHost $Key $assignment
         return
     }
     Move-WinhostFromHost $Key $assignment $How
-    if ($null -ne $vm -and -not $taken.held) {
-        Add-WinhostAssignment $Key $vm $taken.from
+    if ($null -ne $vm -and -not $removed.held) {
+        Add-WinhostAssignment $Key $vm $removed.from
     }
 }
 
 function Add-WinhostAssignment {
     param($Key, $Vm, $From)
-    # Hyper-V tells only now whether the VM can have the device. If it cannot, the VMs that had it get it back.
+    # Only this cmdlet shows whether the VM can have the device. If it fails, the device is assigned to its former VMs.
     $function = Find-WinhostPciFunction $Key
     try {
         Add-VMAssignableDevice -VM $Vm -LocationPath $function.path -Confirm:$false -ErrorAction Stop
@@ -103,22 +103,22 @@ function Find-WinhostPciFunction {
 
 function Remove-WinhostAssignments {
     param($Key, [string]$Assignment)
-    # Tells whether the VM that is to have the device has it already (held), and which VMs lost it (from).
-    $taken = @{ held = $false; from = @() }
+    # Unassigns the device from other VMs. Returns these (from), and whether the desired VM has the device already (held).
+    $removed = @{ held = $false; from = @() }
     foreach ($claim in @(Find-WinhostAssignments)) {
         if ($claim.location -ne $Key.location) {
             continue
         }
         if ($claim.assignment -eq $Assignment) {
-            $taken.held = $true
+            $removed.held = $true
         }
         else {
             Remove-VMAssignableDevice -VMAssignableDevice $claim.assigned -Confirm:$false -ErrorAction Stop
-            $taken.from += $claim.vm
+            $removed.from += $claim.vm
         }
     }
     $script:WinhostCache = @{}
-    $taken
+    $removed
 }
 
 function Move-WinhostToHost {
@@ -141,7 +141,7 @@ function Move-WinhostToHost {
 
 function Wait-WinhostMountedDevice {
     param($Key)
-    # Windows lists the device again some moments after the cmdlet returned, under another instance id.
+    # Windows lists the device under another instance id, some time after the cmdlet has returned.
     for ($second = 0; $second -lt 30; $second++) {
         $script:WinhostCache = @{}
         foreach ($function in @(Find-WinhostPciFunctions)) {
@@ -168,7 +168,7 @@ function Move-WinhostFromHost {
         Disable-PnpDevice -InstanceId $function.instance -Confirm:$false -ErrorAction Stop
     }
     if (Test-WinhostConsent $How 'force-dismount') {
-        # Without the check for access control services and without a mitigation driver: for trusted VMs only.
+        # Skips the check for access control services and for a mitigation driver: for trusted VMs only.
         Dismount-VMHostAssignableDevice -LocationPath $function.path -Force -Confirm:$false -ErrorAction Stop
     }
     else {

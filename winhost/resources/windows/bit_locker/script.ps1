@@ -1,6 +1,6 @@
 # key {volume: mount point}   state {protection: on | off | unknown, volume_type: text, conversion: text, percentage: int, suspended: int or null, protectors: [{id: guid, kind: text}], pcrs: [int]}; set: suspended
 function Get-WinhostBitLocker {
-    # Without the feature there is no cmdlet, and no volume is encrypted by it.
+    # Without the feature there is no cmdlet, and no encrypted volume.
     if (-not (Test-WinhostCommand 'Get-BitLockerVolume')) {
         return
     }
@@ -8,14 +8,14 @@ function Get-WinhostBitLocker {
         $state = @{
             protection = ConvertTo-WinhostKebab "$($volume.ProtectionStatus)"
             volume_type = ConvertTo-WinhostKebab "$($volume.VolumeType)"
-            # A locked volume tells neither.
+            # For a locked volume, these two are not reported.
             conversion = Read-WinhostValue { ConvertTo-WinhostKebab "$(Assert-WinhostValue $volume.VolumeStatus)" }
             percentage = Read-WinhostValue { [int](Assert-WinhostValue $volume.EncryptionPercentage) }
             suspended = $null
             protectors = @()
             pcrs = @()
         }
-        # A volume that was never encrypted has none of these.
+        # For a volume that was never encrypted, the other properties are empty.
         if ("$($volume.VolumeStatus)" -cne 'FullyDecrypted' -or "$($volume.KeyProtector)" -cne '') {
             Assert-WinhostPart 'Read-WinhostEncryption'
             Read-WinhostEncryption $volume $state
@@ -28,7 +28,7 @@ function Read-WinhostEncryption {
     param($Volume, $State)
     $State.suspended = Read-WinhostValue { Read-WinhostSuspension $Volume }
     $State.protectors = Read-WinhostList {
-        # Id and kind, and nothing else of them: the rest opens the volume.
+        # Only id and kind are returned: the other properties could unlock the volume.
         foreach ($protector in @($Volume.KeyProtector)) {
             if ($null -ne $protector) {
                 @{ id = ConvertTo-WinhostGuid $protector.KeyProtectorId; kind = ConvertTo-WinhostKebab "$($protector.KeyProtectorType)" }
@@ -42,7 +42,7 @@ function Find-WinhostEncryptableVolume {
     param($Volume)
     $space = 'root\CIMV2\Security\MicrosoftVolumeEncryption'
     foreach ($each in @(Read-WinhostCached 'encryptable' { Get-CimInstance -Namespace $space -ClassName Win32_EncryptableVolume -ErrorAction Stop })) {
-        # Its mount point is its letter, or its id where it has none.
+        # The mount point is the drive letter, or the volume's id if it has no letter.
         if (@("$($each.DriveLetter)", "$($each.DeviceID)") -contains "$($Volume.MountPoint)") {
             return $each
         }
@@ -52,39 +52,39 @@ function Find-WinhostEncryptableVolume {
 
 function Read-WinhostSuspension {
     param($Volume)
-    # Restarts are counted only while an encrypted volume is open to everybody.
+    # A volume can only be suspended if it is encrypted and its protection is off.
     if ("$($Volume.ProtectionStatus)" -cne 'Off' -or "$($Volume.VolumeStatus)" -ceq 'FullyDecrypted') {
         return $null
     }
-    # Restarts are counted for the volume of Windows alone: another one stays suspended until somebody says so.
+    # Restarts are counted only for the Windows volume. Others stay suspended until they are resumed explicitly.
     if ("$($Volume.VolumeType)" -cne 'OperatingSystem') {
         return 0
     }
-    $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptableVolume $Volume) -MethodName GetSuspendCount -ErrorAction Stop
-    # ERROR_NOT_SUPPORTED, by itself or as an HRESULT: it is not suspended.
-    if (@(50, 2147942450) -contains (Read-WinhostField $told 'ReturnValue')) {
+    $result = Invoke-CimMethod -InputObject (Find-WinhostEncryptableVolume $Volume) -MethodName GetSuspendCount -ErrorAction Stop
+    # ERROR_NOT_SUPPORTED, as such or as an HRESULT: the volume is not suspended.
+    if (@(50, 2147942450) -contains (Read-WinhostField $result 'ReturnValue')) {
         return $null
     }
-    [int](Read-WinhostMethodResult $told 'SuspendCount')
+    [int](Read-WinhostMethodResult $result 'SuspendCount')
 }
 
 function Read-WinhostMethodResult {
-    param($Told, [string]$Name)
-    # A method that fails ends with a code, not with an error.
-    $code = [long](Read-WinhostField $Told 'ReturnValue')
+    param($Result, [string]$Name)
+    # A CIM method that fails returns a code, and raises no error.
+    $code = [long](Read-WinhostField $Result 'ReturnValue')
     if ($code -ne 0) {
         Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' ('Windows does not tell {0}: 0x{1:X8}' -f $Name, $code)
     }
-    Assert-WinhostValue $Told.$Name
+    Assert-WinhostValue $Result.$Name
 }
 
 function Read-WinhostPcrs {
     param($Volume)
     foreach ($protector in @($Volume.KeyProtector)) {
         if ($null -ne $protector -and "$($protector.KeyProtectorType)" -like 'Tpm*') {
-            $asked = @{ VolumeKeyProtectorID = "$($protector.KeyProtectorId)" }
-            $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptableVolume $Volume) -MethodName GetKeyProtectorPlatformValidationProfile -Arguments $asked -ErrorAction Stop
-            foreach ($register in @(Read-WinhostMethodResult $told 'PlatformValidationProfile')) {
+            $arguments = @{ VolumeKeyProtectorID = "$($protector.KeyProtectorId)" }
+            $result = Invoke-CimMethod -InputObject (Find-WinhostEncryptableVolume $Volume) -MethodName GetKeyProtectorPlatformValidationProfile -Arguments $arguments -ErrorAction Stop
+            foreach ($register in @(Read-WinhostMethodResult $result 'PlatformValidationProfile')) {
                 [int]$register
             }
             return
@@ -116,7 +116,7 @@ function Write-WinhostSuspension {
         $null = Resume-BitLocker -MountPoint "$($Volume.MountPoint)" -Confirm:$false -ErrorAction Stop
         return
     }
-    # A protector of which nobody has proven that its key is kept elsewhere may be the last way to the data.
+    # If the key is not proven to be stored elsewhere, the protector may be the only access to the data.
     if ($null -eq (Find-WinhostEscrowRecord $Volume)) {
         Stop-Winhost 'Winhost.NotEscrowed' 'InvalidOperation' 'Nobody has proven that the recovery key of this volume is kept elsewhere: do that first.'
     }

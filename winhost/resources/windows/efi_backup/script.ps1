@@ -38,13 +38,13 @@ function Read-WinhostEfiFolder {
 
 function Read-WinhostEfiList {
     param([string]$Guid)
-    # It is written last: without it there is no whole copy.
+    # Returns the list of the copied files. It is written last: without it the copy is incomplete.
     Read-WinhostJson "$(Read-WinhostEfiFolder $Guid)\files.json"
 }
 
 function Find-WinhostPartitionBootEntries {
     param([string]$Guid)
-    # Boot entries that start a Linux from this partition.
+    # Returns the boot entries that start a Linux from this partition.
     if ((Read-WinhostFirmwareKind) -cne 'uefi') {
         return
     }
@@ -57,7 +57,7 @@ function Find-WinhostPartitionBootEntries {
 
 function Remove-WinhostNewBootEntries {
     param([string]$Guid)
-    # Without a list nobody can tell which came later.
+    # Without the list, new entries cannot be recognized.
     $list = Read-WinhostEfiList $Guid
     if ($null -eq $list -or -not (Test-WinhostDesired $list 'entries')) {
         return
@@ -72,7 +72,7 @@ function Remove-WinhostNewBootEntries {
 
 function Select-WinhostChangedFiles {
     param($Copy, $Now)
-    # A file that is open now has no hash: whether it changed is unknown, and it could not be written.
+    # A file that is open has no hash: whether it changed is unknown, and it could not be written. It counts as unchanged.
     foreach ($file in @($Copy)) {
         $same = @(foreach ($other in $Now) {
             if ((Test-WinhostText $other.path $file.path 'OrdinalIgnoreCase') -and ($null -eq $other.sha256 -or $other.sha256 -ceq $file.sha256)) {
@@ -87,7 +87,7 @@ function Select-WinhostChangedFiles {
 
 function Select-WinhostAddedFiles {
     param($Copy, $Now)
-    # Only files where installers of Linux put theirs; new files elsewhere are somebody else's.
+    # Returns only files in places where Linux installers create them. New files elsewhere belong to others.
     foreach ($file in $Now) {
         $ofLinux = $file.path -match '\AEFI\\(ubuntu|debian)\\' -or $file.path -match '\AEFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\z'
         $known = @(foreach ($other in @($Copy)) {
@@ -146,9 +146,9 @@ function Restore-WinhostEfiCopy {
     foreach ($file in @(Select-WinhostAddedFiles $copy $now)) {
         Remove-WinhostVolumeFile "$Root$($file.path)"
     }
-    $left = @(Select-WinhostChangedFiles $copy @(Read-WinhostVolumeFiles $Root))
-    if ($left.Count -gt 0) {
-        Stop-Winhost 'Winhost.NotPutBack' 'InvalidResult' "$($left[0].path) on the EFI system partition is not as it was."
+    $remaining = @(Select-WinhostChangedFiles $copy @(Read-WinhostVolumeFiles $Root))
+    if ($remaining.Count -gt 0) {
+        Stop-Winhost 'Winhost.NotPutBack' 'InvalidResult' "$($remaining[0].path) on the EFI system partition is not as it was."
     }
     Remove-WinhostFolder $folder
 }

@@ -12,6 +12,6 @@ function Get-WinhostEfiVolume {
 
 function Read-WinhostEfiVolume {
     param($Partition)
-    # A partition that was never formatted may have none, which is an error then.
+    # A partition that was never formatted may have no volume: then the cmdlet fails.
     @(Get-Volume -Partition $Partition.found -ErrorAction Stop)[0]
 }

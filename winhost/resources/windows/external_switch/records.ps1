@@ -1,4 +1,4 @@
-# What winhost knows of its external switches, and what the host has of them. The task writes here while we read.
+# Records of winhost's external switches, and the switches of the host. The task may write these files concurrently.
 
 function Read-WinhostSwitchFolder {
     "$(Read-WinhostDataFolder)\switch"
@@ -6,7 +6,7 @@ function Read-WinhostSwitchFolder {
 
 function Read-WinhostSwitchFile {
     param([string]$Name)
-    # A file that the other side is just replacing is busy, or denied, for a moment.
+    # A file that the task is just replacing is locked, or access to it is denied, for a moment.
     for ($try = 1; $true; $try++) {
         try {
             return Read-WinhostJson "$(Read-WinhostSwitchFolder)\$Name"
@@ -37,8 +37,8 @@ function Write-WinhostSwitchFile {
 }
 
 function Read-WinhostSwitchRecords {
-    # The log is written first and removed last. A log without records means that they are being replaced, and not that
-    # there are none: whoever believed that would remove the folder.
+    # The log is written first and removed last. If there is a log but no records, they are just being replaced. Returning
+    # no records then would let the caller remove the folder.
     for ($try = 1; $true; $try++) {
         $file = Read-WinhostSwitchFile 'switches.json'
         if ($null -ne $file) {
@@ -63,7 +63,7 @@ function Find-WinhostSwitchRecord {
 function Save-WinhostSwitchRecord {
     param($Record)
     $others = @(foreach ($each in @(Read-WinhostSwitchRecords)) { if ($each.name -ne $Record.name) { $each } })
-    # The record is written last: whoever waits for it may then remove the folder.
+    # The record is written last: the process that waits for it may then remove the folder.
     $log = Read-WinhostSwitchFile 'log.json'
     $lines = @()
     if ($null -ne $log) {

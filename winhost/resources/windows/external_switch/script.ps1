@@ -18,7 +18,7 @@ function Get-WinhostExternalSwitch {
 }
 
 function Read-WinhostOwnSwitchRecords {
-    # A folder into which others could have put something has no records of winhost. Setting refuses it by name.
+    # Records are read only from folders that others could not have created. Setting refuses other folders with an error.
     $data = Read-WinhostDataFolder
     if (Test-WinhostFolder "$data\switch") {
         Assert-WinhostPart 'Test-WinhostOwnFolder', 'Read-WinhostSwitchRecords'
@@ -44,7 +44,7 @@ function New-WinhostSwitchState {
             $state.management_os = [bool]$switch.AllowManagementOS
             $state.vms = @(Find-WinhostSwitchUsers $switch).Count
             if ($null -ne $record -and "$($switch.Id)" -ne $record.switch) {
-                # Another switch of the same name.
+                # This is another switch of the same name.
                 return $state
             }
             break
@@ -63,7 +63,7 @@ function Read-WinhostSwitchPhase {
         $State.detail = $Record.detail
     }
     if (Test-WinhostSwitchInFlight $Record) {
-        # Until it is settled, the switch may go back to how it was.
+        # Until the change is committed it may be undone.
         $State.adapter = $null
         if (-not $Record.make) {
             $State.adapter = $Record.adapter
@@ -75,7 +75,7 @@ function Set-WinhostExternalSwitch {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('adapter')
     $goal = New-WinhostSwitchRecord $Key $Desired $How
-    # Before anything in that folder is trusted.
+    # Checks the folder before any file in it is trusted.
     Initialize-WinhostDataFolder 'switch'
     $records = @(Read-WinhostSwitchRecords)
     Assert-WinhostSwitchNotUndone (Find-WinhostSwitchRecord $records $goal.name)
@@ -102,18 +102,18 @@ function Set-WinhostExternalSwitch {
         Stop-Winhost 'Winhost.ComeBack' 'OperationStopped' 'It stands, and is undone unless you come back: ask again in a new session.'
     }
     if (Test-WinhostSwitchUndone $ended) {
-        # Not marked as told: if the change cut the connection, nobody hears this.
+        # Not recorded as reported: if the change interrupted the connection, this error does not arrive.
         Stop-Winhost 'Winhost.SwitchUndone' 'OperationStopped' "$($ended.phase): $($ended.detail)"
     }
     Clear-WinhostSwitchFolder
 }
 
-# ---- what is asked, and whether it may be
+# ---- the request and its checks
 
 function New-WinhostSwitchRecord {
     param($Key, $Desired, $How)
     $name = "$(Read-WinhostField $Key 'name')"
-    # It becomes part of a file of WSL's that knows no other letters.
+    # The name becomes part of a WSL file that allows no other characters.
     if ($name -notmatch '^[A-Za-z0-9][A-Za-z0-9_-]{0,31}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a switch has 1 to 32 letters, digits, - and _.'
     }
@@ -160,7 +160,7 @@ function Assert-WinhostOwnSwitch {
 
 function Assert-WinhostSwitchNotUndone {
     param($Record)
-    # An undone change is reported once: whoever asks again after that wants it tried again.
+    # An undone change is reported once. A further request tries it again.
     if ((Test-WinhostSwitchUndone $Record) -and -not $Record.told) {
         $Record.told = $true
         Save-WinhostSwitchRecord $Record
@@ -188,7 +188,7 @@ function Wait-WinhostSwitch {
 }
 
 function Clear-WinhostSwitchFolder {
-    # A settled change needs no files for its way back, and a host without a switch of winhost needs no records.
+    # After the commit the files for undoing are not needed, and without a switch of winhost no records are needed.
     $folder = Read-WinhostSwitchFolder
     if (@(Read-WinhostSwitchRecords).Count -eq 0) {
         Remove-WinhostFolder $folder
@@ -202,7 +202,7 @@ function Clear-WinhostSwitchFolder {
 function Stop-WinhostSwitchTask {
     param($Record)
     if (-not $Record.begun) {
-        # A policy may forbid the task to run its script. It must not start later by surprise.
+        # A policy may keep the task from running its script. It must not start later unexpectedly.
         Unregister-WinhostStartTask 'winhost-switch'
         $Record.phase = 'undone'
         $Record.told = $true
@@ -222,13 +222,13 @@ function Start-WinhostSwitchTask {
     Remove-WinhostFile "$folder\snapshot.json"
     Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript)))
     Save-WinhostSwitchRecord $Goal
-    # The task also runs at startup: a host that restarts meanwhile must not stay without its network.
-    $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
-    Start-ScheduledTask -InputObject (Register-WinhostStartTask 'winhost-switch' $words) -ErrorAction Stop
+    # The task also runs at startup, so that a host that restarts meanwhile does not remain without its network.
+    $arguments = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
+    Start-ScheduledTask -InputObject (Register-WinhostStartTask 'winhost-switch' $arguments) -ErrorAction Stop
 }
 
 function Join-WinhostSwitchScript {
-    # Constant text: our own functions as they were sent, and the call of the last.
+    # Returns constant text: the functions of this list as they were sent, and a call of the last one.
     $names = @(
         'Stop-Winhost', 'Invoke-WinhostBestEffort', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramDataFolder', 'Read-WinhostDataFolder'
         'Open-WinhostLocalMachine', 'Find-WinhostScheduledTasks', 'Read-WinhostAttributes'
@@ -242,7 +242,7 @@ function Join-WinhostSwitchScript {
         'Move-WinhostSwitch', 'Add-WinhostSwitch', 'Remove-WinhostSwitch', 'Restore-WinhostSwitchAddresses'
         'Restore-WinhostSwitchProfile', 'Wait-WinhostSwitchCommit', 'Invoke-WinhostSwitchChange', 'Invoke-WinhostSwitchTask'
     )
-    # As the agent begins, and for the same reasons.
+    # The same first lines as those of the agent, for the same reasons.
     $lines = @('Remove-TypeData -TypeName System.Array -ErrorAction Ignore', 'Set-StrictMode -Version 3.0', '$ErrorActionPreference = ''Stop''', '$ProgressPreference = ''SilentlyContinue''')
     foreach ($function in @(Get-ChildItem -Path 'Function:\' -ErrorAction Stop)) {
         if ($names -ccontains $function.Name) {

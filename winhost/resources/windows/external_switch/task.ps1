@@ -1,4 +1,4 @@
-# What the scheduled task of an external switch does on the host, by itself. Join-WinhostSwitchScript sends it there.
+# The code of the scheduled task that changes an external switch. Join-WinhostSwitchScript builds its script.
 
 function Invoke-WinhostSwitchTask {
     foreach ($record in @(Read-WinhostSwitchRecords)) {
@@ -49,7 +49,7 @@ function Invoke-WinhostSwitchChange {
 
 function Wait-WinhostSwitchReady {
     param([string]$Adapter)
-    # Windows may have only just started, and its switches and adapters come one after another.
+    # Windows may have just started, when its switches and adapters appear one after another.
     $end = (Read-WinhostClock) + 300
     do {
         Start-Sleep -Seconds 1 -ErrorAction Stop
@@ -78,7 +78,7 @@ function Wait-WinhostSwitchCommit {
 
 function Move-WinhostSwitch {
     param($Record, [bool]$Make)
-    # Makes or removes the switch, and restores the addresses of before.
+    # Creates or removes the switch, and restores the former addresses.
     if ($Make) {
         Add-WinhostSwitch $Record
     }
@@ -95,7 +95,7 @@ function Add-WinhostSwitch {
     param($Record)
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
         if ("$($switch.Id)" -eq $Record.switch) {
-            # It was never removed.
+            # The switch was never removed.
             return
         }
     }
@@ -104,7 +104,7 @@ function Add-WinhostSwitch {
     $Record.switch = "$($switch.Id)"
     Save-WinhostSwitchRecord $Record
     foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
-        # The adapter's driver tagged frames until now; under a switch, the switch does.
+        # The adapter's driver has tagged frames until now; with a switch, the switch must do it.
         if ("$($port.SwitchId)" -eq $Record.switch -and $adapter.VlanID -gt 0) {
             Set-VMNetworkAdapterVlan -VMNetworkAdapter $port -Access -VlanId $adapter.VlanID -ErrorAction Stop
         }
@@ -114,10 +114,10 @@ function Add-WinhostSwitch {
 function Remove-WinhostSwitch {
     param($Record)
     foreach ($switch in @(Find-WinhostExternalSwitches)) {
-        # One that came to be while New-VMSwitch failed has no record of its id.
+        # A switch that New-VMSwitch created although it failed has no id in the record.
         $half = $Record.make -and $switch.Name -ceq $Record.name -and @(Find-WinhostSwitchAdapters $switch) -contains $Record.adapter
         if ("$($switch.Id)" -eq $Record.switch -or $half) {
-            # It asks back whatever -Confirm says; nobody is here to answer.
+            # Without -Force it prompts regardless of -Confirm, and nobody could answer.
             Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop
         }
     }
@@ -125,7 +125,7 @@ function Remove-WinhostSwitch {
 
 function Find-WinhostSwitchInterface {
     param($Record, [bool]$Made)
-    # The interface that carries the addresses: the adapter's own, or the host's port on the switch.
+    # Returns the interface with the addresses: that of the adapter, or the host's port on the switch.
     if (-not $Made) {
         return $Record.adapter
     }
@@ -139,7 +139,7 @@ function Find-WinhostSwitchInterface {
 
 function Wait-WinhostSwitchInterface {
     param($Record, [bool]$Made, [bool]$Link)
-    # A cable that was out before is no reason to go back. An interface that has just been made is not listed at once.
+    # Waits for the interface, because a new one is not listed at once, and for its link if there was one before.
     $end = (Read-WinhostClock) + 60
     do {
         Start-Sleep -Seconds 1 -ErrorAction Stop
@@ -176,14 +176,14 @@ function Read-WinhostSwitchAddresses {
     $families = @()
     foreach ($address in @(Get-NetIPAddress -ErrorAction Stop)) {
         if ($address.InterfaceIndex -eq $index -and "$($address.PrefixOrigin)" -eq 'Manual') {
-            # Without its zone, which is the number of this very interface.
+            # The zone is removed, because it is the number of this interface.
             $text = "$($address.IPAddress)".Split('%')[0]
             $families += $text.Contains(':')
             $snapshot.addresses += @{ address = $text; prefix = [int]$address.PrefixLength }
         }
     }
     foreach ($route in @(Get-NetRoute -ErrorAction Stop)) {
-        # What DHCP or a router gave they give again; what is on the link follows from the addresses.
+        # Routes from DHCP or routers are received again, and on-link routes follow from the addresses.
         $led = @('0.0.0.0', '::') -notcontains "$($route.NextHop)" -and $families -contains "$($route.DestinationPrefix)".Contains(':')
         if ($route.InterfaceIndex -eq $index -and $led) {
             $snapshot.routes += @{ to = "$($route.DestinationPrefix)"; by = "$($route.NextHop)"; metric = [int]$route.RouteMetric }
@@ -204,7 +204,7 @@ function Read-WinhostSwitchAddresses {
 
 function Restore-WinhostSwitchAddresses {
     param($Adapter, $Snapshot)
-    # Restores what is missing; Windows moves most of it by itself.
+    # Restores missing addresses, routes and settings. Windows moves most of them by itself.
     $index = $Adapter.InterfaceIndex
     $now = Read-WinhostSwitchAddresses (ConvertTo-WinhostGuid $Adapter.InterfaceGuid)
     $there = @(foreach ($each in $now.addresses) { $each.address })
@@ -231,7 +231,7 @@ function Restore-WinhostSwitchAddresses {
 
 function Restore-WinhostSwitchProfile {
     param($Index, $Desired)
-    # A network that Windows takes for a new one is public, and its firewall then refuses WinRM. A domain it knows itself.
+    # Windows treats an unknown network as public, where its firewall blocks WinRM. It detects a domain network by itself.
     if (@('Private', 'Public') -notcontains "$Desired") {
         return
     }

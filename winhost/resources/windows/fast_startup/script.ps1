@@ -10,7 +10,7 @@ function Get-WinhostFastStartup {
 }
 
 function Read-WinhostHibernation {
-    # Until somebody sets it, a newer Windows may have the default alone.
+    # Until it is set, newer versions of Windows may have only the default value.
     foreach ($name in @('HibernateEnabled', 'HibernateEnabledDefault')) {
         $set = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\Power' $name
         if ($null -ne $set) {
@@ -25,7 +25,7 @@ function Set-WinhostFastStartup {
     Assert-WinhostDesired $Desired @('hibernation', 'fast_startup')
     Assert-WinhostAdministrator
     Assert-WinhostBoolean $Desired @('hibernation', 'fast_startup')
-    # Only powercfg.exe makes and removes the file; the value in the registry alone does neither.
+    # powercfg.exe creates and removes the hibernation file; writing the registry value would not.
     if (Test-WinhostDesired $Desired 'hibernation') {
         $word = 'off'
         if ($Desired.hibernation) {

@@ -14,7 +14,7 @@ function Get-WinhostFirmware {
                 [int]$property
             }
         }
-        # CPUID tells it, but no Windows interface hands it out.
+        # CPUID has this value, but no Windows interface exposes it.
         address_width = Read-WinhostValue { Assert-WinhostValue $null }
         serial = Read-WinhostValue {
             $serial = "$((Read-WinhostBios).SerialNumber)".Trim()

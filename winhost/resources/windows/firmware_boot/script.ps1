@@ -5,7 +5,7 @@ function Get-WinhostFirmwareBoot {
     $kind = Read-WinhostFirmwareKind
     $state = @{ kind = $kind; current = $null; next = $null; order = @(); entries = @() }
     if ($kind -ceq 'uefi' -and $null -eq $Key) {
-        # Reading them takes C#, and nothing that reads a whole host needs them.
+        # Reading these needs C#, and they are not needed when a whole host is read.
         foreach ($part in @('current', 'next', 'order', 'entries')) {
             $state[$part] = Read-WinhostValue { Stop-Winhost 'Winhost.NotRead' 'OperationStopped' 'Boot variables are not read with the whole host: that would start a C# compiler.' }
         }
@@ -46,7 +46,7 @@ function Read-WinhostBootNumber {
 function Read-WinhostBootEntries {
     foreach ($number in @(Read-WinhostBootNumbers 'BootOrder')) {
         $bytes = Read-WinhostFirmwareVariable "Boot$number" $script:WinhostGlobalVariables
-        # An order may name what is not there any more.
+        # The order may contain entries that no longer exist.
         if ($null -ne $bytes) {
             ConvertFrom-WinhostLoadOption $number $bytes
         }
@@ -55,7 +55,7 @@ function Read-WinhostBootEntries {
 
 function ConvertFrom-WinhostLoadOption {
     param([string]$Number, [byte[]]$Bytes)
-    # Attributes, the length of its path, a description that ends with NUL, then the path, node by node.
+    # A load option consists of attributes, the length of the path, a NUL-terminated description, and the path's nodes.
     $text = ''
     $offset = 6
     while ($offset + 1 -lt $Bytes.Length -and [System.BitConverter]::ToUInt16($Bytes, $offset) -ne 0) {
@@ -84,7 +84,7 @@ function ConvertFrom-WinhostLoadOption {
 
 function Read-WinhostPathNode {
     param([byte[]]$Bytes, [int]$Offset, [int]$Length, $Found)
-    # 4.1: a partition, by its GUID where the last byte says so; 4.4: a file on it.
+    # 4.1: a partition, by its GUID if the last byte is 2; 4.4: a file on it.
     $kind = "$($Bytes[$Offset]).$($Bytes[$Offset + 1])"
     if ($kind -ceq '4.1' -and $Length -ge 42 -and $Bytes[$Offset + 41] -eq 2) {
         $signature = New-Object -TypeName byte[] -ArgumentList 16
@@ -109,7 +109,7 @@ function Set-WinhostFirmwareBoot {
     else {
         $null = Invoke-WinhostProgram 'bcdedit.exe' @('/set', '{fwbootmgr}', 'bootsequence', (Find-WinhostBcdEntry "$next")) 'Winhost.BcdRefused'
     }
-    # bcdedit may say that it succeeded and have changed nothing: the variable tells.
+    # bcdedit may report success without a change, so the variable is read back.
     $found = Read-WinhostBootNumber 'BootNext'
     if ("$found" -cne "$next") {
         Stop-Winhost 'Winhost.FirmwareForgot' 'InvalidResult' "BootNext was set to $next, and is $found."
@@ -118,7 +118,7 @@ function Set-WinhostFirmwareBoot {
 
 function Find-WinhostBcdEntry {
     param([string]$Number)
-    # bcdedit has ids of its own, and no numbers: the entry is the one with the same description and path.
+    # bcdedit uses its own ids and not the numbers, so the entry is found by its description and path.
     $entry = $null
     foreach ($each in @(Read-WinhostBootEntries)) {
         if ($each.entry -ceq $Number) {
@@ -141,9 +141,9 @@ function Find-WinhostBcdEntry {
 }
 
 function Read-WinhostBcdEntries {
-    # What bcdedit lists of the firmware, with its own ids and no numbers: the boot manager {fwbootmgr}, of which
-    # bootsequence is what is started once, and what may be started. In every language the words before what we read are
-    # these; headings and the word for the id are not.
+    # Returns the firmware entries that bcdedit lists, with its own ids: the boot manager {fwbootmgr}, whose bootsequence
+    # is started once, and the entries that can be started. The names of the fields that are read here are not localized;
+    # headings and the name of the id are.
     $listed = Invoke-WinhostProgram 'bcdedit.exe' @('/enum', 'firmware') 'Winhost.BcdRefused'
     foreach ($block in @("$listed" -split '(?:\r?\n[ \t]*){2,}')) {
         $found = @{ id = ([regex]::Match($block, '\{[^{}\s]+\}')).Value; path = ''; description = ''; bootsequence = '' }

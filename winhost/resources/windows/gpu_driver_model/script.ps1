@@ -29,7 +29,7 @@ function Set-WinhostGpuDriverModel {
 
 function Switch-WinhostDriverModel {
     param($Function, [string]$Model, [int]$Number, $How)
-    # Only WDDM shows a picture.
+    # Only WDDM supports displays.
     if ($Model -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostConsent $How 'headless')) {
         Stop-Winhost 'Winhost.TakesDisplay' 'InvalidOperation' 'A display is connected to this GPU, and would stay dark.'
     }
@@ -37,7 +37,7 @@ function Switch-WinhostDriverModel {
     if ($null -eq $ended) {
         Stop-Winhost 'Winhost.DriverModelRefused' 'ObjectNotFound' 'There is no nvidia-smi.exe: the driver of NVIDIA is not installed.'
     }
-    # It may call a refusal a warning, and end well.
+    # nvidia-smi.exe may report a refusal as a warning and exit with 0, so the model is read back.
     $pending = Read-WinhostDriverModel $Function 'pending'
     if ($ended.code -ne 0 -or $pending -ne $Model) {
         $output = ("$($ended.output)" -replace '\s+', ' ').Trim()

@@ -1,9 +1,9 @@
 # key {creator: guid}   state {inbound: allow | block | not-configured, ports: [number], allowed: [network] or null}
-# WSL, as a creator of VMs.
+# The VM creator id of WSL.
 $script:WinhostWslCreator = '{40E0AC32-46A5-438A-A0B2-2B479E8F2E90}'
 
 function Get-WinhostHyperVFirewall {
-    # Only of WSL, and only where Windows has this firewall.
+    # Reads only the rules for WSL, and only if this Windows has the Hyper-V firewall.
     if (-not (Test-WinhostCommand 'Get-NetFirewallHyperVVMSetting')) {
         return
     }
@@ -54,7 +54,7 @@ function Set-WinhostHyperVFirewall {
             $null = New-NetFirewallHyperVRule -Name $name -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -RemoteAddresses $goal.from -Action 'Allow' -ErrorAction Stop
         }
         else {
-            # Everybody is the default: among the documented values there is no word for it.
+            # All addresses are the default; there is no documented value for them.
             $null = New-NetFirewallHyperVRule -Name $name -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -Action 'Allow' -ErrorAction Stop
         }
     }
@@ -62,12 +62,12 @@ function Set-WinhostHyperVFirewall {
 
 function Join-WinhostOpenings {
     param($Desired)
-    # Returns nothing where no rule is to change.
+    # Returns the desired rules, or nothing if no rule is to be changed.
     if (-not (Test-WinhostDesired $Desired 'ports') -and -not (Test-WinhostDesired $Desired 'allowed')) {
         return
     }
     $ports = @(Find-WinhostOpenPorts)
-    # A rule that somebody disabled lets nobody in. It stays as it is unless ports are desired.
+    # A disabled rule opens no port. It is replaced only if ports are desired.
     $replaced = @(Find-WinhostOpenRules)
     if (Test-WinhostDesired $Desired 'ports') {
         $replaced = @(Find-WinhostVmRules)
@@ -107,10 +107,10 @@ function Find-WinhostOpenPorts {
 }
 
 function Find-WinhostVmAllowedNetworks {
-    # The networks that reach the ports; nothing where everybody does.
+    # Returns the networks that can reach the ports; nothing if all can.
     $found = @()
     foreach ($rule in @(Find-WinhostOpenRules)) {
-        # A rule that names nobody is for everybody, whether it says so by an empty list or by a list of nothing.
+        # A rule without addresses applies to all, whether its list is empty or contains only null.
         $remote = @(foreach ($each in $rule.RemoteAddresses) { if ($null -ne $each) { $each } })
         if ($remote.Count -eq 0) {
             return

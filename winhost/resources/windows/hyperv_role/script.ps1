@@ -24,7 +24,7 @@ function Get-WinhostHyperVRole {
 }
 
 function Test-WinhostClientWindows {
-    # Not by the module: ServerManager may stand on a client too, with the administration tools.
+    # The ServerManager module is no criterion: with the administration tools, it exists on a client as well.
     $type = Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows NT\CurrentVersion' 'InstallationType'
     "$type" -eq 'Client'
 }
@@ -46,7 +46,7 @@ function Set-WinhostHyperVRole {
             $remove += $names[$property.Name]
         }
     }
-    # One call each way: a second one is refused while a first waits for its restart.
+    # One call to install and one to remove: a further call is refused while a restart is pending.
     $results = @()
     if ($install.Count -gt 0) {
         $results += Install-WindowsFeature -Name $install -Confirm:$false -ErrorAction Stop
@@ -72,7 +72,7 @@ function Switch-WinhostClientFeatures {
         $features[$names[$property.Name]] = $property.Value
     }
     if ((@($features.Values) -join ' ') -ceq 'available available') {
-        # With what they lie in, or that and the other tools, which came with them, would stay.
+        # Removes the containing feature as well. Otherwise it and its other tools would remain.
         $features = @{ 'Microsoft-Hyper-V-All' = 'available' }
     }
     Switch-WinhostFeatures $features

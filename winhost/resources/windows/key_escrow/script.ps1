@@ -25,12 +25,12 @@ function Read-WinhostEscrow {
 
 function Find-WinhostEscrowRecord {
     param($Volume)
-    # A record counts only while the volume has its protector.
-    $kept = Read-WinhostRegistry $script:WinhostRecordsKey "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
-    if ($null -eq $kept) {
+    # A record is valid only while the volume has that protector.
+    $stored = Read-WinhostRegistry $script:WinhostRecordsKey "escrow $("$($Volume.MountPoint)".ToLowerInvariant())"
+    if ($null -eq $stored) {
         return $null
     }
-    $record = ConvertFrom-Json -InputObject "$kept" -ErrorAction Stop
+    $record = ConvertFrom-Json -InputObject "$stored" -ErrorAction Stop
     foreach ($protector in @(Find-WinhostRecoveryProtectors $Volume)) {
         if ((ConvertTo-WinhostGuid $protector.KeyProtectorId) -eq "$($record.protector)") {
             return $record
@@ -86,7 +86,7 @@ function Write-WinhostEscrow {
 
 function Find-WinhostTypedKey {
     param($Protectors, [string]$Digits)
-    # Compared on the host: neither the digits nor the key leave it.
+    # Compares on the host: neither the digits nor the key leave it.
     if ($Digits -match '\A[0-9]{6}\z') {
         foreach ($protector in $Protectors) {
             if ("$($protector.RecoveryPassword)".EndsWith("-$Digits", [System.StringComparison]::Ordinal)) {
@@ -99,7 +99,7 @@ function Find-WinhostTypedKey {
 
 function Send-WinhostRecoveryKey {
     param($Volume, $Protector, [string]$Proof)
-    # The directory accepts a key that it has already. That this succeeds is the proof.
+    # The directory accepts a key that it already has. Success of this call is the proof.
     $drive = "$($Volume.MountPoint)"
     $id = "$($Protector.KeyProtectorId)"
     if ($Proof -ceq 'entra') {

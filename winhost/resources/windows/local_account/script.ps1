@@ -53,7 +53,7 @@ function Test-WinhostDomainController {
 }
 
 function Find-WinhostAccounts {
-    # On a domain controller the cmdlets would show, and change, the accounts of the domain.
+    # On a domain controller the cmdlets would return, and change, domain accounts.
     if (Test-WinhostDomainController) {
         Stop-Winhost 'Winhost.NoLocalAccounts' 'InvalidOperation' 'A domain controller has no accounts of its own.'
     }
@@ -92,7 +92,7 @@ function Assert-WinhostOwnAccount {
 
 function Assert-WinhostAccountName {
     param([string]$Account)
-    # It becomes a part of paths and of names of tasks; Windows takes 20 characters.
+    # The name becomes part of paths and of task names. Windows allows 20 characters.
     if ($Account -cnotmatch '^[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'An account of winhost has a name of letters, digits, dots and dashes, 20 at most.'
     }
@@ -100,13 +100,13 @@ function Assert-WinhostAccountName {
 
 function Read-WinhostProfile {
     param([string]$Sid)
-    # Made at the first logon, and not always by the account's name.
+    # The profile folder is created at the first logon, and is not always named after the account.
     Read-WinhostRegistry "SOFTWARE\Microsoft\Windows NT\CurrentVersion\ProfileList\$Sid" 'ProfileImagePath'
 }
 
 function Read-WinhostGroup {
     param([string]$Sid)
-    # SIDs of its members. Get-LocalGroupMember fails as a whole where one of them is gone or is of a cloud directory.
+    # Returns the SIDs of the members. Get-LocalGroupMember fails if one member was deleted or is of a cloud directory.
     $identifier = New-Object -TypeName System.Security.Principal.SecurityIdentifier -ArgumentList $Sid
     $name = $identifier.Translate([System.Security.Principal.NTAccount]).Value.Split('\')[-1]
     $group = New-Object -TypeName System.DirectoryServices.DirectoryEntry -ArgumentList "WinNT://./$name,group"
@@ -119,7 +119,7 @@ function Read-WinhostGroup {
 
 function Measure-WinhostSessions {
     param([string]$Account)
-    # Sessions of people: at the console, remote, unlocked, or with cached credentials. Not those of tasks and services.
+    # Counts interactive sessions (console, remote, unlocked, cached credentials), not those of tasks and services.
     $people = @{}
     foreach ($session in @(Read-WinhostCached 'logon-sessions' { Get-CimInstance -ClassName Win32_LogonSession -ErrorAction Stop })) {
         if (@(2, 7, 10, 11, 12, 13) -contains $session.LogonType) {
@@ -129,9 +129,9 @@ function Measure-WinhostSessions {
     $count = 0
     $name = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\ComputerName\ActiveComputerName' 'ComputerName'
     foreach ($logon in @(Read-WinhostCached 'logons' { Get-CimInstance -ClassName Win32_LoggedOnUser -ErrorAction Stop })) {
-        # A domain may have an account of this name, too.
-        $here = $logon.Antecedent.Domain -eq $name
-        if ($here -and $logon.Antecedent.Name -eq $Account -and $people.ContainsKey("$($logon.Dependent.LogonId)")) {
+        # A domain may have an account of the same name.
+        $isLocal = $logon.Antecedent.Domain -eq $name
+        if ($isLocal -and $logon.Antecedent.Name -eq $Account -and $people.ContainsKey("$($logon.Dependent.LogonId)")) {
             $count++
         }
     }
@@ -150,7 +150,7 @@ function Measure-WinhostDistros {
 
 function Measure-WinhostFiles {
     param([string]$Folder, [string]$Name)
-    # Links are not followed: a profile has some that lead back into it.
+    # Links are not followed: a profile contains links to its own folders.
     $count = 0
     $waiting = New-Object -TypeName System.Collections.Stack
     if (Test-WinhostLink $Folder) {
@@ -195,7 +195,7 @@ function Set-WinhostLocalAccount {
         if (-not (Test-WinhostDesired $Desired 'there')) {
             Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $($Key.account)."
         }
-        # Nobody keeps this secret: whoever registers its tasks makes another one.
+        # This password is not stored: registering the account's tasks sets another one.
         $secret = New-WinhostSecret
         $user = New-LocalUser -Name $Key.account -Password $secret -Description $script:WinhostAccountMarker -PasswordNeverExpires -AccountNeverExpires -UserMayNotChangePassword -Confirm:$false -ErrorAction Stop
     }
@@ -205,7 +205,7 @@ function Set-WinhostLocalAccount {
 }
 
 function New-WinhostSecret {
-    # 288 random bits in 48 characters, and one of each kind that a password policy may ask for.
+    # 288 random bits in 48 characters, and one character of each kind that a password policy may require.
     $letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
     $bytes = [byte[]]::new(48)
     $random = [System.Security.Cryptography.RandomNumberGenerator]::Create()
@@ -263,7 +263,7 @@ function Remove-WinhostProfile {
             Remove-CimInstance -InputObject $found -Confirm:$false -ErrorAction Stop
             return
         }
-        # It is unloaded some seconds after the last logon has ended.
+        # A profile is unloaded some seconds after the last logon has ended.
         Start-Sleep -Seconds 1 -ErrorAction Stop
     } while ((Read-WinhostClock) -lt $end)
     Stop-Winhost 'Winhost.LoggedOn' 'ResourceBusy' "$($User.Name) is still logged on."

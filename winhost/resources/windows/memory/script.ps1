@@ -4,7 +4,7 @@ function Get-WinhostMemory {
     $system = Get-CimInstance -ClassName Win32_OperatingSystem -ErrorAction Stop
     $state = @{
         total = [long]$machine.TotalPhysicalMemory
-        # In KiB, unlike the other.
+        # This value is in KiB, the other one in bytes.
         free = [long]$system.FreePhysicalMemory * 1024
     }
     @{ key = @{}; state = $state }

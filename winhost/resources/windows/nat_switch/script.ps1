@@ -1,7 +1,7 @@
 # key {name: text}   state {made: bool or null, network: IPv4 network or null, address: IPv4 address or null, switch: guid or null, vms: int}; set: made, network
 function Get-WinhostNatSwitch {
     param($Key)
-    # Fails for whoever may not see VMs, also where there is no NAT.
+    # Fails for users who cannot see VMs, even if there is no NAT.
     $null = @(Find-WinhostVms $null)
     $nats = @(Get-NetNat -ErrorAction Stop)
     if ($null -ne $Key -or $nats.Count -gt 0 -or (Test-WinhostRecords)) {
@@ -28,7 +28,7 @@ function Read-WinhostNats {
         @{ key = @{ name = $entry.name }; state = $state }
     }
     foreach ($nat in $Nats) {
-        # NATs of others; Docker's has no network here.
+        # Returns the NATs of others as well. That of Docker has no network here.
         if ($null -eq (Find-WinhostRecord 'nat' "$($nat.Name)")) {
             $state = New-WinhostNatState
             Read-WinhostNat $nat $state
@@ -82,7 +82,7 @@ function Test-WinhostInNetwork {
 
 function Find-WinhostInterfaceSwitch {
     param($Index)
-    # The switch on which the host's own port is this interface.
+    # Returns the switch on which this interface is the host's own port.
     foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
         if ($adapter.InterfaceIndex -eq $Index) {
             foreach ($port in @(Get-VMNetworkAdapter -ManagementOS -ErrorAction Stop)) {
@@ -170,7 +170,7 @@ function Write-WinhostNatAddress {
     $bytes = [System.Net.IPAddress]::Parse($base).GetAddressBytes()
     $bytes[3] += 1
     $address = $bytes -join '.'
-    # The host's port on a new switch is not listed at once; with nobody on it, it has no link.
+    # The host's port on a new switch is not listed at once, and has no link while no VM is connected.
     $port = Wait-WinhostSwitchInterface ([PSCustomObject]$Record) $true $false
     foreach ($found in @(Get-NetIPAddress -ErrorAction Stop)) {
         if ($found.InterfaceIndex -eq $port.InterfaceIndex -and "$($found.IPAddress)" -ceq $address) {
@@ -194,7 +194,8 @@ function Remove-WinhostNatSwitch {
         }
     }
     foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
-        # Noted by its id; where we were cut off before that, by the name that was free when we began.
+        # The switch is found by its recorded id; if the change was interrupted before that was written, by its name, which
+        # was free before.
         $named = $null -eq $Record.switch -and (Test-WinhostText "$($switch.Name)" $Name 'OrdinalIgnoreCase')
         if ($named -or "$($switch.Id)" -eq "$($Record.switch)") {
             Remove-VMSwitch -VMSwitch $switch -Force -Confirm:$false -ErrorAction Stop

@@ -34,9 +34,9 @@ function ConvertTo-WinhostMac {
 
 function ConvertTo-WinhostAdapterKind {
     param($Adapter)
-    # By what drivers say of themselves; names are in the host's language. NDIS: 1 and 9 are wireless, 14 is Ethernet.
-    # Interfaces: 23 is PPP, 53 a virtual one that a program made, 131 a tunnel. Many VPN clients say Ethernet; docs/wsl2.md
-    # has by which word each is known, and who reported it.
+    # Classifies an adapter by what its driver reports, because names are localized. NDIS media: 1 and 9 are wireless, 14
+    # is Ethernet. Interface types: 23 is PPP, 53 a virtual interface of a program, 131 a tunnel. Many VPN clients report
+    # Ethernet; docs/wsl2.md lists the words by which each is recognized, and their sources.
     $component = "$($Adapter.ComponentID)"
     if (@(1, 9) -contains $Adapter.NdisPhysicalMedium) {
         return 'wifi'
@@ -49,8 +49,8 @@ function ConvertTo-WinhostAdapterKind {
     }
     $service = Find-WinhostAdapterSetting $Adapter.InterfaceIndex 'ServiceName'
     $vpn = 'vpn|tap0|tap-win|wintun|wireguard|PANGP|Forti|ft_?s?vnic|pppop|vna_ap|cp_apvna|Check Point|ctxva|Citrix|jnprva|dsNcAdpt'
-    $said = "$component $service $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
-    if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $said -match "$vpn|Juniper|Pulse|SonicWall|SWVNIC|Zscaler|ZeroTier|zttap") {
+    $names = "$component $service $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
+    if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $names -match "$vpn|Juniper|Pulse|SonicWall|SWVNIC|Zscaler|ZeroTier|zttap") {
         return 'vpn'
     }
     if ($Adapter.Virtual) {
@@ -64,7 +64,7 @@ function ConvertTo-WinhostAdapterKind {
 
 function ConvertTo-WinhostAdapterStatus {
     param($Adapter)
-    # Numbers of RFC 2863 and NDIS: the words beside them are in the host's language.
+    # Numbers of RFC 2863 and NDIS are compared, because the corresponding names are localized.
     if ($Adapter.InterfaceOperationalStatus -eq 1) {
         return 'up'
     }
@@ -79,7 +79,7 @@ function ConvertTo-WinhostAdapterStatus {
 
 function ConvertTo-WinhostSpeed {
     param($Adapter)
-    # Without a link, drivers report nothing, 0 or all ones.
+    # Without a link, drivers report null, 0 or the maximum value.
     if ($null -eq $Adapter.Speed -or $Adapter.Speed -eq 0 -or $Adapter.Speed -gt [long]::MaxValue) {
         return $null
     }
@@ -98,7 +98,7 @@ function Find-WinhostByInterface {
 function Find-WinhostAddresses {
     param($Index)
     foreach ($address in @(Find-WinhostByInterface $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
-        # Well known are those of the link alone, which every adapter gives itself.
+        # WellKnown: link-local addresses, which every adapter assigns itself.
         if ("$($address.PrefixOrigin)" -ne 'WellKnown') {
             $origin = ConvertTo-WinhostKebab "$($address.PrefixOrigin)"
             @{ address = "$($address.IPAddress)"; prefix = [int]$address.PrefixLength; origin = $origin }
@@ -147,7 +147,7 @@ function Find-WinhostAdapterSwitch {
 
 function Find-WinhostSwitchAdapters {
     param($Switch)
-    # The adapters of a switch: none of an internal one, one of most, several where the switch is a team.
+    # Returns the adapters of a switch: none for an internal one, usually one, several if the switch is a team.
     foreach ($bound in @($Switch.NetAdapterInterfaceGuid)) {
         if ($null -ne $bound) {
             ConvertTo-WinhostGuid $bound
@@ -157,7 +157,7 @@ function Find-WinhostSwitchAdapters {
 
 function Test-WinhostManagementAdapter {
     param($Index)
-    # Any session on WinRM's ports counts: to cut off another administrator is no better.
+    # Any session on the ports of WinRM counts, because other administrators must not be disconnected either.
     $local = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.LocalAddress)" })
     if ($local.Count -eq 0) {
         $null = Assert-WinhostValue $null

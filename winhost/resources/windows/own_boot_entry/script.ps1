@@ -27,7 +27,7 @@ function Read-WinhostOwnBootEntries {
 
 function Find-WinhostOwnEntry {
     param([string]$Name, $Record)
-    # Found by description, partition and path: the firmware may give its number to another entry.
+    # Finds the entry by description, partition and path, because the firmware may give its number to another entry.
     if ((Read-WinhostFirmwareKind) -cne 'uefi') {
         return
     }
@@ -62,7 +62,7 @@ function Set-WinhostOwnBootEntry {
     Add-WinhostOwnBootEntry $name $Desired
 }
 
-# ---- come and go
+# ---- creating and removing
 
 function Add-WinhostOwnBootEntry {
     param([string]$Name, $Desired)
@@ -75,7 +75,7 @@ function Add-WinhostOwnBootEntry {
     }
     $number = Find-WinhostFreeEntry
     Write-WinhostFirmwareVariable "Boot$number" $script:WinhostGlobalVariables $bytes
-    # At the end of the order, so that what starts first stays first.
+    # The entry is added at the end of the order, so that the first entry remains the first.
     Write-WinhostBootOrder (@(Read-WinhostBootNumbers 'BootOrder') + $number)
     if ($null -eq (Find-WinhostOwnEntry $Name $mine)) {
         Stop-Winhost 'Winhost.FirmwareForgot' 'InvalidResult' "The firmware took the boot entry $number and does not have it."
@@ -109,8 +109,8 @@ function Write-WinhostBootOrder {
 
 function ConvertTo-WinhostLoadOption {
     param([string]$Description, $Mine)
-    # Active; a partition by its GUID; a file on it. Nothing behind that: what bcdedit puts there, boot loaders of Linux
-    # take for a name.
+    # Builds an active load option with a partition by its GUID and a file on it, without optional data: boot loaders of
+    # Linux would take the data that bcdedit adds for a file name.
     foreach ($each in @(Find-WinhostPartitions)) {
         if ($each.guid -eq $Mine.partition) {
             $sector = [long]$each.disk.LogicalSectorSize
@@ -143,7 +143,7 @@ function Remove-WinhostOwnBootEntry {
 
 function Remove-WinhostBootEntry {
     param($Entry)
-    # From the order first: an order that names what is not there confuses some firmware.
+    # Removes it from the order first, because some firmware fails with an order that names a missing entry.
     Write-WinhostBootOrder @(@(Read-WinhostBootNumbers 'BootOrder') -cne $Entry.entry)
     Write-WinhostFirmwareVariable "Boot$($Entry.entry)" $script:WinhostGlobalVariables @()
 }

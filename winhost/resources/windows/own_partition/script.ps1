@@ -44,7 +44,7 @@ function New-WinhostAbsentPartition {
 
 function Find-WinhostOwnPartition {
     param($Record)
-    # Found by its offset and size, and by its GUID once that is known.
+    # Finds the partition by its offset and size, and by its GUID if that is recorded.
     foreach ($each in @(Find-WinhostPartitions)) {
         $there = (ConvertTo-WinhostGuid $each.disk.Guid) -eq "$($Record.disk)" -and [long]$each.found.Offset -eq [long]$Record.offset
         $same = $null -eq $Record.partition -or $each.guid -eq "$($Record.partition)"
@@ -92,7 +92,7 @@ function Assert-WinhostPartitionDesired {
     Assert-WinhostPattern $Desired 'label' '\AWINHOST(-[0-9a-f]{8})?\z' 'WINHOST, or that and eight digits'
 }
 
-# ---- come and go
+# ---- creating and removing
 
 function Add-WinhostOwnPartition {
     param([string]$Name, $Record, $Desired)
@@ -108,7 +108,7 @@ function Add-WinhostOwnPartition {
     if ($null -eq $found) {
         $disk = Find-WinhostDisk $mine.disk
         Assert-WinhostFreeSpace $mine
-        # Written first: a partition at this offset and of this size is then ours.
+        # The record is written first, so that a partition with this offset and size is known to be winhost's.
         $mine.partition = $null
         Write-WinhostRecord 'partition' $Name $mine
         $made = New-Partition -DiskNumber $disk.Number -Offset $mine.offset -Size $mine.size -GptType $script:WinhostDataType -ErrorAction Stop
@@ -154,10 +154,10 @@ function Format-WinhostOwnPartition {
     param([string]$Name, $Partition, [string]$Title)
     $fileSystem = @{ linux = 'NTFS'; staging = 'FAT32'; efi = 'FAT32' }[$Name]
     Unprotect-WinhostPartition $Partition
-    # A quick format clears what other systems left there.
+    # A quick format removes the file systems of other systems.
     $null = Format-Volume -Partition $Partition -FileSystem $fileSystem -NewFileSystemLabel $Title -Confirm:$false -ErrorAction Stop
     Set-Partition -InputObject $Partition -NoDefaultDriveLetter $true -ErrorAction Stop
-    # Last: of a type that is not its own, Windows offers no format and gives no letter.
+    # The type is set last, because Windows neither formats partitions of foreign types nor gives them a letter.
     $type = @{ linux = $script:WinhostLinuxType; efi = $script:WinhostEfiType }[$Name]
     if ($null -ne $type) {
         Set-Partition -InputObject $Partition -GptType $type -ErrorAction Stop
@@ -179,7 +179,7 @@ function Remove-WinhostOwnPartition {
     }
     if ($null -ne $found) {
         if ($Name -ceq 'efi') {
-            # These entries would start nothing.
+            # These entries would start from the removed partition.
             foreach ($entry in @(Find-WinhostPartitionBootEntries $found.guid)) {
                 Remove-WinhostBootEntry $entry
             }

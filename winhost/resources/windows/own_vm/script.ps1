@@ -1,5 +1,5 @@
 # key {name: text}   state {made: bool or null, ours: bool, id: guid or null, cpus: int or null, memory: bytes or null, switch: guid or null, vlan: int or null, mac: text or null, secure_boot: bool or null}; how {accept: data}
-# Microsoft's UEFI certificate authority. By its id: some hosts do not know the template by its name.
+# The template of Microsoft's UEFI certificate authority, by id, because some hosts do not know its name.
 $script:WinhostSecureBootTemplate = '272e7447-90a4-4563-a4b9-8e4ab00526ce'
 
 function Get-WinhostOwnVm {
@@ -93,12 +93,12 @@ function Assert-WinhostVmDesired {
     Assert-WinhostPattern $Desired 'mac' '^[0-9A-F]{12}\z' 'a MAC address of 12 hexadecimal digits'
 }
 
-# ---- whose it is
+# ---- finding winhost's VMs
 
 function Find-WinhostRecordedVm {
     param([string]$Name, $Record)
-    # Found by the id in the record. Where we were cut off before we wrote that, by a folder where nobody else makes
-    # VMs.
+    # Finds the VM by the recorded id; if creating it was interrupted before that was written, by its name and its folder,
+    # in which only winhost creates VMs.
     $folder = "$(Read-WinhostVmStore)\$Name"
     foreach ($vm in @(Find-WinhostVms $null)) {
         if ($null -ne $Record.id) {
@@ -114,7 +114,7 @@ function Find-WinhostRecordedVm {
 
 function Test-WinhostVmMark {
     param($Vm, $Record)
-    # Until the record has the id, the folder is enough; from then on the notes must have the mark, too.
+    # Until the notes are marked, id or folder are sufficient. From then on, the notes must contain the mark as well.
     $null -eq $Record.id -or -not $Record.marked -or "$($Vm.Notes)".Contains($Record.token)
 }
 
@@ -132,7 +132,7 @@ function Find-WinhostOwnVm {
     Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "winhost made no VM $Name."
 }
 
-# ---- come and go
+# ---- creating and removing
 
 function Add-WinhostOwnVm {
     param([string]$Name, $Record, $Desired)
@@ -150,7 +150,7 @@ function Add-WinhostOwnVm {
     }
     Assert-WinhostUniqueVm $Name $vm $Desired.mac
     if ($null -eq $vm) {
-        # Written first: a VM in this folder is then ours from its first moment.
+        # The record is written first, so that a VM in this folder is known to be winhost's as soon as it exists.
         $Record = @{ token = "$([guid]::NewGuid())"; id = $null; marked = $false; complete = $false }
         Write-WinhostRecord 'vm' $Name $Record
         $vm = New-VM -Name $Name -Generation 2 -MemoryStartupBytes ([long]$Desired.memory) -NoVHD -Path (Read-WinhostVmStore) -ErrorAction Stop
@@ -169,8 +169,7 @@ function Add-WinhostOwnVm {
 
 function Assert-WinhostUniqueVm {
     param([string]$Name, $Vm, [string]$Mac)
-    # Nobody could tell two VMs of one name apart, or reach two of one address. A port of the host has no VMId, and
-    # counts as another adapter.
+    # Requires the name and the MAC address to be unused. A port of the host has no VMId, and counts as another adapter.
     $id = $null
     if ($null -ne $Vm) {
         $id = "$($Vm.Id)"
@@ -199,16 +198,16 @@ function Find-WinhostVmSwitch {
 
 function Write-WinhostFixedVmSettings {
     param($Vm)
-    # Settings that never change: a VM with an assigned device can neither be saved nor checkpointed.
+    # Writes settings that are not configurable: a VM with an assigned device can neither be saved nor checkpointed.
     Set-VM -VM $Vm -CheckpointType Disabled -AutomaticStopAction TurnOff -ErrorAction Stop
-    # The GPUs' drivers on the host need a moment.
+    # The delay gives the GPU drivers of the host time to start.
     Set-VM -VM $Vm -AutomaticStartAction StartIfRunning -AutomaticStartDelay 60 -ErrorAction Stop
     if ($null -ne $Vm.PSObject.Properties['AutomaticCheckpointsEnabled']) {
         Set-VM -VM $Vm -AutomaticCheckpointsEnabled $false -ErrorAction Stop
     }
     $pipe = "\\.\pipe\$($Vm.Id)"
     Set-VMComPort -VM $Vm -Number 1 -Path $pipe -ErrorAction Stop
-    # Without it nobody could tell why a guest does not start.
+    # Without the serial port there is no boot log of a guest that does not start.
     if ("$((Get-VMComPort -VM $Vm -Number 1 -ErrorAction Stop).Path)" -ne $pipe) {
         Stop-Winhost 'Winhost.NoBootLog' 'InvalidResult' "The first serial port of the VM did not become $pipe."
     }
@@ -241,7 +240,7 @@ function Write-WinhostVmAdapter {
     elseif (Test-WinhostDesired $Desired 'vlan') {
         Set-VMNetworkAdapterVlan -VMNetworkAdapter $Adapter -Untagged -ErrorAction Stop
     }
-    # Last, so that the VM is never on another network.
+    # The switch is connected last, so that the adapter is never on it without these settings.
     if ($null -ne (Read-WinhostField $Desired 'switch')) {
         Connect-VMNetworkAdapter -VMNetworkAdapter $Adapter -VMSwitch (Find-WinhostVmSwitch $Desired.switch) -ErrorAction Stop
     }
@@ -264,7 +263,7 @@ function Add-WinhostVmBootDisk {
     param($Vm, [string]$Path)
     $drives = @(Get-VMHardDiskDrive -VM $Vm -ErrorAction Stop)
     if ($drives.Count -eq 0) {
-        # Attaching it is what gives the VM the right to its file.
+        # Attaching the disk gives the VM access to its file.
         Add-VMHardDiskDrive -VM $Vm -Path $Path -ErrorAction Stop
         $drives = @(Get-VMHardDiskDrive -VM $Vm -ErrorAction Stop)
     }
@@ -286,7 +285,7 @@ function Remove-WinhostOwnVm {
         if (@(Get-VMAssignableDevice -VM $vm -ErrorAction Stop).Count -gt 0) {
             Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' 'A device is assigned to the VM: take it back first, or the host has it no more.'
         }
-        # The disk stays: it is a resource of its own. The cmdlet asks back whatever -Confirm says.
+        # The disk stays, because it is a separate resource. Without -Force the cmdlet prompts regardless of -Confirm.
         Remove-VM -VM $vm -Force -ErrorAction Stop
     }
     Write-WinhostRecord 'vm' $Name $null

@@ -16,11 +16,11 @@ function Find-WinhostPartitionableGpus {
     if (Test-WinhostCommand 'Get-VMHostPartitionableGpu') {
         return Get-VMHostPartitionableGpu -ErrorAction Stop
     }
-    # As it was called before Windows Server 2022 and Windows 11.
+    # The name before Windows Server 2022 and Windows 11.
     if (Test-WinhostCommand 'Get-VMPartitionableGpu') {
         return Get-VMPartitionableGpu -ErrorAction Stop
     }
-    # Without a cmdlet nobody knows; an empty list would say that there are none.
+    # Without a cmdlet the GPUs are unknown. An empty list would mean that there are none.
     Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' 'This Windows has no cmdlet that lists GPUs that can be partitioned.'
 }
 
@@ -31,7 +31,7 @@ function Measure-WinhostPartitions {
         foreach ($adapter in @(Get-VMGpuPartitionAdapter -VM $vm -ErrorAction Stop)) {
             $gpu = Read-WinhostField $adapter 'InstancePath'
             if (-not $gpu) {
-                # Windows 10 does not tell of which GPU a partition is.
+                # Windows 10 does not report to which GPU a partition belongs.
                 Assert-WinhostValue $null
             }
             if ($gpu -eq $Name) {

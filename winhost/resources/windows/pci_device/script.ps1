@@ -1,6 +1,6 @@
 # key {location: path, device: ids}   state {instance, name, kind, device_class: text, problem: int, driver, driver_version, driver_model: text or null, post_path: bool, ranges: [{start, length: bytes}], base_class, device_type: int, acs: int or null, rmrr, line_interrupts_only, pcie_control, tunneled: bool, displays: int, vram: bytes or null, numa: int or null}
 
-# By number, as Microsoft's SurveyDDA.ps1 asks: Windows Server 2016 does not know every one of them by name.
+# Property keys by number, as in Microsoft's SurveyDDA.ps1: Windows Server 2016 does not know all of them by name.
 $script:WinhostPciKeys = @{
     device_type = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 1'
     base_class = '{3AB22E31-8264-4b4e-9AF5-A8D2D8E33E62} 3'
@@ -48,7 +48,7 @@ function Get-WinhostPciDevice {
     }
 }
 
-# ---- which functions: display ones, and what shares their slot
+# ---- finding display functions and the functions in their slots
 
 function Find-WinhostPnpDevices {
     param([string]$Pattern)
@@ -61,13 +61,13 @@ function Find-WinhostPnpDevices {
 
 function Read-WinhostPnpProperty {
     param($Entities, [string]$KeyName)
-    # One property of many devices at a time: where Windows does not know the property, only that one is lost.
+    # Reads one property of many devices per call, so that an unknown property does not affect the others.
     $table = @{}
     if (@($Entities).Count -eq 0) {
         return $table
     }
     foreach ($property in @(Get-PnpDeviceProperty -InputObject $Entities -KeyName $KeyName -ErrorAction Stop)) {
-        # A property that a device does not have is there without data.
+        # A property that a device does not have is returned without data.
         if ($null -ne $property.PSObject.Properties['Data']) {
             $table[$property.DeviceID] = $property.Data
         }
@@ -95,7 +95,7 @@ function Select-WinhostRootPath {
 
 function Find-WinhostAllPci {
     Read-WinhostCached 'pci' {
-        # PCIP: dismounted, so the pass-through driver answers for it.
+        # PCIP: a dismounted device, which the pass-through driver owns.
         $entities = @(Find-WinhostPnpDevices 'PCI\*') + @(Find-WinhostPnpDevices 'PCIP\*')
         $locations = Read-WinhostPnpProperty $entities $script:WinhostPciKeys.locations
         $classes = Read-WinhostPnpProperty $entities $script:WinhostPciKeys.base_class
@@ -118,7 +118,7 @@ function Find-WinhostAllPci {
 
 function ConvertTo-WinhostPciIds {
     param([string]$Instance)
-    # PCI\VEN_10DE&DEV_2684&SUBSYS_16F310DE&REV_A1\4&...: what stays when slot numbering and revision naming move.
+    # Returns the part of PCI\VEN_10DE&DEV_2684&SUBSYS_16F310DE&REV_A1\4&... that does not depend on slot and revision.
     $parts = @($Instance.Split('\'))
     if ($parts.Count -lt 2) {
         return ''
@@ -131,9 +131,9 @@ function Find-WinhostPciFunctions {
         $all = @(Find-WinhostAllPci)
         $slots = @()
         foreach ($function in $all) {
-            # winhost dismounts GPUs: a dismounted device that no longer tells its class must stay in the list.
-            $silent = $function.instance -like 'PCIP\*' -and $null -eq $function.base_class
-            if ($silent -or (Test-WinhostDisplay $function)) {
+            # Dismounted devices whose class is no longer reported stay in the list, because winhost dismounts GPUs.
+            $unclassified = $function.instance -like 'PCIP\*' -and $null -eq $function.base_class
+            if ($unclassified -or (Test-WinhostDisplay $function)) {
                 $slots += $function.slot
             }
         }
@@ -161,7 +161,7 @@ function Read-WinhostPciKind {
     if ($class -eq 4) {
         return 'audio'
     }
-    # 0C is serial buses, of which 03 is USB.
+    # Class 0C is serial buses, and its subclass 03 is USB.
     if ($class -eq 12 -and (Read-WinhostPciValue $Function 'sub_class') -eq 3) {
         return 'usb'
     }
@@ -170,7 +170,7 @@ function Read-WinhostPciKind {
 
 function Find-WinhostAllocated {
     param($Function, [string]$Class)
-    # The whole list once: one query for each device takes a second each.
+    # The whole list is read once, because a query for each device would take a second.
     foreach ($row in @(Read-WinhostCached 'allocated' { Get-CimInstance -ClassName Win32_PnPAllocatedResource -ErrorAction Stop })) {
         if ($row.Dependent.DeviceID -eq $Function.instance -and $row.Antecedent.CimSystemProperties.ClassName -eq $Class) {
             $row.Antecedent
@@ -184,7 +184,8 @@ function Read-WinhostPciRanges {
         $table = @{}
         foreach ($range in @(Get-CimInstance -ClassName Win32_DeviceMemoryAddress -ErrorAction Stop)) {
             $start = "$($range.StartingAddress)"
-            # A bridge's window may start where the first range behind it does; the shorter one is the device's own.
+            # A bridge's window may start at the same address as the first range behind it. The shorter range is that of
+            # the device.
             if (-not $table.ContainsKey($start) -or [long]$range.EndingAddress -lt $table[$start]) {
                 $table[$start] = [long]$range.EndingAddress
             }
@@ -204,7 +205,7 @@ function Test-WinhostLineInterruptsOnly {
     $lines = 0
     foreach ($interrupt in @(Find-WinhostAllocated $Function 'Win32_IRQResource')) {
         $number = [long]$interrupt.IRQNumber
-        # Message-signalled interrupts count down from 2^32, read as signed or unsigned.
+        # The numbers of message-signaled interrupts count down from 2^32, as signed or unsigned values.
         if ($number -lt 0 -or $number -ge 2147483648) {
             return $false
         }
@@ -228,7 +229,7 @@ function Test-WinhostPcieControl {
         }
         $table
     }
-    # The location path begins with that of the root bus.
+    # The location path of a device begins with that of its root bus.
     [bool](Assert-WinhostValue $control[@($Function.path.Split('#'))[0]])
 }
 
@@ -259,7 +260,7 @@ function Read-WinhostDriverModels {
     $models = @{}
     $query = @('--query-gpu=pci.bus_id,driver_model.current,driver_model.pending', '--format=csv,noheader')
     $ended = Invoke-WinhostNative 'nvidia-smi.exe' $query 60
-    # 6: it found no device; 9: its driver is not loaded. Then it has nothing to say of any GPU.
+    # 6: no device was found; 9: the driver is not loaded. In both cases there are no driver models.
     if ($null -eq $ended -or @(6, 9) -contains $ended.code) {
         return $models
     }
@@ -277,7 +278,8 @@ function Read-WinhostDriverModels {
 
 function Read-WinhostPciAddress {
     param($Function)
-    # As nvidia-smi writes it. Windows keeps the segment above the bus number, and the device above the function.
+    # Returns the address in the format of nvidia-smi. In Windows, the high bits of the bus number are the segment, and
+    # those of the address are the device number.
     $bus = [int](Assert-WinhostValue (Read-WinhostPciValue $Function 'bus'))
     $address = [int](Assert-WinhostValue (Read-WinhostPciValue $Function 'address'))
     $parts = ($bus -shr 8), ($bus -band 255), ($address -shr 16), ($address -band 65535)

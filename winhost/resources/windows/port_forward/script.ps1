@@ -17,7 +17,7 @@ function Read-WinhostForwards {
     foreach ($port in $ports) {
         $state = @{ target = $null; connect_port = $null; allowed = $null }
         foreach ($rule in $Rules) {
-            # Without our rule a forward is somebody else's.
+            # A forward without winhost's rule belongs to somebody else.
             if (Test-WinhostText "$($rule.Name)" "winhost-port-$port" 'Ordinal') {
                 $state.target, $state.connect_port = @(Read-WinhostProxy $port)
                 $state.allowed = @(Read-WinhostRuleNetworks $rule)
@@ -37,8 +37,8 @@ function Set-WinhostPortForward {
     if ($rules.Count -eq 0 -and @(Read-WinhostProxy $port).Count -gt 0) {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "Port $port is forwarded already, and not by winhost."
     }
-    # As long as there is a forward there is our rule, which makes it ours; meanwhile it lets nobody in. So whatever
-    # fails on the way leaves what is shut, and can be taken back.
+    # The rule marks the forward as winhost's and exists as long as the forward. It is disabled during the change, so that
+    # a failure leaves the port closed, and the forward can still be removed.
     foreach ($rule in $rules) {
         Set-NetFirewallRule -InputObject $rule -Enabled 'False' -ErrorAction Stop
     }
@@ -78,20 +78,21 @@ function Read-WinhostRuleNetworks {
 
 function Test-WinhostRuleDisabled {
     param($Rule)
-    # Such a rule lets nobody in. Its class has a number for that (2), and the module a word.
+    # A disabled rule opens no port. Its class has a number for that state (2), and the module a name (False).
     @('False', '2') -contains "$(Read-WinhostField $Rule 'Enabled')"
 }
 
 function ConvertTo-WinhostNetwork {
     param([string]$Network)
-    # Windows shows a mask where a length was given, one address alone as what it is, and has words of its own: Any is
-    # everybody; of LocalSubnet, DNS and their like, and of a range, nobody can tell a network, so they stay as they are.
+    # Converts an address of a firewall rule to a network. Windows returns a mask instead of a prefix length, and a single
+    # address without one. Any means all addresses; other keywords, such as LocalSubnet, and ranges are not networks and
+    # are returned unchanged.
     if (@('Any', '*') -contains $Network) {
         return @('0.0.0.0/0', '::/0')
     }
     $address, $mask = $Network.Split('/')
     $parsed = $null
-    # .NET takes a number alone for an address, too.
+    # .NET would also parse a plain number as an address.
     if ($address -notmatch '[.:]' -or -not [System.Net.IPAddress]::TryParse($address, [ref]$parsed)) {
         return $Network
     }
@@ -118,7 +119,7 @@ function Join-WinhostForward {
     $goal = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
     Join-WinhostDesired $goal $Desired
     if (@($goal.allowed).Count -eq 0) {
-        # Of a forward that is shut: a rule for no network at all would let in everybody.
+        # The forward is closed. A rule without networks would open the port to all.
         $goal.allowed = $null
     }
     $missing = @(foreach ($each in @($goal.target, $goal.connect_port, $goal.allowed)) { if ($null -eq $each) { 1 } }).Count
@@ -152,7 +153,7 @@ function Test-WinhostNetworks {
         }
         $text, $length = $Matches[1], [int]$Matches[2]
         $address = $null
-        # In its one spelling, so that what is read is what was wanted.
+        # Only the canonical form is accepted, so that what is read back equals what was desired.
         if (-not [System.Net.IPAddress]::TryParse($text, [ref]$address) -or "$address" -cne $text) {
             return $false
         }
@@ -166,7 +167,7 @@ function Test-WinhostNetworks {
 
 function Assert-WinhostPort {
     param($Port)
-    # It becomes an argument of netsh.
+    # The port becomes an argument of netsh.
     if ("$Port" -notmatch '^[1-9][0-9]{0,4}\z' -or [int]"$Port" -gt 65535) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A port is a number from 1 to 65535.'
     }
@@ -183,7 +184,8 @@ function Find-WinhostPortRules {
 
 function Read-WinhostProxy {
     param([string]$Port)
-    # Where netsh keeps them, as address/port: what it shows is in the host's language. Nothing where there is none.
+    # Returns target and port from the registry, where netsh stores them as address/port, because the output of netsh is
+    # localized. Nothing if there is no forward.
     $found = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Services\PortProxy\v4tov4\tcp' "0.0.0.0/$Port"
     if ("$found" -match '^([0-9.]+)/([0-9]+)\z') {
         $Matches[1]

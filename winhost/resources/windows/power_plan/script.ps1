@@ -23,7 +23,7 @@ $script:WinhostPowerSettings = @{ standby = '29f6c1db-86da-48c5-9fdb-f2b67b1f44d
 
 function Read-WinhostPowerSetting {
     param($Settings, [string]$Scheme, [string]$Name)
-    # AC only: a host on batteries is not what an endpoint runs on.
+    # Reads only the settings for AC power, because an endpoint does not run on battery power.
     $id = "Microsoft:PowerSettingDataIndex\{$Scheme}\AC\{$($script:WinhostPowerSettings[$Name])}"
     foreach ($each in $Settings) {
         if ("$($each.InstanceID)" -eq $id) {
@@ -37,7 +37,7 @@ function Read-WinhostModernStandby {
     $ended = Invoke-WinhostNative 'powercfg.exe' @('/a') 60
     $lines = @("$($ended.output)" -split '\r?\n')
     for ($number = 0; $number -lt $lines.Count; $number++) {
-        # In every language the state is called S0; below one that cannot be had stands why, after a tab.
+        # The name S0 is not localized. Below an unavailable state is the reason, on a line that begins with a tab.
         if ($lines[$number] -match '^ .*\bS0\b') {
             return -not ($number + 1 -lt $lines.Count -and $lines[$number + 1].StartsWith("`t"))
         }
@@ -70,7 +70,7 @@ function Write-WinhostPowerPlan {
         $null = Invoke-WinhostProgram 'powercfg.exe' $words 'Winhost.PowerPlanRefused'
     }
     if ($Plan.state.active) {
-        # What the active plan says takes effect when it is made active again.
+        # A change of the active plan takes effect when the plan is activated again.
         $null = Invoke-WinhostProgram 'powercfg.exe' @('/setactive', $Plan.key.scheme) 'Winhost.PowerPlanRefused'
     }
 }

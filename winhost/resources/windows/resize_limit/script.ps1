@@ -22,7 +22,7 @@ function Get-WinhostResizeLimit {
 
 function Read-WinhostSupportedSize {
     param($Partition)
-    # Windows searches the whole volume for it, which can take long.
+    # Windows analyses the whole volume for this, which can take long.
     $job = Get-PartitionSupportedSize -InputObject $Partition -AsJob -ErrorAction Stop
     try {
         $end = (Read-WinhostClock) + 120
@@ -54,8 +54,8 @@ function Read-WinhostShrinkBlockers {
     if (@(Get-CimInstance -ClassName Win32_ShadowCopy -ErrorAction Stop).Count -gt 0) {
         'shadow-copies'
     }
-    # The VM of WSL 2 (and Docker Desktop) holds its disk images open. That of an older WSL has no name of its
-    # own, and could be any VM.
+    # The VM of WSL 2 (and of Docker Desktop) keeps its disk images open. In older versions of WSL, its process cannot be
+    # distinguished from those of other VMs.
     foreach ($process in @(Get-CimInstance -ClassName Win32_Process -ErrorAction Stop)) {
         if ("$($process.Name)" -match '\AvmmemWSL(\.exe)?\z') {
             'wsl-disks'
@@ -65,9 +65,9 @@ function Read-WinhostShrinkBlockers {
 }
 
 function Read-WinhostLastShrinkBlocker {
-    # Event 259: its message is in the language of the host, but the file is a property of its own.
-    $asked = @{ LogName = 'Application'; ProviderName = 'Microsoft-Windows-Defrag'; Id = 259 }
-    $found = @(Read-WinhostOptional 'NoMatchingEventsFound,*' { Get-WinEvent -FilterHashtable $asked -MaxEvents 1 -ErrorAction Stop })
+    # Event 259: its message is localized, but the file is a separate property.
+    $filter = @{ LogName = 'Application'; ProviderName = 'Microsoft-Windows-Defrag'; Id = 259 }
+    $found = @(Read-WinhostOptional 'NoMatchingEventsFound,*' { Get-WinEvent -FilterHashtable $filter -MaxEvents 1 -ErrorAction Stop })
     foreach ($property in @($found | ForEach-Object -Process { $_.Properties })) {
         if ("$($property.Value)" -like '\*') {
             return "$($property.Value)"

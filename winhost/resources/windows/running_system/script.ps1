@@ -10,7 +10,7 @@ function Get-WinhostRunningSystem {
             $plain = -not (Test-WinhostLinuxRecord)
         }
         if ($plain) {
-            # Where winhost made none of this, bcdedit tells enough, and nothing has to be compiled.
+            # If winhost has set up no dual boot, the output of bcdedit is sufficient, and no C# is compiled.
             $entries = @(Read-WinhostBcdEntries)
             $linux = @(Select-WinhostLinuxEntries $entries)
             $starts = @($linux | ForEach-Object -Process { $_.id })
@@ -64,9 +64,9 @@ function Find-WinhostInstallerEntry {
 }
 
 function Find-WinhostLinuxEfiPartition {
-    # The EFI system partition that the Linux is started from: any, where winhost made no partition for one; nothing, where
-    # it did and the installer has not left the label of that among the boot loader's files. Until then, what else starts
-    # an Ubuntu is an older one, or its remains.
+    # Returns the GUID of the EFI system partition from which the Linux starts: 'any' if winhost created no partition for a
+    # Linux; nothing if it did, but the installer has not yet written that partition's label to the boot loader's folder.
+    # Until then, other entries that start an Ubuntu belong to an older installation.
     $record = Find-WinhostRecord 'partition' 'linux'
     if ($null -eq $record) {
         return 'any'
@@ -88,7 +88,7 @@ function Set-WinhostRunningSystem {
     }
     Assert-WinhostUefi
     if ($Desired.system -ceq 'windows') {
-        # It runs; what was to come instead does not come.
+        # Windows runs already: only a pending start of Linux is cancelled.
         if ((Get-WinhostRunningSystem $Key).state.system -cne 'windows') {
             Set-WinhostFirmwareBoot $null ([PSCustomObject]@{ next = $null }) $How
         }

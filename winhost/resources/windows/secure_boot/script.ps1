@@ -9,7 +9,7 @@ function Get-WinhostSecureBoot {
         }
         $state.authorities = Read-WinhostList {
             foreach ($signature in @(Read-WinhostSignatures 'db')) {
-                # Other kinds are hashes of single programs.
+                # X.509 certificates. Other kinds are hashes of single programs.
                 if ($signature.kind -ceq 'a5c059a1-94e4-4aa7-87b5-ab155c2bf072') {
                     $certificate = New-Object -TypeName System.Security.Cryptography.X509Certificates.X509Certificate2 -ArgumentList (, $signature.data)
                     $certificate.GetNameInfo([System.Security.Cryptography.X509Certificates.X509NameType]::SimpleName, $false)
@@ -23,7 +23,8 @@ function Get-WinhostSecureBoot {
 
 function Read-WinhostSignatures {
     param([string]$Variable)
-    # Lists of signatures, each with its kind, its length, the length of a header and of one signature with its owner.
+    # The variable contains signature lists, each with its type, its size, and the sizes of its header and of one signature
+    # including its owner.
     $bytes = Read-WinhostSecureVariable $Variable
     $offset = 0
     while ($null -ne $bytes -and $offset + 28 -le $bytes.Length) {

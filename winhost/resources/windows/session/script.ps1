@@ -9,7 +9,7 @@ function Get-WinhostSession {
         execution_policy = Read-WinhostValue { Read-WinhostExecutionPolicy }
         simulated = $false
         peers = Read-WinhostList {
-            # Without the zone, which says of a link-local address where it is.
+            # The zone of a link-local address is removed.
             $peers = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.RemoteAddress)".Split('%')[0] })
             $peers | Sort-Object -Unique
         }
@@ -18,7 +18,7 @@ function Get-WinhostSession {
 }
 
 function Read-WinhostExecutionPolicy {
-    # Of the computer, and of the Windows PowerShell that scheduled tasks start, whatever this process is.
+    # Returns the policy of the computer for Windows PowerShell, which scheduled tasks use, independent of this process.
     $policies = 'SOFTWARE\Policies\Microsoft\Windows\PowerShell'
     $enabled = Read-WinhostRegistry $policies 'EnableScripts'
     if ($enabled -eq 0) {
@@ -27,7 +27,7 @@ function Read-WinhostExecutionPolicy {
     if ($enabled -eq 1) {
         $set = Read-WinhostRegistry $policies 'ExecutionPolicy'
         foreach ($policy in @('AllSigned', 'RemoteSigned', 'Unrestricted')) {
-            # In any case of letters.
+            # -eq ignores case.
             if ($set -eq $policy) {
                 return ConvertTo-WinhostKebab $policy
             }

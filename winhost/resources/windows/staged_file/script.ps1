@@ -1,15 +1,15 @@
 # key {sha256: text, name: text, source: https address or path or ./name}   state {present: bool or null}; set: present
 # send {at: bytes, bytes: base64} or {at: bytes, from: address, seconds: int}   {received: bytes, sha256 of them where nothing is sent, whole: bytes or null};
-# bytes, and from an http address: of ./name, a file beside the plan; from the source: of an https address. present is null while only a part of it is here
+# bytes, or from an http address: for ./name, a file next to the plan; from the source: for an https address. present is null while only a part was received
 $script:WinhostRecordsKey = 'SOFTWARE\winhost'
-# Where ./name lies, for scripts that a person runs on the host itself; over the wire it was sent before.
+# The folder of ./name, for scripts that a user runs on the host itself. Otherwise, the file was sent before.
 $script:WinhostPlanFolder = $null
-# Whether such a person is told how far a file is; over the wire it comes in slices instead.
+# Whether such scripts show the progress of a copy. Otherwise, files are sent in slices.
 $script:WinhostShowsProgress = $false
 
 function Get-WinhostStagedFile {
     param($Key)
-    # Whoever may not look into the folder would take everything for absent.
+    # For a user who cannot read the folder, every file would look absent.
     Assert-WinhostAdministrator
     if ($null -ne $Key -or (Test-WinhostRecords)) {
         Assert-WinhostPart 'Read-WinhostStagedFiles'
@@ -35,7 +35,7 @@ function Read-WinhostStagedFiles {
 
 function Find-WinhostStagedFiles {
     param([string]$Sha256)
-    # The files that winhost brought and that still have their hash; all of them, or those of one hash.
+    # Returns the files that winhost copied and whose hash is still right; all of them, or those with one hash.
     foreach ($file in @(Find-WinhostStagedRecords 'file' $Sha256)) {
         if ((Read-WinhostHash (Join-WinhostStagedPath $file)) -eq $file.sha256) {
             $file
@@ -45,7 +45,7 @@ function Find-WinhostStagedFiles {
 
 function Find-WinhostStagedRecords {
     param([string]$Kind, [string]$Sha256)
-    # The records of whole files (file), or of those of which a part is here (part).
+    # Returns the records of complete files (file) or of partially received files (part).
     $record = Open-WinhostRegistry $script:WinhostRecordsKey
     if ($null -eq $record) {
         return
@@ -64,7 +64,7 @@ function Find-WinhostStagedRecords {
 
 function Find-WinhostStagedFile {
     param([string]$Sha256)
-    # The path of a file, as long as it still has its hash.
+    # Returns the path of the file with this hash.
     foreach ($file in @(Find-WinhostStagedFiles $Sha256)) {
         return Join-WinhostStagedPath $file
     }
@@ -121,7 +121,7 @@ function Send-WinhostStagedFile {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'What is at an https address is fetched from there.'
     }
     if ($at -eq 0) {
-        # Written first, so that what is here can always be found and removed.
+        # The record is written first, so that the received part can always be found and removed.
         Initialize-WinhostStaging
         Write-WinhostRegistry $script:WinhostRecordsKey "part $($Key.sha256)-$($Key.name)" $Key.source
         Write-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)" $null
@@ -160,7 +160,7 @@ function Assert-WinhostPieceSource {
 
 function Read-WinhostVersion {
     param($Key)
-    # What the server said about the file: its length, and its ETag or date.
+    # Returns what the server reported about the file: its length, and its ETag or date.
     $version = "$(Read-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)")"
     $whole = $null
     if ($version -cmatch '^([0-9]+) ') {
@@ -171,56 +171,56 @@ function Read-WinhostVersion {
 
 function Receive-WinhostFromSource {
     param($Key, [string]$Part, [int]$Seconds)
-    # Fetches from the source for so many seconds. Returns the length of the whole file, once that is known.
+    # Downloads from the source for this many seconds. Returns the length of the whole file, if it is known.
     $version = Read-WinhostVersion $Key
     if ($null -ne $version.whole -and $version.whole -eq (Read-WinhostLength $Part)) {
         return $version.whole
     }
     $before = Read-WinhostLength $Part
     try {
-        $told = Receive-WinhostSlice $Key.source $Part $version.text $Seconds
+        $slice = Receive-WinhostSlice $Key.source $Part $version.text $Seconds
     }
     catch {
         $why = $_.Exception.GetBaseException().Message
         Stop-Winhost 'Winhost.NotFetched' 'ReadError' "It could not be fetched: $why"
     }
-    if (-not $told.resumes) {
+    if (-not $slice.resumes) {
         Stop-Winhost 'Winhost.NoRange' 'NotImplemented' 'Its server sends all of it or nothing, and never the rest.'
     }
-    if (-not (Test-WinhostText $told.version $version.text 'Ordinal')) {
-        Write-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)" $told.version
+    if (-not (Test-WinhostText $slice.version $version.text 'Ordinal')) {
+        Write-WinhostRegistry $script:WinhostRecordsKey "version $($Key.sha256)-$($Key.name)" $slice.version
     }
     elseif ((Read-WinhostLength $Part) -eq $before) {
-        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "Nothing more of it came: $($told.why)"
+        Stop-Winhost 'Winhost.NotFetched' 'ReadError' "Nothing more of it came: $($slice.why)"
     }
-    $told.whole
+    $slice.whole
 }
 
 function Receive-WinhostPiece {
     param([string]$Part, [string]$From, $Seconds)
-    # From the computer that runs winhost, for as long as it says: whoever asks again goes on from there. What comes is
-    # held against its hash once all of it is here.
+    # Downloads from winhost's computer for this many seconds. A further call continues from there. The hash is checked
+    # when the file is complete.
     $before = Read-WinhostLength $Part
     $how = @('--fail', '--silent', '--show-error', '--noproxy', '*', '--proto', '=http', '--connect-timeout', '10', '--max-time', "$Seconds")
     $ended = Invoke-WinhostNative 'curl.exe' ($how + @('--continue-at', '-', '--output', $Part, $From)) ($Seconds + 30)
     if ($null -eq $ended) {
         Stop-Winhost 'Winhost.NotFetched' 'ReadError' 'This Windows has no curl.exe.'
     }
-    # 18 and 28: it ended, or its time was over, before all was here.
+    # 18: the connection ended early; 28: the time was over before the file was complete.
     if (@(0, 18, 28) -notcontains $ended.code -or (Read-WinhostLength $Part) -eq $before) {
         Stop-Winhost 'Winhost.NotFetched' 'ReadError' "curl.exe could not fetch it: $($ended.code)"
     }
 }
 
 function Initialize-WinhostStaging {
-    # Administrators alone write there; the account that imports a distro from it reads.
+    # Only administrators can write there; the account that imports a distro reads the image.
     Initialize-WinhostDataFolder
     Initialize-WinhostFolder "$(Read-WinhostDataFolder)\files" 'everybody'
 }
 
 function Remove-WinhostStagedFile {
     param($Key, [string]$Path)
-    # Only what came from there: the same file may have been brought from somewhere else as well.
+    # Removes only the file from this source: the same file may have been copied from another source as well.
     foreach ($file in @(Find-WinhostStagedRecords 'file' $Key.sha256)) {
         if ($file.name -eq $Key.name -and (Test-WinhostText $file.source $Key.source 'OrdinalIgnoreCase')) {
             Remove-WinhostFile $Path
@@ -252,14 +252,13 @@ function Assert-WinhostStagedKey {
 
 function Receive-WinhostFile {
     param($Key, [string]$Path)
-    # Written beside the path: only a file with the right hash gets the name. What was there is neither trusted nor
-    # kept.
-    $beside = "$Path.part"
+    # Only a file with the right hash gets the final name. An existing file of that name is replaced without being trusted.
+    $part = "$Path.part"
     $sent = "$($Key.source)" -clike './*' -and $null -eq $script:WinhostPlanFolder
-    $found = Read-WinhostHash $beside
+    $found = Read-WinhostHash $part
     if (-not $sent -and $found -ne $Key.sha256) {
-        # It did not come in pieces, or what came is another.
-        $found = Receive-WinhostSource $Key.source $beside
+        # The file was not received in pieces, or the pieces are wrong.
+        $found = Receive-WinhostSource $Key.source $part
     }
     if ($found -eq '') {
         Stop-Winhost 'Winhost.NotSent' 'ObjectNotFound' 'Nothing of it was sent to this host.'
@@ -269,7 +268,7 @@ function Receive-WinhostFile {
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "The source gave SHA-256 $found, and not $($Key.sha256)."
     }
     Remove-WinhostFile $Path
-    Move-WinhostFile $beside $Path
+    Move-WinhostFile $part $Path
 }
 
 function Receive-WinhostSource {
@@ -285,7 +284,7 @@ function Receive-WinhostSource {
     }
 }
 
-# ---- bytes: what reaches past cmdlets
+# ---- bytes, without cmdlets
 
 function Read-WinhostHash {
     param([string]$Path)
@@ -303,7 +302,7 @@ function Read-WinhostHash {
 
 function Copy-WinhostSource {
     param([string]$Source, [string]$Path)
-    # Copies in pieces, because the file may be larger than the memory. Returns its hash.
+    # Copies as a stream, because the file may be larger than the memory. Returns the hash.
     $found = Open-WinhostSource $Source
     $from = $found.stream
     try {
@@ -344,7 +343,7 @@ function Copy-WinhostStream {
 
 function ConvertTo-WinhostProgress {
     param([long]$At, [long]$Whole, [double]$Seconds)
-    # The progress in words: bytes, rate, and the time left where the length of the whole file is known.
+    # Formats the progress: bytes, rate, and the remaining time if the length of the whole file is known.
     $fixed = [System.Globalization.CultureInfo]::InvariantCulture
     $rate = [Math]::Max(1.0, $At / $Seconds)
     $told = [string]::Format($fixed, '{0:N0} MB, {1:N1} MB/s', ($At / 1e6), ($rate / 1e6))
@@ -364,7 +363,7 @@ function Open-WinhostSource {
     if ($Source -clike './*') {
         $Source = [System.IO.Path]::Combine($script:WinhostPlanFolder, $Source.Substring(2))
     }
-    # With how many bytes it has, -1 where its server does not say that.
+    # Returns the stream with its length, which is -1 if the server does not report it.
     if ($Source -cnotlike 'https://*') {
         $stream = [System.IO.File]::Open($Source, 'Open', 'Read', 'Read')
         return @{ stream = $stream; whole = $stream.Length }
@@ -375,8 +374,8 @@ function Open-WinhostSource {
 
 function Open-WinhostAddress {
     param([string]$Source, [long]$At, [int]$Seconds)
-    # From a byte on, if its server can. Not every Windows PowerShell asks for TLS 1.2 by itself. No credentials are sent,
-    # neither to a server nor to a proxy.
+    # Requests the file from byte $At on, if the server supports that. TLS 1.2 is set because not every Windows PowerShell
+    # enables it. No credentials are sent, neither to a server nor to a proxy.
     [System.Net.ServicePointManager]::SecurityProtocol = 'Tls12'
     $request = [System.Net.WebRequest]::Create($Source)
     $request.Timeout = 1000 * $Seconds
@@ -388,7 +387,7 @@ function Open-WinhostAddress {
         $response = $request.GetResponse()
     }
     catch {
-        # What is shorter now than it was has no such byte: it is another file, and begins again.
+        # 416: the file is shorter now. It is another file, and is downloaded from the beginning.
         $response = Read-WinhostField $_.Exception.GetBaseException() 'Response'
         if ($At -eq 0 -or $null -eq $response -or [int]$response.StatusCode -ne 416) {
             throw
@@ -403,8 +402,8 @@ function Open-WinhostAddress {
 
 function Receive-WinhostSlice {
     param([string]$Source, [string]$Path, [string]$Version, [int]$Seconds)
-    # What comes in so many seconds goes to the end of the file, or to its beginning where the server has another version
-    # now. Gives that version, how long the whole is, if that is known, and whether the server can go on in the middle.
+    # Appends what is received in this many seconds to the file, or starts again if the server has another version by now.
+    # Returns that version, the length of the whole file if it is known, and whether the server can resume.
     $until = (Read-WinhostClock) + $Seconds
     $at = [long]0
     if ($Version -ne '') {
@@ -429,7 +428,7 @@ function Receive-WinhostSlice {
         }
     }
     finally {
-        # Closing it would wait for the rest of the file.
+        # Abort, because closing the response would wait for the rest of the file.
         Invoke-WinhostBestEffort 'The download could not be left' { $asked.request.Abort() }
     }
     $told
@@ -437,7 +436,7 @@ function Receive-WinhostSlice {
 
 function Read-WinhostResponse {
     param($Response)
-    # From which byte the answer continues, how long the whole file is, and its version.
+    # Returns from which byte the response continues, the length of the whole file, and its version.
     $told = @{ at = [long]0; whole = $null; why = '' }
     if ([int]$Response.StatusCode -ne 200) {
         $told.at = [long]-1
@@ -459,12 +458,12 @@ function Read-WinhostResponse {
 
 function Copy-WinhostStreamUntil {
     param($From, [string]$Path, [double]$Until)
-    # Writes what comes until the time is over or the connection breaks. Returns why that is not all, or an empty text.
+    # Writes received data until the time is over or the connection breaks. Returns why the file is incomplete, or ''.
     $buffer = New-Object -TypeName 'byte[]' -ArgumentList 1048576
     $to = [System.IO.File]::Open($Path, 'Append', 'Write', 'None')
     try {
         while (($left = [int](1000 * ($Until - (Read-WinhostClock)))) -gt 0) {
-            # Not by the stream's own limit: not every .NET keeps to it.
+            # The timeout of the stream is not used, because not every version of .NET observes it.
             $reading = $From.ReadAsync($buffer, 0, $buffer.Length)
             if (-not $reading.Wait($left)) {
                 break
@@ -491,7 +490,7 @@ function Move-WinhostFile {
 
 function Read-WinhostLength {
     param([string]$Path)
-    # In bytes; 0 where there is none.
+    # Returns the length in bytes; 0 if there is no file.
     if ($null -eq (Read-WinhostAttributes $Path)) {
         return 0
     }
@@ -515,7 +514,7 @@ function Add-WinhostPiece {
 
 function ConvertFrom-WinhostBase64 {
     param($Text)
-    # Nothing where it is none. The comma keeps one byte a list of one.
+    # Returns nothing if the text is not base64. The comma keeps a single byte a list.
     if ($Text -isnot [string]) {
         return
     }

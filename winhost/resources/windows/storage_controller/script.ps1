@@ -1,5 +1,5 @@
 # key {instance: text}   state {name: text, service: text or null, mode: standard | raid | virtual | other}
-# By their drivers: names are in the language of who wrote them.
+# Modes by driver service, because the names of controllers are not uniform.
 $script:WinhostControllerModes = @{
     standard = @('stornvme', 'storahci', 'pciide', 'atapi', 'intelide', 'msahci', 'sdstor')
     raid = @('iaStorA', 'iaStorAC', 'iaStorAV', 'iaStorAVC', 'iaStorB', 'iaStorV', 'iaStorVD', 'iaVROC', 'rcraid', 'rcbottom', 'megasas', 'megasas2i', 'megasas35i', 'percsas2i', 'percsas3i', 'HpSAMD', 'SmartPqi', 'arcsas', 'adp80xx', 'vsmraid', 'mv_inc')

@@ -37,7 +37,7 @@ function New-WinhostAbsentInstaller {
 
 function Find-WinhostInstallerPartition {
     param([string]$Guid)
-    # The partition that winhost made for the installer, if it is as it was made. Nothing else is written to.
+    # Returns the partition that winhost created for the installer, if it is unchanged. Only this partition is written to.
     $record = Find-WinhostRecord 'partition' 'staging'
     if ($null -eq $record) {
         return
@@ -96,13 +96,13 @@ function Test-WinhostInstallerParts {
     $false
 }
 
-# ---- come
+# ---- creating
 
 function Add-WinhostInstaller {
     param($Desired, $Begun)
     $record = [PSCustomObject]@{ partition = $null; image = $null; files = $null; user = $null; address = $null; host_key = $null; content = $null; complete = $false }
     foreach ($part in @('partition', 'image', 'files', 'user', 'address')) {
-        # What was begun is finished with the values of then.
+        # An interrupted installer is completed with its recorded values.
         $from = $Begun
         if (Test-WinhostDesired $Desired $part) {
             $from = $Desired
@@ -119,7 +119,7 @@ function Add-WinhostInstaller {
     $image = Find-WinhostStagedFile $record.image.Substring(0, 64)
     $texts = ConvertFrom-WinhostPackedFiles $record.files
     Write-WinhostRecord 'ubuntu' 'ubuntu' $record
-    # Nothing of an installer that lay here before is mixed with this one, least of all its ticket.
+    # Files of an earlier installer, and especially its ticket, must not remain.
     Clear-WinhostInstallerPartition $partition
     $root = Read-WinhostPartitionRoot $partition
     $staged = @{}
@@ -131,7 +131,7 @@ function Add-WinhostInstaller {
         Write-WinhostVolumeText "$root$path" "$($file.Value)"
         $staged[$path] = Measure-WinhostText "$($file.Value)"
     }
-    # The hash of what winhost writes, and not of what can be read: others may write there until it is used.
+    # The hash is computed from what winhost writes and not from what is read back: others may write there until it is used.
     $record.content = Measure-WinhostInstallerFiles $staged
     $record.complete = $true
     Write-WinhostRecord 'ubuntu' 'ubuntu' $record
@@ -151,7 +151,7 @@ function ConvertFrom-WinhostPackedFiles {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'files is JSON, as gzip in base64.'
     }
     foreach ($file in @($texts.PSObject.Properties)) {
-        # Below the partition's root, and nothing that leads out of it.
+        # Paths are relative to the partition's root and must not leave it.
         if ($file.Name -cnotmatch '\A[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}\z' -or $file.Name -match '(\A|/)\.\.?(/|\z)' -or $file.Value -isnot [string]) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'files are texts by their paths.'
         }
@@ -175,7 +175,7 @@ function Copy-WinhostImage {
         }
     }
     catch {
-        # It is dismounted before the next use, too.
+        # If this fails, the image is dismounted before its next use.
         Invoke-WinhostBestEffort "$Image could not be dismounted" { Dismount-WinhostImage $Image }
         throw
     }
@@ -185,7 +185,7 @@ function Copy-WinhostImage {
 
 function Wait-WinhostImageVolume {
     param($Mounted)
-    # Windows mounts it a moment after it says that it did.
+    # The volume appears some time after the cmdlet has returned.
     for ($tried = 0; $tried -lt 30; $tried++) {
         foreach ($volume in @(Get-Volume -DiskImage $Mounted -ErrorAction Stop)) {
             if ("$($volume.Path)" -ne '') {
@@ -199,7 +199,7 @@ function Wait-WinhostImageVolume {
 
 function Dismount-WinhostImage {
     param([string]$Image)
-    # A run that was ended in the middle leaves it mounted: then its file could not be deleted.
+    # An interrupted run leaves the image mounted, and its file could not be deleted then.
     foreach ($found in @(Get-DiskImage -ImagePath $Image -StorageType ISO -ErrorAction Stop)) {
         if ($found.Attached) {
             $null = Dismount-DiskImage -ImagePath $Image -StorageType ISO -Confirm:$false -ErrorAction Stop
@@ -209,7 +209,7 @@ function Dismount-WinhostImage {
 
 function Write-WinhostVolumeText {
     param([string]$Path, [string]$Text)
-    # Written in a folder of administrators first: .NET itself refuses paths of volumes without a letter.
+    # Writes the file in a folder of administrators first, because .NET refuses paths of volumes without a drive letter.
     $folder = Join-WinhostInstallerFolder
     Initialize-WinhostFolder $folder 'ours'
     $ended = $false
@@ -228,11 +228,11 @@ function Join-WinhostInstallerFolder {
     "$(Read-WinhostDataFolder)\installer"
 }
 
-# ---- the moment of use
+# ---- the host key and the ticket
 
 function Write-WinhostInstallerKey {
     param($Record, $Desired, $How)
-    # Written before the installer could get the key: by it the new system is recognized.
+    # The host key is recorded before the installer can fetch it, because the new system is recognized by it.
     if (Test-WinhostDesired $Desired 'host_key') {
         $Record.host_key = $Desired.host_key
         Write-WinhostRecord 'ubuntu' 'ubuntu' $Record
@@ -264,10 +264,10 @@ function Write-WinhostInstallerKey {
 
 function Assert-WinhostInstallerFiles {
     param($Partition, [string]$Content, [string]$Ticket)
-    # Any user could write to the partition until now. The firmware must start exactly what winhost put there.
+    # Until now, any user could write to the partition. The firmware must start exactly what winhost wrote.
     $staged = @{}
     foreach ($file in @(Read-WinhostVolumeFiles (Read-WinhostPartitionRoot $Partition))) {
-        # What Windows itself keeps on each volume is read by no installer.
+        # Windows stores its own data on each volume, which the installer does not read.
         if ($file.path -notlike 'System Volume Information\*') {
             $staged[$file.path] = $file.sha256
         }
@@ -281,13 +281,13 @@ function Assert-WinhostInstallerFiles {
 
 function Measure-WinhostInstallerFiles {
     param($Files)
-    # One hash of all paths, which have no case there, and contents.
+    # Returns one hash of all paths (in lower case, because the file system ignores case) and contents.
     $lines = [string[]]@(foreach ($path in @($Files.Keys)) { "$($path.ToLowerInvariant()) $($Files[$path])" })
     [System.Array]::Sort($lines, [System.StringComparer]::Ordinal)
     Measure-WinhostText ($lines -join "`n")
 }
 
-# ---- go
+# ---- removing
 
 function Remove-WinhostInstaller {
     param($Record)
@@ -302,7 +302,7 @@ function Remove-WinhostInstaller {
     if ($null -ne $partition) {
         Clear-WinhostInstallerPartition $partition
     }
-    # A run that was ended in the middle may have left it, with a ticket in it.
+    # An interrupted run may have left this folder with a ticket in it.
     Remove-WinhostFolder (Join-WinhostInstallerFolder)
     Write-WinhostRecord 'ubuntu' 'ubuntu' $null
 }
@@ -312,7 +312,7 @@ function Clear-WinhostInstallerPartition {
     Unprotect-WinhostPartition $Partition
     $root = Read-WinhostPartitionRoot $Partition
     foreach ($name in @(Read-WinhostVolumeNames $root)) {
-        # What Windows itself keeps on each volume stays.
+        # The data that Windows stores on each volume is kept.
         if ($name -notlike 'System Volume Information\*') {
             Remove-WinhostVolumeFile "$root$name"
         }

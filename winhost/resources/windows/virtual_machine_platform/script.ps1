@@ -9,7 +9,7 @@ function Set-WinhostVirtualMachinePlatform {
     Switch-WinhostFeatures @{ VirtualMachinePlatform = $Desired.feature }
 }
 
-# ---- optional features of Windows, for every resource that is one
+# ---- optional features of Windows, also for other resources
 
 function Read-WinhostOptionalFeature {
     param([string]$Name)
@@ -19,7 +19,7 @@ function Read-WinhostOptionalFeature {
         EnablePending = 'install-pending'
         DisablePending = 'uninstall-pending'
     }
-    # All of them: asking by name for one that this edition lacks is an error.
+    # Lists all features, because the cmdlet fails for the name of a feature that this edition does not have.
     foreach ($feature in @(Read-WinhostCached 'optional features' { Get-WindowsOptionalFeature -Online -ErrorAction Stop })) {
         if ($feature.FeatureName -eq $Name -and $words.ContainsKey("$($feature.State)")) {
             return $words["$($feature.State)"]
@@ -43,7 +43,7 @@ function Switch-WinhostFeatures {
             Stop-Winhost 'Winhost.FeatureNotHere' 'NotInstalled' "This edition of Windows has no feature $name, or its files were removed."
         }
     }
-    # One call each way: a second one is refused while a first waits for its restart.
+    # One call to install and one to remove: a further call is refused while a restart is pending.
     $results = @()
     if ($install.Count -gt 0) {
         $results += Enable-WindowsOptionalFeature -Online -FeatureName $install -All -NoRestart -ErrorAction Stop

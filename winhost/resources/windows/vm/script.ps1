@@ -19,7 +19,7 @@ function Get-WinhostVm {
             }
             partitions = Read-WinhostValue {
                 if (-not (Test-WinhostCommand 'Get-VMGpuPartitionAdapter')) {
-                    # 0 would say that there are none; nobody knows.
+                    # The number is unknown. 0 would mean that there are none.
                     $null = Assert-WinhostValue $null
                 }
                 @(Get-VMGpuPartitionAdapter -VM $vm -ErrorAction Stop).Count
@@ -31,7 +31,7 @@ function Get-WinhostVm {
 
 function Read-WinhostVmFirmware {
     param($Vm, [string]$Property)
-    # Generation 1 has a BIOS; Get-VMFirmware refuses it.
+    # Get-VMFirmware fails for generation 1, which has a BIOS.
     if ($Vm.Generation -ge 2) {
         "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).$Property)"
     }

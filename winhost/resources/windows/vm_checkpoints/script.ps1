@@ -3,7 +3,7 @@ function Get-WinhostVmCheckpoints {
     param($Key)
     foreach ($vm in @(Find-WinhostVms $Key)) {
         $automatic = $false
-        # Windows Server 2016 makes none by itself and has no such property.
+        # Windows Server 2016 has neither automatic checkpoints nor this property.
         if ($null -ne $vm.PSObject.Properties['AutomaticCheckpointsEnabled']) {
             $automatic = [bool]$vm.AutomaticCheckpointsEnabled
         }

@@ -1,7 +1,7 @@
 # key {name: text}   state {made: bool or null, image: sha256 or null, size: bytes or null, file_size: bytes or null, path: text or null, vm: guid or null}; set: made, image, size; how {accept: data}
 function Get-WinhostVmDisk {
     param($Key)
-    # Fails for whoever may not see VMs, also where there is no disk.
+    # Fails for users who cannot see VMs, even if there is no disk.
     $null = @(Find-WinhostVms $null)
     if ($null -ne $Key -or (Test-WinhostRecords)) {
         Assert-WinhostPart 'Read-WinhostVmDisks'
@@ -14,7 +14,7 @@ function Read-WinhostVmDisks {
     foreach ($entry in @(Find-WinhostRecords 'disk' $Key)) {
         $state = @{ made = $null; image = $null; size = $null; file_size = $null; path = $entry.record.path; vm = $null }
         if ($entry.record.complete) {
-            # A folder that may not be entered is no sign that somebody took the disk away.
+            # If the folder cannot be read, the disk is unknown, not missing.
             $state.made = Read-WinhostValue { Test-WinhostFile $entry.record.path }
         }
         if ($state.made) {
@@ -24,7 +24,7 @@ function Read-WinhostVmDisks {
             $state.vm = Read-WinhostValue { Find-WinhostDiskUser $entry.record.path }
         }
         elseif ($entry.record.complete) {
-            # Somebody took it away; the record of it is still ours to remove.
+            # Somebody removed the disk. Its record still has to be removed.
             $state.made = $null
         }
         @{ key = @{ name = $entry.name }; state = $state }
@@ -64,11 +64,11 @@ function Set-WinhostVmDisk {
     }
 }
 
-# ---- what is whose: a record in the registry for each disk, VM and seed that winhost makes
+# ---- records in the registry of what winhost creates: disks, VMs, seeds, NATs, partitions, boot entries, installers
 
 function Assert-WinhostVmName {
     param($Key)
-    # It becomes a part of paths, and the name of the guest.
+    # The name becomes part of paths, and the host name of the guest.
     if ("$($Key.name)" -cnotmatch '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'That is no name for a VM: lower-case letters, digits and dashes between them.'
     }
@@ -79,8 +79,8 @@ function Assert-WinhostVmName {
 
 function Find-WinhostRecords {
     param([string]$Kind, $Key)
-    # Those of one kind, or the one that the key names.
-    $asked = Read-WinhostField $Key 'name'
+    # Returns the records of one kind, or only the one that the key names.
+    $requested = Read-WinhostField $Key 'name'
     $records = Open-WinhostRegistry $script:WinhostRecordsKey
     if ($null -eq $records) {
         return
@@ -90,7 +90,7 @@ function Find-WinhostRecords {
             continue
         }
         $name = $Matches[2]
-        if ($null -eq $asked -or (Test-WinhostText $name $asked 'OrdinalIgnoreCase')) {
+        if ($null -eq $requested -or (Test-WinhostText $name $requested 'OrdinalIgnoreCase')) {
             @{ name = $name; record = ConvertFrom-Json -InputObject "$($records.GetValue($entry))" -ErrorAction Stop }
         }
     }
@@ -98,7 +98,7 @@ function Find-WinhostRecords {
 }
 
 function Test-WinhostRecords {
-    # Whether winhost has ever noted anything here: most hosts are read without what reads its records.
+    # Tests whether winhost has any records on this host. Without records, the functions that read them are not sent.
     Test-WinhostRegistry $script:WinhostRecordsKey
 }
 
@@ -111,7 +111,7 @@ function Find-WinhostRecord {
 
 function Write-WinhostRecord {
     param([string]$Kind, [string]$Name, $Record)
-    # Nothing as the record takes it away.
+    # Writes a record. Null removes it.
     $text = $null
     if ($null -ne $Record) {
         $text = ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Record -Depth 5 -Compress -ErrorAction Stop)
@@ -134,7 +134,7 @@ function Find-WinhostDiskUser {
     }
 }
 
-# ---- come and go
+# ---- creating and removing
 
 function Add-WinhostVmDisk {
     param([string]$Name, $Record, $Desired)
@@ -143,7 +143,7 @@ function Add-WinhostVmDisk {
     $store = Read-WinhostVmStore
     $folder = "$store\$Name"
     $path = "$folder\disk.vhdx"
-    # A disk that we began and did not finish holds nobody's work.
+    # A disk that winhost has not completed contains no data, and may be overwritten.
     $begun = $null -ne $Record -and (Test-WinhostText "$($Record.path)" $path 'OrdinalIgnoreCase')
     if (-not $begun -and -not (Test-WinhostEmptyPath $folder)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is something in $folder that winhost did not make."
@@ -158,7 +158,7 @@ function Add-WinhostVmDisk {
     Assert-WinhostDiskSpace $folder $Desired.size
     Write-WinhostRecord 'disk' $Name @{ image = $Desired.image; path = $path; complete = $false }
     Remove-WinhostFile $path
-    # A copy, and no move: what is moved keeps the rights of the folder where everybody reads.
+    # The file is copied and not moved: a moved file would keep the rights of a folder that all users can read.
     if ((Copy-WinhostSource $staged $path) -cne $Desired.image) {
         Remove-WinhostFile $path
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' "$staged changed while it was copied."
@@ -171,17 +171,17 @@ function Add-WinhostVmDisk {
 
 function Assert-WinhostDiskAttributes {
     param([string]$Path)
-    # Hyper-V starts no VM from such a file (0xC03A001A), and files have it from their folder.
-    $hindering = @(Find-WinhostBlockingAttributes $Path)
-    if ($hindering.Count -gt 0) {
-        $why = "$Path is $($hindering -join ', '), and Hyper-V uses no such disk. Take that from its folder: compact /u, cipher /d, Set-FileIntegrity."
+    # Hyper-V starts no VM from a file with these attributes (0xC03A001A), which files inherit from their folder.
+    $attributes = @(Find-WinhostBlockingAttributes $Path)
+    if ($attributes.Count -gt 0) {
+        $why = "$Path is $($attributes -join ', '), and Hyper-V uses no such disk. Take that from its folder: compact /u, cipher /d, Set-FileIntegrity."
         Stop-Winhost 'Winhost.DiskAttributes' 'InvalidOperation' $why
     }
 }
 
 function Assert-WinhostDiskSpace {
     param([string]$Folder, [long]$Size)
-    # All that the disk can grow to, and 4 GiB: on a full volume every VM pauses.
+    # Requires space for the maximum size of the disk and 4 GiB more, because on a full volume every VM pauses.
     $free = [long](Get-Volume -FilePath $Folder -ErrorAction Stop).SizeRemaining
     if ($free -lt $Size + 4294967296) {
         Stop-Winhost 'Winhost.NoRoom' 'ResourceUnavailable' "$Folder has $free bytes left, and the disk can grow to $Size; 4 GiB must remain."
@@ -194,7 +194,7 @@ function Assert-WinhostDiskFormat {
     if ("$($disk.VhdFormat)" -cne 'VHDX' -or "$($disk.VhdType)" -ceq 'Differencing') {
         Stop-Winhost 'Winhost.WrongDisk' 'InvalidData' "It is a $($disk.VhdFormat) of type $($disk.VhdType), and no VHDX that stands alone."
     }
-    # It tells a fault by an error or by its answer.
+    # Test-VHD reports a fault by an error or by returning false.
     if ((Test-VHD -Path $Path -ErrorAction Stop) -eq $false) {
         Stop-Winhost 'Winhost.WrongDisk' 'InvalidData' "Test-VHD finds that $Path cannot be used."
     }
@@ -226,10 +226,10 @@ function Remove-WinhostVmDisk {
     Assert-WinhostOwnFile $Name $path 'disk.vhdx'
     Assert-WinhostNoLink $path
     Remove-WinhostFile $path
-    # Hyper-V leaves these when a VM goes.
-    foreach ($left in @("$folder\Virtual Machines", "$folder\Snapshots", $folder)) {
-        if (-not (Remove-WinhostEmptyFolder $left)) {
-            Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "$left is not empty: something else was put there."
+    # Hyper-V leaves these folders when a VM is removed.
+    foreach ($each in @("$folder\Virtual Machines", "$folder\Snapshots", $folder)) {
+        if (-not (Remove-WinhostEmptyFolder $each)) {
+            Stop-Winhost 'Winhost.NotEmpty' 'ResourceExists' "$each is not empty: something else was put there."
         }
     }
     Write-WinhostRecord 'disk' $Name $null
@@ -237,13 +237,13 @@ function Remove-WinhostVmDisk {
 
 function Assert-WinhostOwnFile {
     param([string]$Name, [string]$Path, [string]$File)
-    # Whatever the record says: only in a folder of ours, and only this file.
+    # Independent of the record, the file must be this one in winhost's folder.
     if (-not $Path.EndsWith("\winhost\$Name\$File", [System.StringComparison]::OrdinalIgnoreCase)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "$Path is in no folder of winhost's."
     }
 }
 
-# ---- what reaches past cmdlets
+# ---- files, without cmdlets
 
 function Test-WinhostFile {
     param([string]$Path)
@@ -253,7 +253,7 @@ function Test-WinhostFile {
 
 function Find-WinhostBlockingAttributes {
     param([string]$Path)
-    # Those of a file or folder that keep Hyper-V from using it, by their names in .NET.
+    # Returns the attributes of a file or folder that keep Hyper-V from using it, by their names in .NET.
     $found = [System.IO.File]::GetAttributes($Path)
     foreach ($name in @('SparseFile', 'Compressed', 'Encrypted', 'IntegrityStream')) {
         if ($found -band [System.IO.FileAttributes]$name) {

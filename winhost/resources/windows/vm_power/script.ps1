@@ -33,7 +33,7 @@ function Set-WinhostVmPower {
 
 function Stop-WinhostVm {
     param($Vm, $How)
-    # Saved and paused memory is data that only its owner may throw away.
+    # Saved and paused memory is data that winhost must not discard.
     if (@('Saved', 'Paused') -contains "$($Vm.State)") {
         Stop-Winhost 'Winhost.WrongState' 'InvalidOperation' "The VM is $($Vm.State): start it, and shut it down from inside."
     }
@@ -54,8 +54,7 @@ function Stop-WinhostVm {
         }
     }
     finally {
-        # Or each shutdown would leave one in the session, with which it goes; one that still waits for its guest takes
-        # more than asking.
+        # Otherwise each shutdown would leave a job in the session. -Force removes a job that still waits for its guest.
         if ($null -ne $job) {
             Invoke-WinhostBestEffort 'The job of the shutdown could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
         }
@@ -64,8 +63,8 @@ function Stop-WinhostVm {
 
 function Test-WinhostShutdownService {
     param($Vm)
-    # Without it Stop-VM asks whether to cut the power instead, and as a job it answers that itself: yes. By its id: its
-    # name is in the host's language.
+    # Without this service Stop-VM asks whether to turn the VM off, and as a job it answers yes by itself. The service is
+    # found by its id, because its name is localized.
     foreach ($service in @(Get-VMIntegrationService -VM $Vm -ErrorAction Stop)) {
         if ("$($service.Id)" -like '*9F8233AC-BE49-4C79-8EE3-E7E1985B2077') {
             return $service.Enabled -and "$($service.PrimaryOperationalStatus)" -eq 'Ok'

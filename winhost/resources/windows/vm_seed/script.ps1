@@ -1,5 +1,5 @@
 # key {name: text}   state {stage: none | attached | retired or null, user: text or null, address: text or null, template: base64 or null, host_keys: [text], vm: guid or null, neighbours: [address]}; set: stage, user, address, template, host_keys
-# What a template has in the places that are filled in: the id of the VM, and the host key as JSON, filled up with blanks.
+# The placeholders of a template: the id of the VM, and the host key as JSON, padded with blanks.
 $script:WinhostSeedInstance = '00000000-0000-0000-0000-000000000000'
 $script:WinhostSeedKeys = '{host-keys' + ('.' * 1013) + '}'
 
@@ -48,7 +48,7 @@ function Find-WinhostSeededVm {
 
 function Find-WinhostNeighbours {
     param($Vm)
-    # The addresses that this MAC address has now. Only the host key proves that it is the guest.
+    # Returns the current addresses of this VM's MAC addresses. Only the host key proves that it is the guest.
     foreach ($adapter in @(Get-VMNetworkAdapter -VM $Vm -ErrorAction Stop)) {
         foreach ($neighbour in @(Read-WinhostCached 'neighbours' { Get-NetNeighbor -AddressFamily IPv4 -ErrorAction Stop })) {
             $mac = "$($neighbour.LinkLayerAddress)" -replace '-', ''
@@ -111,7 +111,7 @@ function Set-WinhostVmSeed {
         }
     }
     if (Test-WinhostDesired $Desired 'host_keys') {
-        # The guest is recognized by these keys: they are written before anything that they depend on is gone.
+        # The guest is recognized by these keys, so they are recorded before the CD is removed.
         $record.host_keys = @($Desired.host_keys)
         Write-WinhostRecord 'seed' $name $record
     }
@@ -140,7 +140,7 @@ function Assert-WinhostSeedDesired {
     }
 }
 
-# ---- come
+# ---- creating
 
 function Add-WinhostSeed {
     param([string]$Name, $Record, $Desired)
@@ -158,7 +158,7 @@ function Add-WinhostSeed {
     if ($null -eq $Record -and -not (Test-WinhostEmptyPath $path)) {
         Stop-Winhost 'Winhost.NotOurs' 'InvalidOperation' "There is a $path that winhost did not make."
     }
-    # Whoever else reads this folder reads no file in it: the key is safe from its first byte on.
+    # Others who can traverse this folder can read no file in it, so the key is protected from its first byte on.
     Initialize-WinhostFolder $folder 'machines'
     $mine = @{ path = $path; user = $Desired.user; address = (Read-WinhostField $Desired 'address'); template = $Desired.template; host_keys = @(); complete = $false; retired = $false }
     Write-WinhostRecord 'seed' $Name $mine
@@ -176,7 +176,7 @@ function Add-WinhostSeed {
 
 function New-WinhostHostKey {
     param([string]$Path)
-    # By OpenSSH's own program: Windows has no cmdlet for ed25519. The key is on disk for as long as that runs.
+    # Uses ssh-keygen.exe, because Windows has no cmdlet for ed25519. The private key is on disk only while it runs.
     foreach ($each in @($Path, "$Path.pub")) {
         Remove-WinhostFile $each
     }
@@ -207,7 +207,7 @@ function New-WinhostHostKey {
 
 function Join-WinhostSeed {
     param([string]$Template, [string]$Id, $Pair)
-    # Each byte one character, and back.
+    # Latin-1 maps each byte to one character and back.
     $latin = [System.Text.Encoding]::GetEncoding(28591)
     $text = $latin.GetString((Expand-WinhostGzip $Template))
     $keys = ConvertTo-Json -InputObject @{ ed25519_private = $Pair.private; ed25519_public = $Pair.public } -Compress -ErrorAction Stop
@@ -220,7 +220,7 @@ function Join-WinhostSeed {
 
 function Read-WinhostVmSid {
     param($Vm)
-    # Of NT VIRTUAL MACHINE\<id>, which its worker process runs as: four numbers, made of the id.
+    # Returns the SID of NT VIRTUAL MACHINE\<id>, as which the worker process runs: four numbers from the VM's id.
     $bytes = ([guid]"$($Vm.Id)").ToByteArray()
     $parts = @(foreach ($at in @(0, 4, 8, 12)) { [System.BitConverter]::ToUInt32($bytes, $at) })
     "S-1-5-83-1-$($parts -join '-')"
@@ -228,7 +228,7 @@ function Read-WinhostVmSid {
 
 function Add-WinhostSeedDrive {
     param($Vm, [string]$Path)
-    # Only into a drive that is empty or has it already: what somebody put into another one stays there.
+    # Uses only a drive that is empty or has this CD already, so that other media stay in their drives.
     foreach ($found in @($Path, '')) {
         $drive = Find-WinhostSeedDrive $Vm $found
         if ($null -ne $drive) {
@@ -239,14 +239,14 @@ function Add-WinhostSeedDrive {
     Add-VMDvdDrive -VM $Vm -Path $Path -ErrorAction Stop
 }
 
-# ---- and go
+# ---- removing
 
 function Remove-WinhostSeedDisc {
     param([string]$Name, $Record)
     Assert-WinhostOwnFile $Name $Record.path 'seed.iso'
     $drive = Find-WinhostSeedDrive (Find-WinhostSeededVm $Name) $Record.path
     if ($null -ne $drive) {
-        # Out of a VM that runs, too; the empty drive stays.
+        # This also works for a running VM. The empty drive stays.
         Set-VMDvdDrive -VMDvdDrive $drive -Path $null -ErrorAction Stop
     }
     Assert-WinhostNoLink $Record.path

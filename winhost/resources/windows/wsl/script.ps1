@@ -1,7 +1,7 @@
 # key {}   state {present: bool, version: text or null, package: sha256 or null}; set: version and package, null to uninstall what winhost installed
 function Get-WinhostWsl {
     $state = @{
-        # WslService belongs to the package, LxssManager to the one in the box.
+        # WslService belongs to the package, LxssManager to the WSL that is part of Windows.
         present = Read-WinhostValue { (Read-WinhostService 'WslService') -ne 'absent' -or (Read-WinhostService 'LxssManager') -ne 'absent' }
         version = Read-WinhostValue { Read-WinhostWslRegistry 'Version' }
         package = Read-WinhostValue { Read-WinhostWslPackage }
@@ -11,12 +11,12 @@ function Get-WinhostWsl {
 
 function Read-WinhostWslRegistry {
     param([string]$Name)
-    # The package writes it here; wsl.exe would print it in the host's language, and not in every session.
+    # The package writes these values. The output of wsl.exe is localized, and it does not run in every session.
     Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI' $Name
 }
 
 function Read-WinhostWslPackage {
-    # Ours only as long as nobody has installed another version since; it also updates itself.
+    # Returns the package only if its version is still installed: WSL also updates itself.
     $installed = Read-WinhostWslRegistry 'Version'
     if ($null -ne $installed -and "$installed" -eq "$(Read-WinhostRegistry $script:WinhostRecordsKey 'wsl version')") {
         Read-WinhostRegistry $script:WinhostRecordsKey 'wsl package'
@@ -62,7 +62,7 @@ function Install-WinhostWsl {
 
 function ConvertTo-WinhostVersion {
     param([string]$Text)
-    # To .NET 2.6.1 comes before 2.6.1.0.
+    # Pads the version, because for .NET 2.6.1 is lower than 2.6.1.0.
     [version]($Text + '.0' * (4 - $Text.Split('.').Count))
 }
 
@@ -97,7 +97,7 @@ function Assert-WinhostSignature {
     if ("$($signature.Status)" -ne 'Valid') {
         Stop-Winhost 'Winhost.BadSignature' 'SecurityError' "The signature of $Path is $($signature.Status)."
     }
-    # What stands in quotes is one name, whatever it holds.
+    # Quoted parts are removed, because they may contain any text.
     $subject = "$($signature.SignerCertificate.Subject)"
     if (($subject -replace '"[^"]*"', '') -cnotmatch '(^|, )O=Microsoft Corporation(,|\z)') {
         Stop-Winhost 'Winhost.BadSignature' 'SecurityError' "$Path is signed by $subject, not by Microsoft Corporation."
@@ -119,7 +119,7 @@ function Invoke-WinhostInstaller {
             Stop-Winhost 'Winhost.InstallerBusy' 'ResourceBusy' $busy
         }
     }
-    # 3010: a restart is needed; 1641: it has begun, although we asked not to.
+    # 3010: a restart is required; 1641: a restart was initiated despite /norestart.
     if (@(3010, 1641) -contains $ended.code) {
         return $true
     }

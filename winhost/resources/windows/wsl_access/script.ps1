@@ -29,7 +29,7 @@ function Read-WinhostAccess {
     param($Distro)
     $state = New-WinhostAccessState
     if (-not $Distro.running) {
-        # Nobody listens. The record tells what the distro will do once it runs, because only winhost changes that.
+        # The distro does not run. The record has the configuration that will apply, because only winhost changes it.
         $access = $Distro.record.access
         foreach ($name in @('user', 'port', 'listen', 'host_key')) {
             $state[$name] = Read-WinhostField $access $name
@@ -47,7 +47,7 @@ function Read-WinhostAccess {
         $state.user = 'root'
         $state.listen = $listen
         $state.port = [int]@(Select-WinhostValues $seen 'port')[0]
-        # None yet where sshd could not be installed.
+        # There is no host key yet if sshd could not be installed.
         foreach ($line in @(Select-WinhostValues $seen 'host')) {
             $state.host_key = $line
         }
@@ -74,7 +74,7 @@ function Set-WinhostWslAccess {
     $goal = Read-WinhostAccess $distro
     Join-WinhostDesired $goal $Desired
     if ($null -eq $goal.port -and -not (Test-WinhostDesired $Desired 'allowed')) {
-        # Nobody comes in where there is no way.
+        # Without a port there are no allowed networks.
         $goal.allowed = $null
     }
     Assert-WinhostAccess $goal
@@ -95,7 +95,7 @@ function Set-WinhostWslAccess {
         foreach ($line in @($goal.authorized)) {
             $lines += "key $line"
         }
-        # Packages may have to be fetched.
+        # This may have to download packages.
         $null = Invoke-WinhostDistroScript $Key 'open' $lines (Read-WinhostLongTimeout $How 1800)
         $script:WinhostCache = @{}
         $seen = Read-WinhostDistroState $Key
@@ -125,7 +125,7 @@ function Assert-WinhostAccess {
 
 function Assert-WinhostAccessValue {
     param([string]$Name, $Given)
-    # What passes here is a line of ours in the distro: no line breaks, no words of sshd.
+    # The value becomes a line of a file in the distro, so it must contain no line break and no keyword of sshd.
     $fits = $null -eq $Given -and @('port', 'listen', 'allowed') -contains $Name
     switch ($Name) {
         'port' {
@@ -133,7 +133,7 @@ function Assert-WinhostAccessValue {
         }
         'listen' {
             $address = $null
-            # In its one spelling, so that what is read is what was wanted.
+            # Only the canonical form is accepted, so that what is read back equals what was desired.
             $known = "$Given" -cmatch '^[0-9a-f.:]+\z' -and [System.Net.IPAddress]::TryParse("$Given", [ref]$address)
             $fits = $fits -or ($known -and "$address" -ceq "$Given")
         }

@@ -1,8 +1,8 @@
-# What runs inside a distro: one script, which is the same for every distro, and what it answers.
+# The script that runs inside a distro, which is the same for every distro, and its output.
 
 function Find-WinhostDistros {
     param($Key)
-    # Those that winhost made, each with its record.
+    # Returns the distros that winhost created, each with its record.
     foreach ($account in @(Find-WinhostWslAccounts $Key)) {
         $running = @(Read-WinhostRunningDistros $account)
         foreach ($distro in @(Read-WinhostDistroNames $account)) {
@@ -50,7 +50,7 @@ function Read-WinhostDistroState {
 
 function Invoke-WinhostDistroScript {
     param($Key, [string]$Verb, [string[]]$Lines, [int]$Seconds)
-    # Values go there first, as a file that is only read as data; the script is constant text.
+    # Values are sent first, in a file that is read only as data. The script is constant text.
     if ($Lines.Count -gt 0) {
         $null = Send-WinhostInput $Key @('/usr/bin/tee', '/var/lib/winhost.wanted') "$($Lines -join "`n")`n" 120
     }
@@ -72,7 +72,7 @@ function Send-WinhostInput {
 }
 
 function Read-WinhostDistroScript {
-    # Lines end as Linux ends them, however this text came here.
+    # Returns the script with the line ends of Linux, independent of how this text was sent.
     @'
 # winhost, inside a distro as root: sh -s look|conf|open|close. What is wanted stands in a file, a line each.
 set -eu

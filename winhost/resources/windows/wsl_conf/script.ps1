@@ -55,7 +55,7 @@ function Set-WinhostWslConf {
     $null = Invoke-WinhostDistroScript $Key 'conf' $lines 300
     Join-WinhostDesired $conf $Desired
     Write-WinhostDistroRecord $Key (Join-WinhostDistroRecord $distro.record $conf $distro.record.access)
-    # Read when the distro starts, and never again.
+    # The files are read only when the distro starts.
     Stop-WinhostDistro $Key
     if ($distro.running) {
         Resume-WinhostDistro $Key

@@ -15,7 +15,7 @@ function Get-WinhostWslConfig {
         @{ key = @{ account = "$($user.Name)" }; state = $state }
     }
     if ($null -ne $Key) {
-        # Its first logon makes the folder in which the file will be.
+        # The first logon of the account creates the folder of the file.
         $none = @{ unavailable = 'AccountTasks' }
         $state = @{ text = $none; encoding = $none }
         @{ key = @{ account = "$(Read-WinhostField $Key 'account')" }; state = $state }
@@ -33,7 +33,7 @@ function Read-WinhostWslConfig {
 
 function ConvertFrom-WinhostBytes {
     param([byte[]]$Bytes)
-    # Decodes as WSL does: UTF-8, also with a byte order mark, or UTF-16 with one. Nothing is replaced or guessed.
+    # Decodes as WSL does: UTF-8 with or without a byte order mark, or UTF-16 with one. Invalid bytes are an error.
     $encoding = 'utf-8'
     if ($Bytes.Count -ge 2 -and $Bytes[0] -eq 255 -and $Bytes[1] -eq 254) {
         $encoding = 'utf-16le'
@@ -86,9 +86,9 @@ function Set-WinhostWslConfig {
     $goal = Read-WinhostWslConfig $folder
     Join-WinhostDesired $goal $Desired
     if ($null -ne (Read-WinhostWslRegistry 'Version') -and (Test-WinhostJobsTask $Key.account)) {
-        # A VM that runs has read the file as it is now. After the change nobody could tell that any more.
-        $told = "What the VM of $($Key.account) was made with could not be written down"
-        Invoke-WinhostBestEffort $told { Save-WinhostVmConfig $Key.account }
+        # A running VM has read the present file. After the change, this could no longer be determined.
+        $what = "What the VM of $($Key.account) was made with could not be written down"
+        Invoke-WinhostBestEffort $what { Save-WinhostVmConfig $Key.account }
     }
     $job = @{ kind = 'write'; path = "$folder\.wslconfig"; bytes = $null }
     if ($null -eq $goal.text) {
@@ -102,7 +102,7 @@ function Set-WinhostWslConfig {
         }
         $job.bytes = [System.Convert]::ToBase64String((ConvertTo-WinhostBytes $goal.text $goal.encoding))
     }
-    # By the account itself: in its profile it could lead anybody else elsewhere.
+    # The account itself writes the file: in its profile, it could redirect other users with links.
     $null = Invoke-WinhostJob $Key.account $job 120
 }
 

@@ -76,10 +76,10 @@ function Set-WinhostWslDistro {
 
 function Find-WinhostWslAccounts {
     param($Key)
-    # Those that can run jobs: WSL belongs to a user, and only that user sees its distros.
+    # Returns the accounts that can run jobs, because only the user who owns a distro can see it.
     Assert-WinhostAdministrator
     if ($null -eq (Read-WinhostWslRegistry 'Version')) {
-        # The one in the box does not run for whoever is not at the console.
+        # The WSL that is part of Windows does not run in a session that is not interactive.
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'WSL is not installed as a package.' 'Wsl'
     }
     $found = @()
@@ -102,7 +102,7 @@ function Find-WinhostWslAccounts {
 function Select-WinhostWslAccounts {
     param($Key, [string[]]$Accounts)
     if (@('installed', 'uninstall-pending') -cnotcontains (Read-WinhostOptionalFeature 'VirtualMachinePlatform')) {
-        # Somebody switched it off: no distro starts before it is back, and Windows has restarted.
+        # The feature was removed: no distro starts until it is installed again and Windows has restarted.
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' 'WSL cannot make a VM here.' 'VirtualMachinePlatform'
     }
     $asked = Read-WinhostField $Key 'account'
@@ -125,17 +125,17 @@ function Invoke-WinhostWsl {
         $Seconds = [System.Math]::Max($Seconds, 300)
     }
     $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $Seconds
-    # An old one answers in UTF-16 whatever it is asked for.
+    # Old versions write UTF-16 even if UTF-8 is requested.
     $ended.output = "$($ended.output)".Replace("$([char]0)", '')
     $ended.errors = "$($ended.errors)".Replace("$([char]0)", '')
     $said = "$($ended.output)`n$($ended.errors)".Trim()
-    # Of a program of Linux; wsl.exe itself ends with -1.
+    # These are exit codes of programs in the distro; wsl.exe itself exits with -1.
     if ($ended.code -gt 0 -and $ended.code -lt 256) {
         Stop-Winhost 'Winhost.InDistroFailed' 'InvalidResult' "In the distro: $said ($($ended.code))"
     }
     if ($ended.code -ne 0) {
         $why = "wsl.exe ended with $($ended.code): $said"
-        # Its sentence is in the host's language; this is not.
+        # The message is localized, but this code is not.
         if ($said -cmatch 'Wsl/[A-Za-z0-9_/]+') {
             Stop-Winhost "Winhost.WslFailed,$($Matches[0])" 'InvalidResult' $why
         }
@@ -146,7 +146,7 @@ function Invoke-WinhostWsl {
 
 function Invoke-WinhostDistroCommand {
     param($Key, [string[]]$Command, [string]$InputFile, [int]$Seconds)
-    # Without a shell of Windows or Linux between: an argument is what it is.
+    # Runs the command without a shell, so that arguments are passed unchanged.
     $arguments = @('-d', $Key.distro, '-u', 'root', '--cd', '/', '-e') + $Command
     Invoke-WinhostWsl $Key.account $arguments $InputFile $Seconds
 }
@@ -162,7 +162,7 @@ function Split-WinhostLines {
 
 function Read-WinhostDistroNames {
     param([string]$Account)
-    # All: also one that is just being imported has its name.
+    # Lists all distros, including those that are being imported.
     Read-WinhostCached "distros of $Account" {
         Split-WinhostLines (Invoke-WinhostWsl $Account @('--list', '--quiet', '--all') '' 120).output
     }
@@ -175,17 +175,17 @@ function Read-WinhostRunningDistros {
     }
 }
 
-# ---- whose it is
+# ---- records of winhost's distros
 
 function Assert-WinhostDistroKey {
     param($Key)
-    # It becomes a part of paths and arguments.
+    # The name becomes part of paths and arguments.
     if ("$($Key.distro)" -cnotmatch '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z' -or "$($Key.distro)" -match '\.\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'That is no name of a distro: letters, digits, dots and dashes.'
     }
     Assert-WinhostAccountName $Key.account
     foreach ($part in @($Key.account, $Key.distro)) {
-        # To Windows these are devices, wherever they stand and whatever follows a dot.
+        # Windows treats these names as devices in any folder, with any extension.
         if ($part -match '^(CON|PRN|AUX|NUL|COM[0-9]|LPT[0-9])(\.|\z)') {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$part is a device of Windows."
         }
@@ -204,7 +204,7 @@ function Read-WinhostDistroRecord {
 
 function Read-WinhostOwnDistroRecord {
     param([string]$Account, [string]$Distro)
-    # The record of one that winhost made, as long as its disk is where winhost put it.
+    # Returns the record of a distro that winhost created, if its disk still exists there.
     $record = Read-WinhostDistroRecord $Account $Distro
     $disk = "$(Read-WinhostDistroFolder $Account $Distro)\ext4.vhdx"
     if ($null -ne $record -and $record.complete -and -not (Test-WinhostEmptyPath $disk)) {
@@ -241,7 +241,7 @@ function Assert-WinhostDistroImage {
     }
 }
 
-# ---- come and go
+# ---- creating, removing, starting and stopping
 
 function Assert-WinhostImage {
     param($Image)
@@ -252,7 +252,7 @@ function Assert-WinhostImage {
 
 function Read-WinhostLongTimeout {
     param($How, [int]$Least)
-    # A slow disk takes ten minutes for what a fast one does in half of one.
+    # Returns at least $Least seconds: a slow disk takes twenty times as long as a fast one.
     [Math]::Max($Least, (Read-WinhostTimeout $How $Least))
 }
 
@@ -267,7 +267,7 @@ function Add-WinhostDistro {
     $staged = Find-WinhostStagedFile $Image
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
     $record = Read-WinhostDistroRecord $Key.account $Key.distro
-    # A distro that we began and did not finish is half a distro, and nobody's work.
+    # A distro whose import winhost has not completed contains no data, and may be removed.
     $begun = $null -ne $record -and -not $record.complete
     $begun = $begun -and (-not $there -or -not (Test-WinhostEmptyPath "$folder\ext4.vhdx"))
     if (($there -or -not (Test-WinhostEmptyPath $folder)) -and -not $begun) {
@@ -284,14 +284,14 @@ function Add-WinhostDistro {
     $files = "$(Read-WinhostDataFolder)\files"
     $ended = $false
     try {
-        # The account reads the image itself, and need not be an administrator.
+        # The account reads the image itself, although it need not be an administrator.
         Initialize-WinhostFolder $files 'everybody'
         $arguments = @('--import', $Key.distro, $folder, $staged, '--version', '2')
         $null = Invoke-WinhostWsl $Key.account $arguments '' (Read-WinhostLongTimeout $How 3600)
         $ended = $true
     }
     catch {
-        # WSL takes away what it began; where it still works on it, the record says whose it is.
+        # WSL removes an incomplete distro. If it still works on it, the record shows that the distro is winhost's.
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.WslFailed*') {
             Invoke-WinhostBestEffort "What is left in $folder could not be removed" {
                 Remove-WinhostAccountFolder $Key.account $folder
@@ -327,7 +327,7 @@ function Remove-WinhostDistro {
 
 function Stop-WinhostIdleVm {
     param([string]$Account)
-    # Without an idle timeout it stays though no distro runs, with its memory and with files in the account's profile.
+    # Without an idle timeout, the VM runs on without distros, and keeps its memory and files in the account's profile.
     $script:WinhostCache = @{}
     if (@(Read-WinhostRunningDistros $Account).Count -eq 0) {
         $null = Invoke-WinhostWsl $Account @('--shutdown') '' 120
@@ -336,7 +336,7 @@ function Stop-WinhostIdleVm {
 
 function Remove-WinhostAccountFolder {
     param([string]$Account, [string]$Folder)
-    # The account removes what it keeps there: it could lead anybody else elsewhere meanwhile.
+    # The account removes the files, because it could redirect other users with links.
     if (Remove-WinhostEmptyFolder $Folder) {
         return
     }
@@ -350,7 +350,7 @@ function Export-WinhostDistro {
     param($Key, $How)
     $exports = "$(Read-WinhostDataFolder)\exports"
     Initialize-WinhostFolder $exports 'ours'
-    # One folder for each account: what is in a distro is for nobody else to read.
+    # Each account has its own folder, because others must not read its distros.
     $exports = "$exports\$($Key.account)"
     Initialize-WinhostFolder $exports 'kept' (Read-WinhostSid $Key.account)
     $number = 1
@@ -364,11 +364,11 @@ function Export-WinhostDistro {
 function Start-WinhostDistro {
     param($Key)
     if (@(Read-WinhostRunningDistros $Key.account).Count -eq 0) {
-        # A VM whose last distro has ended stays for a while, with the .wslconfig that it once read.
+        # A VM whose last distro has stopped runs on for a while, with the .wslconfig that it read when it started.
         $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120
     }
     Resume-WinhostDistro $Key
-    # WSL ends a distro 15 s after its last Windows program, whatever its services do.
+    # WSL stops a distro 15 s after its last Windows process has ended, even if services run in it.
     Start-Sleep -Seconds 20 -ErrorAction Stop
     $script:WinhostCache = @{}
     if (@(Read-WinhostRunningDistros $Key.account) -notcontains $Key.distro) {
@@ -379,7 +379,7 @@ function Start-WinhostDistro {
 
 function Find-WinhostKeepAliveTask {
     param($Key)
-    # The task that keeps this distro alive, if there is one that may run.
+    # Returns the enabled task that keeps this distro running, if there is one.
     $task = Find-WinhostTask "keep-alive-$($Key.account)"
     if ($null -ne $task -and "$($task.State)" -ne 'Disabled' -and (Read-WinhostTaskDistro $task) -eq $Key.distro) {
         $task
@@ -396,7 +396,7 @@ function Resume-WinhostDistro {
 
 function Stop-WinhostKeepAliveTask {
     param($Key)
-    # Ended by somebody it stays so; ended by an error it would start the distro again within minutes.
+    # Stops the task, because otherwise it would start the distro again. A task that was stopped is not restarted.
     foreach ($task in @(Find-WinhostKeepAliveTask $Key)) {
         Stop-ScheduledTask -InputObject $task -ErrorAction Stop
     }

@@ -13,7 +13,7 @@ function Get-WinhostWslPolicy {
     }
     foreach ($name in @($state.Keys -like 'allow_*')) {
         $state[$name] = Read-WinhostValue {
-            # WSL ignores text, and any number but 0 and 1.
+            # WSL ignores text, and numbers other than 0 and 1.
             $found = Read-WinhostRegistry 'SOFTWARE\Policies\WSL' $state[$name]
             if ($found -isnot [string] -and @(0, 1) -contains $found) {
                 $found -eq 1

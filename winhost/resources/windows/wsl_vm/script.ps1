@@ -34,8 +34,7 @@ function Read-WinhostConfigDigest {
 
 function Read-WinhostVmConfig {
     param([string]$Account, [string[]]$Running)
-    # The hash of the file if it is older than the VM, which read it; else the hash that was recorded before the file
-    # changed.
+    # Returns the hash of the file if it is older than the VM; otherwise the hash that was recorded before it was changed.
     if ($Running.Count -gt 0 -and (Test-WinhostVmCurrent $Account $Running[0])) {
         return Read-WinhostConfigDigest $Account
     }
@@ -44,7 +43,8 @@ function Read-WinhostVmConfig {
 
 function Test-WinhostVmCurrent {
     param([string]$Account, [string]$Distro)
-    # WSL never tells what it read; its kernel tells when it started.
+    # Tests whether the VM was started after the file was written. WSL does not report which settings it read, but its
+    # kernel reports when it started.
     $folder = Read-WinhostProfile (Read-WinhostSid $Account)
     $written = Read-WinhostFileTime "$folder\.wslconfig"
     $stat = (Invoke-WinhostDistroCommand @{ account = $Account; distro = $Distro } @('/bin/cat', '/proc/stat') '' 120).output
@@ -62,7 +62,7 @@ function Read-WinhostVmMode {
     $inside = @{ account = $Account; distro = $Running[0] }
     $mode = (Invoke-WinhostDistroCommand $inside @('wslinfo', '--networking-mode') '' 120).output.Trim()
     if ($mode -eq 'bridged' -and -not (Test-WinhostVmLink $inside)) {
-        # WSL tells what it once set up. A switch that went, or was made again, leaves the VM without a cable.
+        # WSL reports the mode that it set up at start. If the switch was removed or created again since, there is no link.
         return 'none'
     }
     $mode
@@ -74,7 +74,7 @@ function Test-WinhostVmLink {
         (Invoke-WinhostDistroCommand $Inside @('/bin/cat', '/sys/class/net/eth0/carrier') '' 120).output.Trim() -eq '1'
     }
     catch {
-        # No such interface, or one that is down and tells nothing.
+        # The interface does not exist, or is down.
         if ("$($_.FullyQualifiedErrorId)" -like 'Winhost.InDistroFailed*') {
             return $false
         }
@@ -82,7 +82,7 @@ function Test-WinhostVmLink {
     }
 }
 
-# ---- what it was made with, kept from before the file is changed
+# ---- the record of the settings with which a VM was started
 
 function Join-WinhostVmRecordPath {
     param([string]$Account)
@@ -102,7 +102,7 @@ function Write-WinhostVmRecord {
 
 function Save-WinhostVmConfig {
     param([string]$Account)
-    # Called before the file is written.
+    # Records the settings of a running VM before the file is changed.
     $running = @(Read-WinhostRunningDistros $Account)
     if ($running.Count -gt 0 -and (Test-WinhostVmCurrent $Account $running[0])) {
         Write-WinhostVmRecord $Account (Read-WinhostConfigDigest $Account) (Read-WinhostVmMode $Account $running)
@@ -134,10 +134,10 @@ function Set-WinhostWslVm {
     foreach ($distro in $running) {
         Stop-WinhostKeepAliveTask @{ account = $Key.account; distro = $distro }
     }
-    # Also where nothing runs: a VM without a distro may still be there, and would not read the file again.
+    # Also if no distro runs: the VM may still run, and would not read the file again.
     $null = Invoke-WinhostWsl $Key.account @('--shutdown') '' 120
     Write-WinhostVmRecord $Key.account $digest $mode
-    # What ran runs again, now with what the file says.
+    # Starts the stopped distros again, with the new settings.
     foreach ($distro in $running) {
         Resume-WinhostDistro @{ account = $Key.account; distro = $distro }
     }

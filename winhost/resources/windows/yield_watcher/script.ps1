@@ -52,8 +52,8 @@ function Read-WinhostWatcherFolder {
 
 function Assert-WinhostLocalAccountName {
     param([string]$Account)
-    # It becomes a part of paths, of names of tasks and of what a task runs: what Windows allows in the name of a local
-    # account, without what Task Scheduler takes for a variable.
+    # The name becomes part of paths, of task names and of a task's command line. Allows what Windows allows in the name of
+    # a local account, except characters of Task Scheduler variables.
     if ($Account -cnotmatch '^[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The account is the name of a local account, 20 characters at most, without %, $ and what no such name has.'
     }
@@ -115,13 +115,13 @@ function Install-WinhostWatcher {
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' 'The key is another than the gateway knows: its hash differs.'
     }
     Initialize-WinhostDataFolder 'watchers'
-    # The account reads what is there, and no other one does but administrators; it makes, changes and removes nothing.
+    # Only the account and administrators can read the files, and the account cannot create, change or remove any.
     Initialize-WinhostFolder $folder 'read' "$($user.SID)"
     Write-WinhostFile "$folder\key" $bytes
     Write-WinhostFile "$folder\reference" ($ascii.GetBytes("$($Goal.key)"))
     Write-WinhostFile "$folder\settings.json" ($ascii.GetBytes("$($Goal.settings)"))
     Write-WinhostFile "$folder\watch.ps1" ($ascii.GetBytes("$script:WinhostWatcherScript"))
-    # What it said last: the only file that it writes into, and it can neither remove it nor put another one there.
+    # The status of the watcher: the only file to which the account can write. It can neither remove nor replace it.
     Write-WinhostFile "$folder\last.txt" ($ascii.GetBytes(''))
     Write-WinhostFileRights "$folder\last.txt" "$script:WinhostOnlyAdministratorsFile(A;;0x12019f;;;$($user.SID))"
     $task = @{
@@ -134,7 +134,7 @@ function Install-WinhostWatcher {
     $script:WinhostCache = @{}
     Switch-WinhostTask "watch-$Account" $Goal.task
     if ($Goal.task -eq 'ready') {
-        # Where that person is logged on now; otherwise it starts with the next logon.
+        # Starts the task if the user is logged on now; otherwise it starts at the next logon.
         Invoke-WinhostBestEffort "The watcher of $Account starts with the next logon" {
             Start-ScheduledTask -InputObject (Find-WinhostTask "watch-$Account") -ErrorAction Stop
         }

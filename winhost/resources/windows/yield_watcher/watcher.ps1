@@ -1,7 +1,7 @@
-# Tells the gateway when the desktop wants the GPUs that models in WSL have. Runs as the user who works at the desktop, by
-# a scheduled task, and does nothing else: it looks, and sends one of two words with a key that is good for nothing more.
+# Notifies the gateway when a desktop user needs the GPUs that models in WSL use. A scheduled task runs this script as that
+# user. It only observes the desktop and sends `yield` or `resume`, with a key that permits nothing else.
 #
-# Beside it are settings.json and the file `key`. Windows PowerShell 5.1, nothing to install.
+# The files settings.json and `key` are in the same folder. It needs only Windows PowerShell 5.1.
 $script:WinhostWatcherScript = {
     Set-StrictMode -Version 3.0
     $ErrorActionPreference = 'Stop'
@@ -17,7 +17,7 @@ $script:WinhostWatcherScript = {
 
     public static class WinhostWatcher
     {
-        // How long a wish holds unless it is said again, and how long after the last one the models come back.
+        // Seconds until a yield expires unless it is renewed, and seconds after the last need until the models resume.
         private const int LeaseSeconds = 30;
         private const int CalmSeconds = 60;
         private const int TimeoutMilliseconds = 5000;
@@ -27,14 +27,14 @@ $script:WinhostWatcherScript = {
         [DllImport("shell32.dll")]
         private static extern int SHQueryUserNotificationState(out int state);
 
-        // 1: locked, a screen saver, or another user's turn; 2, 3, 4: full screen, or a presentation. 0: not known.
+        // 1: locked, a screen saver, or another user is active; 2, 3, 4: full screen, or a presentation; 0: unknown.
         public static int NotificationState()
         {
             int state;
             return SHQueryUserNotificationState(out state) == 0 ? state : 0;
         }
 
-        // Names as game.exe, whoever runs them.
+        // Tests whether a program, as game.exe, runs under any user.
         public static bool Runs(string[] programs)
         {
             HashSet<string> wanted = new HashSet<string>(programs, StringComparer.OrdinalIgnoreCase);
@@ -49,7 +49,7 @@ $script:WinhostWatcherScript = {
                     }
                     catch (InvalidOperationException)
                     {
-                        // It ended just now.
+                        // The process has just ended.
                         continue;
                     }
                 }
@@ -62,7 +62,7 @@ $script:WinhostWatcherScript = {
             return (fullScreen && state >= 2 && state <= 4) || (unlocked && state > 1);
         }
 
-        // What to say at this second: yield as long as they are wanted and a while after, then resume once, then nothing.
+        // Returns what to send now: yield while the GPUs are needed and for a while after, then resume once, then nothing.
         public static string Next(bool wanted, long second)
         {
             if (wanted)
@@ -81,7 +81,7 @@ $script:WinhostWatcherScript = {
             return "resume";
         }
 
-        // The key goes to this machine, or anywhere by TLS, and never through a proxy or after a redirection.
+        // The key may be sent to this machine, or with TLS to any; never through a proxy, and never after a redirection.
         public static void Check(string url)
         {
             Uri uri = new Uri(url);
@@ -91,7 +91,7 @@ $script:WinhostWatcherScript = {
             }
         }
 
-        // Nothing, or why it was not heard.
+        // Sends the state. Returns an empty text, or why that failed.
         public static string Tell(string url, string key, string state)
         {
             Check(url);
@@ -133,13 +133,13 @@ $script:WinhostWatcherScript = {
 '@
 
     function Read-WinhostWatcherSettings {
-        # What was asked for, with nothing where nothing was.
+        # Reads the settings; those that were not set are null.
         $text = [System.IO.File]::ReadAllText("$PSScriptRoot\settings.json")
         ConvertFrom-Json -InputObject $text -ErrorAction Stop
     }
 
     function Measure-WinhostGpuMemory {
-        # Bytes of GPU memory that programs of Windows have. That of WSL is vmmem's, and not theirs.
+        # Returns the bytes of GPU memory that Windows programs use. WSL's memory is that of the process vmmem, and excluded.
         $names = @{}
         foreach ($process in [System.Diagnostics.Process]::GetProcesses()) {
             $names["$($process.Id)"] = $process.ProcessName
@@ -157,7 +157,7 @@ $script:WinhostWatcherScript = {
 
     function Write-WinhostWatcherStatus {
         param([string]$Said, [string]$Why)
-        # One line, for whoever wonders. Where winhost made the file, this account can write into it and remove nothing.
+        # Writes the last state as one line. This account can write to the file that winhost created, but not remove it.
         $line = [System.Text.Encoding]::UTF8.GetBytes("$([System.DateTime]::UtcNow.ToString('s'))Z $Said $Why`r`n")
         $file = [System.IO.File]::Open("$PSScriptRoot\last.txt", 'OpenOrCreate', 'Write', 'Read')
         $file.SetLength(0)
