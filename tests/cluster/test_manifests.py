@@ -26,6 +26,7 @@ from winhost.model.workload import (
     Body,
     Exposure,
     KeyLimit,
+    LoadFormat,
     KvMirror,
     Mirror,
     Parallel,
@@ -317,6 +318,13 @@ def test_limits_of_keys_are_settings_of_the_gateway() -> None:
     assert (settings.per_key.keys["alice"].concurrent, settings.per_key.each.requests_per_minute) == (4, 60)
     with pytest.raises(ValueError, match="bob has no API key here"):
         made(limited("bob"))
+
+
+def test_packed_weights_are_refused_because_no_manifest_packs_them() -> None:
+    plain = request()
+    models = (replace(plain.workload.models[0], load_format=LoadFormat.PACKED),)
+    with pytest.raises(ValueError, match="load_format: packed takes a step that packs"):
+        made(replace(plain, workload=replace(plain.workload, models=models)))
 
 
 def test_a_changed_key_makes_new_pods() -> None:
