@@ -1,4 +1,4 @@
-"""--assume: facts that the user states, on the command line."""
+"""Tests of --assume: facts that the user states on the command line."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ WINDOWS = ("caption", "product_type", "sku", "edition_id", "installation_type", 
 
 
 def without_windows(path: Path) -> Path:
-    """The facts of a host that did not tell which Windows it has."""
+    """Return the facts of a host without the facts that identify its Windows."""
     return edited(path, lambda state: state.update(dict.fromkeys(WINDOWS, UNREAD)))
 
 
@@ -80,7 +80,6 @@ def test_a_host_is_asked_and_not_told(line: Line, lab: Lab) -> None:
 
 
 def test_apply_reads_the_host_and_takes_nothing_that_was_stated(line: Line, lab: Lab) -> None:
-    """A client that is said to be a server is found out before anything is changed."""
     facts = without_windows(line.facts("win11-pro-1gpu"))
     made = line(
         *("plan", "--facts", facts, "--path", "dda", "--vm", "ubuntu", "--allow-unverified"),

@@ -1,4 +1,4 @@
-"""winhost chat, open, status and winhost alone, with an endpoint of a simulated Linux behind real SSH."""
+"""Tests of winhost chat, open, status and winhost without arguments, with a simulated Linux behind real SSH."""
 
 import http.client
 import io
@@ -33,7 +33,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A Linux that serves, its fleet.yaml and journals in the lab's folder."""
+    """Yield a lab whose Linux serves, with its fleet.yaml and journals in the lab's folder."""
     folder = tmp_path_factory.mktemp("served")
     with pytest.MonkeyPatch.context() as patch, Lab([LINUX], folder, scale=0.001) as lab, hub_of_model() as hub:
         patch.setenv("ALICE", KEY)
@@ -312,7 +312,7 @@ def test_a_run_that_was_interrupted_is_shown_with_its_next_command(
 
 @pytest.mark.costly
 def test_what_was_rolled_back_serves_no_more(there: Line, served: Lab) -> None:
-    """The last one: it ends what the others ask."""
+    """This test comes last, because it ends the endpoint of the others."""
     (journal,) = (served.folder / "state/runs").iterdir()
     said = there("rollback", journal.stem, *ACCEPT)
     assert said.code == 0, said.out

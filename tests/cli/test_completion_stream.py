@@ -1,4 +1,4 @@
-"""One answer of a gateway, by real HTTP: its stream, and what is said of an answer that is none."""
+"""Tests of one answer of a gateway over real HTTP: its stream, and the errors for broken answers."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ import pytest
 from tests.processes import PATIENCE_S
 from winhost.cli.endpoint.chat import ChatClient, ServiceUnavailable, _escape_control_characters
 from winhost.model.errors import WinhostError
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 KEY = "key-of-alice-that-nobody-guesses"
 

@@ -1,4 +1,4 @@
-"""winhost plan --engine-archive: vLLM's image from a file, up to an endpoint on a Linux without a network."""
+"""Tests of winhost plan --engine-archive: vLLM's image from a file, up to an endpoint on a Linux without internet."""
 
 from pathlib import Path
 from typing import Any

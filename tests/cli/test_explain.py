@@ -1,4 +1,4 @@
-"""The story of a reason, from the command line."""
+"""Tests of winhost explain."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.serving.profile import rows
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
@@ -30,7 +30,7 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
 
 
 def says() -> list[tuple[str, str]]:
-    return [(code, words) for code in catalogue.reason_entries() for words in said_of(code)]
+    return [(code, words) for code in catalogue.reason_entries() for words in printed_texts(code)]
 
 
 @each_row(("code", "words"), says)
@@ -78,7 +78,7 @@ def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.M
 
 
 class _Typed(RawIOBase):
-    """A terminal: each end of the text has to be typed, and the first one is all that was announced."""
+    """A terminal on which each end of the text has to be typed. Only the first end was announced."""
 
     told = ended = False
 
@@ -114,7 +114,7 @@ def test_several_files_have_an_answer_each(line: Line) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_with_a_name_is_read_as_a_file(line: Line) -> None:
-    """As `<(PROGRAM)` of a shell is."""
+    """A shell makes such a pipe for `<(PROGRAM)`."""
     os.mkfifo("pipe")
     writer = threading.Thread(target=lambda: Path("pipe").write_text("0x80070569", "utf-8"), daemon=True)
     writer.start()

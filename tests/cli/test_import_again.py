@@ -1,4 +1,4 @@
-"""An import into a file that has facts: nothing of them goes without a word."""
+"""Tests of importing into a facts file: no earlier fact disappears without a warning."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def gpus(file: str) -> Any:
 
 
 def known(gpus: Any) -> Any:
-    """The keys and what is known of their states."""
+    """Return the keys and the known properties of their states."""
     return [
         (each["key"], {name: value for name, value in each["state"].items() if not isinstance(value, dict)})
         for each in gpus

@@ -1,4 +1,4 @@
-"""Facts from files at hand, and two readings compared, from the command line."""
+"""Tests of winhost facts import and winhost diff."""
 
 import json
 import shutil
@@ -236,7 +236,7 @@ def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
 
 @pytest.fixture
 def readings(line: Line) -> Path:
-    """Two folders: desk-01 is in both and the same, gpu-01 has other GPUs, gpu-03 is in the second alone."""
+    """Make two folders: desk-01 is the same in both, gpu-01 has other GPUs, gpu-03 is only in the second."""
     one, other = line.facts("server2025-3gpu"), line.facts("server2025-role-installed")
     Path("old").mkdir()
     Path("new").mkdir()

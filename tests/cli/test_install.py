@@ -1,4 +1,4 @@
-"""`winhost install`: from facts to media, and to the machine that shows the key that was made for it."""
+"""Tests of `winhost install`: from facts to media, and to the machine that answers with the new host key."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import read_from_image
 from winhost.cli.formats import schema_of
 from winhost.cli.install import install
-from winhost.connect.own_key import public_line
+from winhost.connect.own_key import public_key_line
 from winhost.images import signed_sums
 from winhost.lab.running_lab import Lab
 from winhost.model.secrets import SecretRef
@@ -38,7 +38,7 @@ TARGET = "11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def disk(line: Line) -> dict[str, Any]:
-    """The facts file of a host whose Windows has cut a partition for Ubuntu from its end; its disk."""
+    """Return the facts file of a host whose Windows has made a partition for Ubuntu, and its disk."""
     Path("my.pub").write_text(KEY)
     file = line.facts(HOST)
     document = json.loads(file.read_text())
@@ -58,7 +58,7 @@ def disk(line: Line) -> dict[str, Any]:
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an image and its signed sums."""
+    """Make a mirror: a folder with an image and its signed checksums."""
     key, folder = signer("canonical"), tmp_path / "mirror/24.04.4"
     monkeypatch.setattr(signed_sums, "media_key", lambda: key.public)
     monkeypatch.setattr(signed_sums, "MEDIA_KEY", key.fingerprint)
@@ -71,7 +71,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def assert_published(line: Line, kind: str, said: Said) -> None:
-    """It is as `winhost schema` says."""
+    """Check a document against `winhost schema`."""
     schema = line("schema", kind).json
     assert said.json["schema"] == schema_of(kind)
     assert list(faults(said.json, schema, schema)) == []
@@ -108,7 +108,7 @@ def test_where_no_key_is_named_winhost_gives_its_own(line: Line, disk: dict[str,
     words = ("install", "plan", f"{HOST}.json", *machine, "-o", "install.json")
     assert line(*words).code == 0
     kept = line.folder / "state/keys"
-    public = public_line("x", SecretRef("file", str(kept / "desk-01.ssh")), None)
+    public = public_key_line("x", SecretRef("file", str(kept / "desk-01.ssh")), None)
     assert read_install_plan(Path("install.json")).system.keys == (f"{public} winhost",)
     said = line(*words, "--disk", disk["guid"], "--force", "--json")
     assert said.code == 0, said.err
@@ -119,7 +119,7 @@ def test_where_no_key_is_named_winhost_gives_its_own(line: Line, disk: dict[str,
     Path("fleet.yaml").write_text(text, encoding="utf-8")
     assert line(*words, "--force").code == 0
     (given,) = read_install_plan(Path("install.json")).system.keys
-    assert given == public_line("x", SecretRef("file", str(Path("own").absolute())), None) != public
+    assert given == public_key_line("x", SecretRef("file", str(Path("own").absolute())), None) != public
 
 
 def test_beside_windows_the_key_of_fleet_yaml_is_one_of_those_given(line: Line, disk: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ def test_a_folder_has_all_files_and_a_list_of_them(line: Line, disk: dict[str, A
 
 
 class Terminal(io.StringIO):
-    """Somebody who types."""
+    """A terminal with a user who types."""
 
     def isatty(self) -> bool:
         return True
@@ -219,7 +219,7 @@ BLANK = "eui.0025385B71B0C0DE"
 
 
 def second_disk(key: str = BLANK, **changes: Any) -> None:
-    """The host has one without a table beside its own."""
+    """Add a second disk without a partition table to the host."""
     document = json.loads(Path(f"{HOST}.json").read_text())
     first = document["resources"]["Disk"][0]
     other = {**first["state"], "guid": None, "style": "RAW", "boot": False, "system": False, "number": 1, **changes}

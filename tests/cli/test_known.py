@@ -1,4 +1,4 @@
-"""winhost known: what is known until when."""
+"""Tests of winhost known."""
 
 from tests.cli.conftest import Line
 from winhost.knowledge.versions import subjects, table

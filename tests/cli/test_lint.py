@@ -1,4 +1,4 @@
-"""What others read in silence, told on the command line."""
+"""Tests of winhost lint for files that other programs read without complaining."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The exit codes of all linters: 1 for defects, with --strict for advice as well."""
+"""Tests of the exit codes of all linters: 1 for defects, and with --strict for advice as well."""
 
 from io import BytesIO, TextIOWrapper
 from pathlib import Path

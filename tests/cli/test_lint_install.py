@@ -1,4 +1,4 @@
-"""`winhost lint autoinstall`, as a user starts it."""
+"""Tests of `winhost lint autoinstall`."""
 
 import json
 from pathlib import Path

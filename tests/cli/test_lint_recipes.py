@@ -1,4 +1,4 @@
-"""winhost lint serve, docker-daemon and cdi on the command line."""
+"""Tests of winhost lint serve, docker-daemon and cdi."""
 
 import os
 import stat

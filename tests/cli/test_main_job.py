@@ -1,4 +1,4 @@
-"""The main job through the command line, over the real wire."""
+"""Tests of the main job by the command line, over real connections."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`winhost models`: what is shown for hosts and without one, and the catalogue that a hub refreshes."""
+"""Tests of `winhost models`: the models for hosts, the catalogue, and its refresh from a hub."""
 
 import json
 from collections.abc import Iterator
@@ -138,7 +138,7 @@ OTHER = "Qwen/Qwen3-8B-AWQ"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
-    """Has one repository of the catalogue, and not the others."""
+    """Serve a hub with one repository of the catalogue."""
     monkeypatch.setattr(refreshed, "shipped_document", lambda: DOCUMENT)
     with serving(StandInHub(model=OTHER)) as made:
         shape = {"hidden_size": 4096, "num_hidden_layers": 37, "num_attention_heads": 32, "intermediate_size": 12288}

@@ -1,4 +1,4 @@
-"""The last line of `detect` and `assess`: a command that works as it is printed."""
+"""Tests of the last line of `detect` and `assess`: the printed command works."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""winhost probe: a host's Linux is tried over SSH, and what it was measured to do is kept in its facts."""
+"""Tests of winhost probe: it tests a host's Linux over SSH, and adds the measurements to the facts."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ FAILS = {"ipc-fd": "cuMemCreate", "checkpoint": "cuCheckpointProcessLock"}
 
 
 def measured(linux: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Stands in for the probe in a simulated Linux, which measures nothing."""
+    """Replace the probe of a simulated Linux, which measures nothing, by a stand-in."""
     answer: dict[str, Any] = {"ok": True, "kernel": linux.kernel(), "outcomes": []}
     for part in request["parts"]:
         answer |= FOUND.get(part, {})
@@ -44,7 +44,7 @@ def measured(linux: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """desk-01, which serves from WSL 2, with a key of ours in its distro."""
+    """Prepare desk-01 to serve from WSL 2, with our key in its distro."""
     monkeypatch.setattr(linux_answers, "probe_answer", measured)
     with Lab([find("win11-wsl-served")], tmp_path, scale=0.001) as lab:
         for distros in lab.hosts["desk-01"].machine.distros.sessions.values():
@@ -92,7 +92,6 @@ def test_it_is_kept_as_facts_and_verdicts_rest_on_it(line: Line) -> None:
 
 
 def test_a_linux_of_its_own_is_probed_itself(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what it can do no page tells enough to simulate it."""
     with Lab([EXAMPLES / "ubuntu-2xh100.json"], tmp_path / "own", scale=0.001) as lab:
         monkeypatch.setenv("WINHOST_FLEET", str(lab.fleet_file))
         said = line("probe", "llm-01", "-o", "facts", "--json")
@@ -105,7 +104,7 @@ def test_a_linux_of_its_own_is_probed_itself(line: Line, tmp_path: Path, monkeyp
 
 @pytest.fixture
 def guest(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """gpu-03, with a VM that winhost made and set up."""
+    """Prepare gpu-03 with a VM that winhost made and set up."""
     with Lab([find("server2025-role-installed")], tmp_path / "guest", scale=0.001) as lab:
         monkeypatch.setenv("WINHOST_FLEET", str(lab.fleet_file))
         monkeypatch.setenv("WINHOST_CACHE", str(tmp_path / "cache"))

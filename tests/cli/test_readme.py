@@ -1,4 +1,4 @@
-"""The pictures that pages draw in words are what winhost says."""
+"""The screens that pages show are what winhost prints."""
 
 import re
 import sys

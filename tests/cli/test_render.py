@@ -1,4 +1,4 @@
-"""winhost render compose, as people call it."""
+"""Tests of winhost render compose."""
 
 from hashlib import sha256
 from pathlib import Path

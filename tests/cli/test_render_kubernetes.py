@@ -1,4 +1,4 @@
-"""winhost render kubernetes, as people call it."""
+"""Tests of winhost render kubernetes."""
 
 import json
 from hashlib import sha256
@@ -29,7 +29,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer has its own tests; here it has one file of every model."""
+    """Serve a hub with one file for every model; other tests check its answers."""
 
     def listed(model: str, revision: str, reference: str | None, hub: str) -> dict[str, Any]:
         files = [f"sha256:{'ef' * 32} 15000000000 model.safetensors"]

@@ -1,4 +1,4 @@
-"""winhost serve profile."""
+"""Tests of winhost serve profile."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""winhost serve keys on a simulated Linux, whose disk the program of `winhost serve` itself changes."""
+"""Tests of winhost serve keys on a simulated Linux, whose disk the real program of `winhost serve` changes."""
 
 import json
 import stat
@@ -34,7 +34,7 @@ METRICS = f"prometheus sha256:{'0' * 64} metrics"
 
 
 def furnish(serving: SimulatedServing) -> None:
-    """As a plan leaves it, with a gateway that runs."""
+    """Write the files of a plan to the simulated Linux, and start its gateway."""
     linux = serving.linux
     model = {"name": ENGINE["model"], "engine": {"socket": ENGINE["socket"]}}
     listen = {"address": "127.0.0.1", "port": 8443}

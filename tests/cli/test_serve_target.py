@@ -1,4 +1,4 @@
-"""winhost serve up, status, logs, test and down on a simulated Linux, which has what a plan would have put there."""
+"""Tests of winhost serve up, status, logs, test and down on a simulated Linux with the files of a plan."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ UNITS = (ENGINE["unit"], SECOND["unit"], GATEWAY["unit"])
 
 
 def furnish(serving: SimulatedServing) -> None:
-    """As a plan leaves it, but that nothing runs."""
+    """Write the files of a plan to the simulated Linux. No unit runs."""
     linux = serving.linux
     files = {
         "/etc/winhost/serving.json": json.dumps({"format": 1, "engines": [ENGINE, SECOND], "gateway": GATEWAY}),
@@ -241,7 +241,7 @@ def test_the_one_of_two_engines_that_answers_is_shown(capsys: pytest.CaptureFixt
 
 @pytest.fixture
 def by_turns(serving: SimulatedServing) -> SimulatedServing:
-    """Both models take turns."""
+    """Let both models take turns."""
     engines = [{**ENGINE, "turns": True}, {**SECOND, "turns": True}]
     text = json.dumps({"format": 1, "engines": engines, "gateway": GATEWAY})
     serving.linux.write_file("/etc/winhost/serving.json", {**NO_FILE, "text": text})

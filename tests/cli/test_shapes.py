@@ -1,4 +1,4 @@
-"""What programs rely on: a published shape loses no field, and gives none another name, without a new version."""
+"""No field of a published format is removed or renamed without a new version."""
 
 from collections.abc import Iterator
 from pathlib import Path

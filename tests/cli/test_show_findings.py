@@ -1,4 +1,4 @@
-"""A finding looks the same, whatever command shows it."""
+"""Tests that every command shows a finding in the same way."""
 
 from tests.cli.conftest import Line
 from winhost.cli.output import show_finding

@@ -1,4 +1,4 @@
-"""winhost plan --engine-lock: an environment of wheels, up to an endpoint and back."""
+"""Tests of winhost plan --engine-lock: an environment of wheels, up to an endpoint and back."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""winhost weights: what it shows and refuses. A stand-in for the engine's Python packs nothing."""
+"""Tests of winhost weights, with a stand-in for the engine's Python, which packs nothing."""
 
 import json
 import sys

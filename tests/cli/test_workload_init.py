@@ -1,4 +1,4 @@
-"""`winhost workload init`: drafts of models on a hub, which is on loopback."""
+"""Tests of `winhost workload init`: drafts of models on a hub, which is on loopback."""
 
 import json
 from collections.abc import Iterator
@@ -215,7 +215,7 @@ def test_each_refusal_is_one_sentence_with_what_to_do(line: Line, hub: StandInHu
 
 
 def test_a_misspelt_model_is_no_missing_revision(line: Line) -> None:
-    """A hub may answer RevisionNotFound for a model that it does not have: it is asked for the model itself."""
+    """A hub may answer RevisionNotFound for a model that it does not have, so winhost asks for the model itself."""
     with serving(StandInHub(model="Qwen/Qwen3-8B-AWQ")) as there:
         said = line("workload", "init", "Qwen/Qwen3-8B-AQW", "--hub", there.url)
         assert (said.code, "the hub has no such model" in said.err) == (1, True)

@@ -1,4 +1,4 @@
-"""The watcher for a desktop: its script can be read, and its C# runs here against the gateway itself."""
+"""Tests of the watcher for a desktop: its script parses, and its C# runs against a real gateway."""
 
 import json
 import re

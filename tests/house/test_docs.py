@@ -106,7 +106,7 @@ def test_every_reason_that_is_named_is_one(page: str) -> None:
 
 
 def test_the_readme_names_every_approval() -> None:
-    (promise,) = re.findall(r"own approval: (.+?)\.\s", PAGES["README.md"], re.DOTALL)
+    (promise,) = re.findall(r"separate approval: (.+?)\.\s", PAGES["README.md"], re.DOTALL)
     assert INLINE.findall(promise) == list(RISKS)
 
 

@@ -1,4 +1,4 @@
-"""What winhost runs in a distro before there is a way in: for real, in a Debian with systemd, and by its grammar."""
+"""Commands that winhost runs in a distro before SSH works, in a real Debian with systemd."""
 
 import base64
 import os
@@ -23,7 +23,7 @@ from winhost.model.fleet import LinuxHost
 from winhost.model.secrets import SecretRef
 from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
-from winhost.resources.windows.windows_scripts import inside_script
+from winhost.resources.windows.windows_scripts import distro_script
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -45,13 +45,13 @@ class WayIn:
         assert self._wsl.run(ACCOUNT, "--terminate", NAME).returncode == 0
 
     def put(self, *lines: str) -> None:
-        """As a job does it: the lines go to a program that only writes them."""
+        """Write lines as a job does, through a program that only writes them."""
         self._ask(["/usr/bin/tee", "/var/lib/winhost.wanted"], "".join(f"{line}\n" for line in lines))
 
     def script(self, verb: str, *lines: str) -> list[str]:
         if lines:
             self.put(*lines)
-        return self._ask(["/bin/sh", "-s", verb], inside_script()).splitlines()
+        return self._ask(["/bin/sh", "-s", verb], distro_script()).splitlines()
 
     def _ask(self, command: list[str], text: str) -> str:
         done = self._do(command, text)
@@ -63,11 +63,11 @@ class WayIn:
 
     def refused(self, verb: str, *lines: str) -> tuple[int, str]:
         self.put(*lines)
-        done = self._do(["/bin/sh", "-s", verb], inside_script())
+        done = self._do(["/bin/sh", "-s", verb], distro_script())
         return done.returncode, done.stderr.decode().splitlines()[-1]
 
     def key_leads_in(self, key: Path, host_key: str) -> str:
-        """Which Debian it is, told by the agent over SSH."""
+        """Return the machine id that the agent reads over SSH."""
         mine = SecretRef("file", str(key))
         target = LinuxHost(
             name="distro", address=INSIDE, user="root", host_key=host_key, key=mine, port=PORT, connect_timeout=5
@@ -92,7 +92,7 @@ def distro(wsl: Wsl) -> WayIn:
 
 @pytest.fixture(scope="module")
 def addressed(distro: WayIn) -> WayIn:
-    """With the address that it has where bridged WSL leaves its adapter unconfigured."""
+    """A distro with an address, which bridged WSL leaves to the distro."""
     static = GuestAddress(ip_interface(f"{INSIDE}/{PREFIX}"), ip_address(OUTSIDE), (ip_address(OUTSIDE),))
     distro.script("conf", line("network", network_file(static)))
     distro.run("systemctl", "start", "systemd-networkd.service")
@@ -102,7 +102,7 @@ def addressed(distro: WayIn) -> WayIn:
 
 @pytest.fixture(scope="module")
 def open_(addressed: WayIn) -> WayIn:
-    """With a way in."""
+    """A distro that can be reached over SSH."""
     (addressed.root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     (addressed.root / "root/.ssh/authorized_keys").write_text(f"{THEIRS}\n")
     addressed.script("open", *desired(addressed.key))
@@ -122,7 +122,7 @@ def test_every_shell_that_may_be_bin_sh_reads_it(shell: str) -> None:
     command = shell.split()
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
-    done = subprocess.run(command, input=inside_script(), capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, input=distro_script(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -131,7 +131,7 @@ def test_shellcheck_finds_nothing() -> None:
         pytest.skip("there is no shellcheck here")
     quiet = ["--shell=sh", "--exclude=SC2174", "-"]  # of the folders that it makes, those above are there
     done = subprocess.run(
-        ["shellcheck", *quiet], input=inside_script(), capture_output=True, text=True, timeout=PATIENCE_S
+        ["shellcheck", *quiet], input=distro_script(), capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.stdout == ""
 

@@ -31,7 +31,7 @@ from winhost.lab.powershell_host import EngineHost, EngineRunspace
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows import parts
-from winhost.resources.windows.parts import WindowsScripts, definitions, digests, published
+from winhost.resources.windows.parts import WindowsScripts, definitions, digests, published_digests
 
 SCRIPTS = WindowsScripts()
 MISSING = ("CommandNotFoundException", "VariableIsUndefined")
@@ -69,7 +69,7 @@ def test_a_session_that_is_sent_parts_as_it_needs_them_answers_like_one_that_has
     few = len(there)
     read = ask(runspace, there, *({"resource": resource, "verb": "get"} for resource in WINDOWS))
     assert [word for word in MISSING if word in read] == []
-    assert few < len(there) < len(SCRIPTS.needed('{"calls": []}')) + len(published().splitlines())
+    assert few < len(there) < len(SCRIPTS.needed('{"calls": []}')) + len(published_digests().splitlines())
     (vm, *_) = (r for r in json.loads(read)["answers"][list(WINDOWS).index("VmActions")]["instances"])
     change = {"resource": "VmActions", "verb": "set", "key": vm["key"], "desired": {"start": "nothing"}}
     (changed,) = json.loads(ask(runspace, there, change))["answers"]
@@ -92,7 +92,7 @@ def test_a_host_that_says_what_it_needs_is_read_like_one_that_has_all(host: str)
 
     with EngineHost(machine(host)) as served:
         runspace, whole = served.open_runspace("someone"), served.open_runspace("someone")
-        found = json.loads(sent_parts.ask(SCRIPTS, request, run))["answers"]
+        found = json.loads(sent_parts.call_with_parts(SCRIPTS, request, run))["answers"]
         expected = json.loads(sent(whole, set(), tuple(digests()), request))["answers"]
         runspace.close()
         whole.close()
@@ -120,7 +120,7 @@ def test_a_real_powershell_takes_a_pipeline_as_it_is_sent() -> None:
     Over PSRP as `pwsh -SSHServerMode` speaks it, with the deserializer that is also behind WinRM.
     """
     script = "$text = @'\nfirst & <second>\n\n\tthird\n'@\n# a comment\n$text\n$args[0]\n"
-    assert psrp._serialized(script).text == script
+    assert psrp._script_element(script).text == script
     pool = ClientRunspacePool()
     command = [find_engine(), "-NoLogo", "-NoProfile", "-SSHServerMode"]
     with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
@@ -190,7 +190,7 @@ def test_the_script_of_security_md_recognizes_what_was_sent(tmp_path: Path) -> N
         pieces = [whole[at : at + 15_000] for at in range(0, len(whole), 15_000)]
         events += [[str(at + 1), len(pieces), piece, block] for at, piece in enumerate(pieces)]
     (tmp_path / "events.json").write_text(json.dumps(events[::-1]))
-    (tmp_path / parts.PUBLISHED).write_text(published())
+    (tmp_path / parts.PUBLISHED).write_text(published_digests())
     (script,) = re.findall(r"```powershell\n(.*?)```", SECURITY.read_text("utf-8"), re.DOTALL)
     (tmp_path / "check.ps1").write_text(
         "function Get-WinEvent { param($FilterHashtable)\n"

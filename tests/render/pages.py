@@ -1,4 +1,4 @@
-"""Reports of shipped hosts, and what their HTML is made of."""
+"""Reports of shipped hosts, and a parser of their HTML."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 @cache
 def read(host: str) -> Facts:
-    """As a session reads the host: before the role there are no VMs."""
+    """Read a host as a session does: before the role there are no VMs."""
     facts, section = expand(find(host))
     return Machine(facts, section, LabClock(0)).facts()
 
@@ -43,7 +43,7 @@ class Element:
     children: "list[Element | str]" = field(default_factory=list)
 
     def every(self, tag: str = "", **attributes: str) -> "list[Element]":
-        """Elements below, in their order; `kind` is one of the words of `class`."""
+        """Return the elements below, in order. kind: one of the names in `class`."""
         kind = attributes.pop("kind", None)
         found = []
         for child in self.children:
@@ -63,7 +63,7 @@ class Element:
 
 
 class _Builder(HTMLParser):
-    """Strict: what is opened is closed, in order."""
+    """A strict parser: elements have to be closed in order."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -91,7 +91,7 @@ class _Builder(HTMLParser):
 
 
 def parsed(page: str) -> Element:
-    """The document, of which every element is closed."""
+    """Parse a document in which every element is closed."""
     builder = _Builder()
     builder.feed(page)
     builder.close()

@@ -1,4 +1,4 @@
-"""The page of a Linux of its own: its machine, its verdict, and what a plan would do; hostile names stay text."""
+"""Tests of the page of a Linux host: its machine, its verdict and its plan; hostile names stay text."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stands in a report: everything that was evaluated, nothing that a host could smuggle in, the same each time."""
+"""Tests of the report: it contains the whole evaluation, no markup from a host, and is the same each time."""
 
 import os
 import re
@@ -74,7 +74,7 @@ def test_headings_leave_out_no_level() -> None:
 
 @pytest.mark.costly
 def test_the_same_facts_give_the_same_file(line: Line) -> None:
-    """Whatever order sets have in this process."""
+    """The order of sets differs between processes."""
     facts = line.facts("server2025-3gpu")
     made = []
     for seed in ("1", "2"):
@@ -468,7 +468,7 @@ def test_a_host_like_another_says_so(line: Line) -> None:
 
 @pytest.mark.costly
 def test_all_shipped_hosts_in_one_file_take_no_more_than_they_did() -> None:
-    """Three megabytes for 71 of them, when it was bounded first."""
+    """It was three megabytes for 71 hosts when the limit was set."""
     hosts = [read(host) for host in example_hosts()]
     assert len(hosts) >= 71
     assert len(page_of(*hosts).encode()) < 3 * 2**20 * len(hosts) / 71

@@ -1,4 +1,4 @@
-"""The report in a real browser, at the widths of a phone, a tablet and a screen, light and dark."""
+"""Tests of the report in a real browser, at the widths of a phone, a tablet and a screen, light and dark."""
 
 import base64
 import shutil
@@ -52,7 +52,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many GPUs, names that would do harm, a way that works and none, a workload without room."""
+    """Render many GPUs, hostile names, a path that works and one that does not, and a workload that does not fit."""
     hosts = [read(host) for host in ("server2025-8gpu", "hostile-vm-names", "win11-pro-1gpu")]
     imported = replace(read("gpu-assigned-elsewhere"), origin="imported", host="W" * 64)
     path = tmp_path_factory.mktemp("report") / "report.html"
@@ -62,14 +62,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def short_page(page: Path) -> Path:
-    """What axe-core can look through in a few seconds: one host with everything that there is to show."""
+    """Render a page that axe-core checks in a few seconds: one host with every kind of section."""
     path = page.with_name("short.html")
     path.write_text(page_of(read("gpu-assigned-elsewhere"), workload="70b-awq-on-2x48gb"), encoding="utf-8")
     return path
 
 
 def look(browser: webdriver.Chrome, page: Path, width: int, theme: str) -> None:
-    """Open a page with all that can be unfolded unfolded."""
+    """Open a page, and expand all of its details."""
     browser.get_log("browser")
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -80,14 +80,14 @@ def look(browser: webdriver.Chrome, page: Path, width: int, theme: str) -> None:
 
 
 def overflow(browser: webdriver.Chrome) -> list[str]:
-    """What stands beyond the right edge, or that the page can be moved sideways."""
+    """Return the elements beyond the right edge, and whether the page scrolls sideways."""
     beyond: list[str] = browser.execute_script(OVERFLOWING)
     moves = browser.execute_script("return document.documentElement.scrollWidth > document.documentElement.clientWidth")
     return beyond + ["the page"] * moves
 
 
 def faults(browser: webdriver.Chrome) -> list[tuple[str, str]]:
-    """What axe-core holds against it: the rule and where."""
+    """Return the violations that axe-core reports: the rule and the element."""
     options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
     found: dict[str, Any] = Axe().run(browser, options=options)
     return [(fault["id"], node["html"]) for fault in found["violations"] for node in fault["nodes"]]
@@ -132,7 +132,7 @@ def test_both_themes_differ(browser: webdriver.Chrome, short_page: Path) -> None
 
 
 def printed(browser: webdriver.Chrome, page: Path) -> list[str]:
-    """The text of each page of paper."""
+    """Return the text of each printed page."""
     browser.get(page.as_uri())
     document = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     path = page.with_suffix(".pdf")
@@ -176,8 +176,8 @@ def test_paper_gets_page_numbers_open_reasons_and_a_page_a_host_in_brief(
 
 
 def test_of_many_hosts_a_browser_lays_out_no_more_than_it_did(browser: webdriver.Chrome, page: Path) -> None:
-    """How long a page takes to load follows from its elements, and from those that are not folded away: 778 and 464 a
-    host, when they were bounded first.
+    """The load time follows from the number of all elements, and of those that are not collapsed: 778 and 464 a host
+    when the limit was set.
     """
     many = page.with_name("many.html")
     hosts = [read(host) for host in example_hosts()]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.connect.sshd import free_port
-from tests.gateway.running import KEY, MODEL, Gateway, dechunked, gateway, rest_of
+from tests.gateway.running import KEY, MODEL, Gateway, dechunked, gateway, read_to_end
 from tests.processes import PATIENCE_S
 from tests.serving.situations import TWO_GPUS, shipped, workload
 from tests.serving.situations import model as a_model
@@ -25,7 +25,7 @@ from winhost.gateway.request_rules import FIELDS, RESERVED
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import serving
-from winhost.serving.engine_start import StartProgress, told_by
+from winhost.serving.engine_start import StartProgress, find_symptom
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # the first time, it is fetched
 
@@ -107,7 +107,7 @@ class Client:
 
     def status(self, path: str, body: Any = None, key: str | None = KEY, method: str = "") -> int:
         with self.send(path, body, key, method) as to:
-            return int(rest_of(to).split(b" ")[1])
+            return int(read_to_end(to).split(b" ")[1])
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def test_its_log_shows_how_far_a_start_is_and_no_failure(engine: RealEngine) -> 
         if progress.read([line]):
             seen.append(progress.phase.name)
     assert seen == ["start", "load", "memory", "finish"]  # no graphs and nothing compiled, with --enforce-eager
-    assert told_by(engine.log.splitlines()) is None
+    assert find_symptom(engine.log.splitlines()) is None
 
 
 PARSE = """\
@@ -298,7 +298,7 @@ def test_what_it_refuses_on_this_platform_is_known(python: Path, model: Path, fo
     refused = RealEngine(python, model, folder / "refused", "--enable-sleep-mode")
     try:
         refused.process.wait(PATIENCE_S)
-        found = told_by(refused.log.splitlines())
+        found = find_symptom(refused.log.splitlines())
         assert found is not None
         assert (found.code, refused.process.returncode) == ("vllm.no-sleep", 1)
     finally:
@@ -321,7 +321,7 @@ class Stream(threading.Thread):
 
     def run(self) -> None:
         with self._to:
-            raw = self._first + rest_of(self._to)
+            raw = self._first + read_to_end(self._to)
         self.body, self.whole = dechunked(raw.partition(b"\r\n\r\n")[2])
 
     @property

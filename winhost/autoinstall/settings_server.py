@@ -30,7 +30,7 @@ from winhost.autoinstall.fetch_settings import CLIENT
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.units import Bytes, KiB
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 _MAX_EVENT: Bytes = 64 * KiB
 _LIFETIME = datetime.timedelta(days=2)
@@ -183,7 +183,7 @@ def offer_settings(data: bytes, address: str, seconds: float) -> Iterator[Settin
         # The handshake is made by the thread of each connection: one that hangs keeps nobody else waiting.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         url = f"https://{address}:{server.server_port}/{settings.token}"
-        with served(server):
+        with run_server(server):
             yield SettingsOffer(url, hashlib.sha256(der).hexdigest(), settings)
 
 
@@ -191,7 +191,7 @@ def offer_settings(data: bytes, address: str, seconds: float) -> Iterator[Settin
 def receive_progress(address: str, receive: Callable[[InstallEvent], None]) -> Iterator[str]:
     """Receive reports, and yield the address for the installer's webhook. Raises OSError."""
     token = secrets.token_urlsafe(32)
-    with _Server((address, 0), _report_handler(f"/{token}", receive)) as server, served(server):
+    with _Server((address, 0), _report_handler(f"/{token}", receive)) as server, run_server(server):
         yield f"http://{address}:{server.server_port}/{token}"
 
 

@@ -31,8 +31,8 @@ from winhost.images.image_registry import (
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import sha256_of
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered
-from winhost.web.large_files import Tell, bring
+from winhost.web.http_client import NotAnswered
+from winhost.web.large_files import OnProgress, resume_download
 
 _PIECE: Bytes = MiB
 _RECORD = tarfile.RECORDSIZE
@@ -68,7 +68,7 @@ def archive_size(resolved: Resolved) -> Bytes:
     return -(-(last.at + _padded(last.size) + 2 * tarfile.BLOCKSIZE) // _RECORD) * _RECORD
 
 
-def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell) -> None:
+def write_archive(registry: Registry, resolved: Resolved, path: Path, on_progress: OnProgress) -> None:
     """Download an image into an archive. Raises WinhostError (NotResolved) and OSError; a next attempt continues the
     unfinished file.
     """
@@ -81,7 +81,7 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell
             if entry.data is not None:
                 file.write(entry.data)
             elif entry.blob is not None:
-                _write_layer(registry, resolved, file, entry, existing, lambda done, _: tell(done, size))
+                _write_layer(registry, resolved, file, entry, existing, lambda done, _: on_progress(done, size))
             file.seek(entry.at + entry.size)
             file.write(bytes(_padded(entry.size) - entry.size))
         file.write(bytes(size - file.tell()))
@@ -89,7 +89,7 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell
 
 
 def _write_layer(
-    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, existing: Bytes, tell: Tell
+    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, existing: Bytes, on_progress: OnProgress
 ) -> None:
     """existing: the length of the archive that an earlier attempt left."""
     blob, at = entry.blob, entry.at
@@ -97,12 +97,17 @@ def _write_layer(
     present = max(0, min(blob.bytes, existing - at))
     if present == blob.bytes:
         if _digest(file, entry) == blob.digest:
-            tell(at + present, at + present)
+            on_progress(at + present, at + present)
             return
         present = 0
     try:
-        bring(
-            file, at, present, blob.bytes, lambda begin: registry.blob(blob.digest, begin), lambda n, _: tell(at + n, n)
+        resume_download(
+            file,
+            at,
+            present,
+            blob.bytes,
+            lambda begin: registry.blob(blob.digest, begin),
+            lambda n, _: on_progress(at + n, n),
         )
     except NotAnswered as error:
         why = f"{registry.name.registry} {error}, for the layer {blob.digest[:19]}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.errors import text_of, usage_errors
-from winhost.cli.options import flag_of
+from winhost.cli.errors import read_option_file, usage_errors
+from winhost.cli.options import option_name
 from winhost.cli.plan.commands import DDA, PlanOptions
 from winhost.cli.plan.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
@@ -23,8 +23,8 @@ from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, parse_value
-from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
-from winhost.paths.setting_values import OwnValue, own_values, refuse_private
+from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, expand_names, read_playbook
+from winhost.paths.setting_values import HostSpecificValue, host_specific_values, refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from winhost.images.guest_disk import Tell
 
 # Fields of a request, each with the option that fills it in.
-_OPTIONS = {each.name: flag_of(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
+_OPTIONS = {each.name: option_name(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
 
 # Each setting that is a public key, with the option that gives it.
 KEY_SETTINGS: Mapping[str, str] = {
@@ -89,19 +89,19 @@ class RequestBuilder(PlanOptions):
         )
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
-    def single_host_values(self, listen: str | None) -> Iterator[OwnValue]:
+    def single_host_values(self, listen: str | None) -> Iterator[HostSpecificValue]:
         """Yield the values that only one host can have. listen: the address of an endpoint. Raises as `request`
         does.
         """
         if self.vm:
-            yield OwnValue("VM", "--vm", self.vm)
+            yield HostSpecificValue("VM", "--vm", self.vm)
         for gpu in self.gpus:
             if "PCIROOT(" in gpu.upper():
-                yield OwnValue("location", "--gpu", gpu)
+                yield HostSpecificValue("location", "--gpu", gpu)
         if listen and not listen.startswith(("127.", "[::1]", "localhost:", "0.0.0.0:", "[::]")):
-            yield OwnValue("listening address", "--listen", listen)
+            yield HostSpecificValue("listening address", "--listen", listen)
         if self.path:
-            yield from own_values(self.request(self.path).playbook.parsed_settings)
+            yield from host_specific_values(self.request(self.path).playbook.parsed_settings)
 
     def pin_image(self, request: PathRequest, report: "Tell") -> PathRequest:
         """Pin the image of a new VM, once for all hosts. Raises as `new_vm_image.pin_image` does."""
@@ -176,7 +176,7 @@ def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
         option = KEY_SETTINGS.get(name)
         if option and value.startswith("@"):
             with usage_errors(option):
-                text = text_of(Path(value[1:]).expanduser(), option)
+                text = read_option_file(Path(value[1:]).expanduser(), option)
                 refuse_private(text)
             result.append(f"{name}={text}")
         else:
@@ -224,7 +224,7 @@ def _chosen_settings(playbook: Playbook, settings: tuple[str, ...]) -> dict[str,
     chosen = copy.deepcopy(playbook.settings)
     for setting in settings:
         _set_setting(playbook.path, chosen, setting)
-        chosen = spelled_out(playbook.path, chosen)
+        chosen = expand_names(playbook.path, chosen)
     return chosen
 
 
@@ -277,9 +277,9 @@ class FleetKeys:
             return (f"The public key given was not compared with the private key in fleet.yaml: {unusable.what}.",)
         if not isinstance(fleet_host, Host) or fleet_host.ssh is None or fleet_host.ssh.key is None:
             return ()  # a plan that needs such a key is not applied without one
-        from winhost.connect.own_key import check_given  # most plans have no key
+        from winhost.connect.own_key import check_public_keys  # most plans have no key
 
-        note = check_given(host, fleet_host.ssh, keys)
+        note = check_public_keys(host, fleet_host.ssh, keys)
         return (note,) if note else ()
 
     def add_key(self, host: str, request: PathRequest, *, serves: bool) -> PathRequest:

@@ -5,25 +5,25 @@ import urllib.parse
 
 from winhost.agent.linux_head import *
 
-PARTS = ".winhost"  # in the folder itself: what is there is moved in place, not copied
+PARTS = ".winhost"  # in the model's folder, so that a complete file can be moved into place without copying
 NO_FILES: State = {"source": None, "revision": None, "files": None, "token": None}
 
 
-@reads("ModelFiles", folder=lambda folder: refuse_place(folder))
+@reads("ModelFiles", folder=lambda folder: check_model_folder(folder))
 def model_files(key: Key | None) -> Found:
-    for folder in [key["folder"]] if key else recorded("models", "folder"):
+    for folder in [key["folder"]] if key else recorded_values("models", "folder"):
         yield {"folder": folder}, model_state(folder)
 
 
-def refuse_place(folder: str) -> None:
-    matching(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
+def check_model_folder(folder: str) -> None:
+    check_text(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
     if re.match(r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr)/|/var/(?!lib/models/)", folder + "/"):
         raise bad_request(f"{folder} is no place for models.")
 
 
 def model_file(line: str) -> ListedFile:
     form = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) [0-9]{1,15} [^\0]+"
-    return listed_file(line, form, "a file, as sha256:HASH SIZE PATH", but=PARTS)
+    return parse_listed_file(line, form, "a file, as sha256:HASH SIZE PATH", but=PARTS)
 
 
 def model_state(folder: str) -> State:
@@ -31,16 +31,16 @@ def model_state(folder: str) -> State:
     if record["source"] is None:
         return dict(NO_FILES)
     known, marks = [(line, line.split(" ", 2)[2]) for line in record["files"]], record["marks"]
-    there = [line for line, path in known if path in marks and mark_of(f"{folder}/{path}") == marks[path]]
-    # What lacks is asked for together with the token, which it takes.
+    there = [line for line, path in known if path in marks and file_mark(f"{folder}/{path}") == marks[path]]
+    # While files are missing the token is null, so that a plan sets it together with the files.
     token = record["token"] if there == record["files"] else None
     return {"source": record["source"], "revision": record["revision"], "files": there, "token": token}
 
 
 def model_record(folder: str) -> dict[str, Any]:
-    """The request. marks: of each file as it was checked; ours: files that winhost wrote."""
+    """Return the recorded request. marks: of each file when it was verified; ours: files that winhost wrote."""
     nothing = {"folder": folder, **NO_FILES, "marks": {}, "ours": []}
-    return {**nothing, **(remembered("models", folder) or {})}
+    return {**nothing, **(find_record("models", folder) or {})}
 
 
 @changes("ModelFiles", "source", "revision", "files", "token")
@@ -49,8 +49,8 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
     record = model_record(folder)
     if "source" in desired and desired["source"] is None:
         remove_files(folder, record, list(record["ours"]))
-        remove_folders_above(folder)
-        forget("models", folder)
+        remove_empty_parents(folder)
+        remove_record("models", folder)
         return
     wanted = {**{name: record[name] for name in NO_FILES}, **desired}
     files = [model_file(line) for line in wanted["files"] or ()]
@@ -58,46 +58,48 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
         raise bad_request("The files are a list, each once.")
     lacking = [file for file in files if not is_in_place(folder, file, record)]
     if lacking:
-        check_room(folder, sum(file.size - size_of(part_of(folder, file)) for file in lacking))
+        check_free_space(folder, sum(file.size - size_of(partial_file(folder, file)) for file in lacking))
     for file in files:
         if file not in lacking:
-            record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
+            record["marks"][file.path] = file_mark(f"{folder}/{file.path}")
     record.update(wanted)
-    remember("models", folder, record)  # before it comes: what there is of it when this breaks off can be taken back
-    bring(folder, lacking, record, how)
+    write_record("models", folder, record)  # before the download, so that a part of it can be removed
+    download_files(folder, lacking, record, how)
     kept = {file.path for file in files}
     remove_files(folder, record, [path for path in record["ours"] if path not in kept])
     record["ours"] = [path for path in record["ours"] if path in kept]
-    remember("models", folder, record)
+    write_record("models", folder, record)
 
 
 def is_in_place(folder: str, file: ListedFile, record: dict[str, Any]) -> bool:
     path = f"{folder}/{file.path}"
-    if status(path) is None:
+    if file_status(path) is None:
         return False
     if is_file(path, file):
         return True
     if file.path not in record["ours"]:
-        raise another_file(path)
+        raise foreign_file(path)
     return False
 
 
-def part_of(folder: str, file: ListedFile) -> str:
+def partial_file(folder: str, file: ListedFile) -> str:
     return f"{folder}/{PARTS}/{file.hash.replace(':', '-')}.part"
 
 
-def bring(folder: str, files: list[ListedFile], record: dict[str, Any], how: State) -> None:
+def download_files(folder: str, files: list[ListedFile], record: dict[str, Any], how: State) -> None:
     pace, done = Pace(sum(file.size for file in files)), 0
     with waiting("model files"):
         for file in files:
-            part = part_of(folder, file)
-            for at in brought(hub_path(record, file), part, file, how.get("secret")):
-                doing(f"model files: {pace.at(done + at)}")
+            part = partial_file(folder, file)
+            for at in fetch_file(hub_path(record, file), part, file, how.get("secret")):
+                report_progress(f"model files: {pace.describe(done + at)}")
             record["ours"] = sorted({*record["ours"], file.path})
-            remember("models", folder, record)  # before it is there: a file in place is ours also after a crash
+            write_record(
+                "models", folder, record
+            )  # before the move, so that the file is known to be ours after a crash
             move(part, f"{folder}/{file.path}")
-            record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
-            remember("models", folder, record)
+            record["marks"][file.path] = file_mark(f"{folder}/{file.path}")
+            write_record("models", folder, record)
             done += file.size
 
 
@@ -109,18 +111,18 @@ def hub_path(record: dict[str, Any], file: ListedFile) -> str:
 
 def remove_files(folder: str, record: dict[str, Any], paths: list[str]) -> None:
     for path in paths:
-        if mark_of(f"{folder}/{path}") in (None, record["marks"].get(path)):
+        if file_mark(f"{folder}/{path}") in (None, record["marks"].get(path)):
             remove(f"{folder}/{path}")
-            remove_empty(folder, path.rpartition("/")[0])
+            remove_empty_folders(folder, path.rpartition("/")[0])
         else:
             warn(f"{path} was changed since; it stays.")
     for part in Path(folder, PARTS).glob("*.part"):
         remove(str(part))
-    remove_empty(folder, PARTS)
+    remove_empty_folders(folder, PARTS)
 
 
-def remove_empty(folder: str, inner: str) -> None:
-    """A folder, those above it up to the model's, and that: where nothing is left in them."""
+def remove_empty_folders(folder: str, inner: str) -> None:
+    """Remove a folder, its parents up to the model's folder, and that folder, as far as they are empty."""
     with suppress(OSError):
         for each in (Path(folder, inner), *Path(folder, inner).parents):
             if len(str(each)) < len(folder):
