@@ -169,7 +169,7 @@ def test_a_rollback_starts_no_installer_whose_settings_could_not_be_offered(
     def refused(*_: Any, **__: Any) -> Any:
         raise OSError(99, "Cannot assign requested address")
 
-    monkeypatch.setattr(installing, "heard_progress", refused)
+    monkeypatch.setattr(installing, "receive_progress", refused)
     with pytest.raises(RunInterrupted) as stopped:
         here.apply(here.plan())
     assert stopped.value.code == "NotOffered"
