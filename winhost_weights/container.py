@@ -29,12 +29,12 @@ SIZES = {
 
 
 class BadContainer(ValueError):
-    """The file is not what a packed file has to be; nothing of it may be used."""
+    """The file is not a valid packed file, so nothing of it may be used."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """size: of the original; sizes: of its packed chunks; start: where the first one is in the file."""
+    """size: of the original; sizes: of its packed chunks; start: the offset of the first chunk in the file."""
 
     name: str
     dtype: str
@@ -46,7 +46,7 @@ class Tensor:
     sha256: str
 
     def chunks(self, chunk: int) -> Iterator[tuple[int, int, int, int]]:
-        """Offset in the file, packed size, offset in the tensor, size there."""
+        """Yield for each chunk its offset in the file, packed size, offset in the tensor, and size in the tensor."""
         offset = self.start
         for number, packed in enumerate(self.sizes):
             done = number * chunk
@@ -72,7 +72,7 @@ def padded(size: int) -> int:
 
 
 def original_tensors(header: bytes) -> list[tuple[str, str, tuple[int, ...], int, int]]:
-    """Name, dtype, shape, offset and size of each tensor, in the order of their bytes."""
+    """Yield name, dtype, shape, offset and size of each tensor, in the order of their bytes."""
     found = []
     for name, each in _json(header[8:]).items():
         if name == "__metadata__":
@@ -108,7 +108,7 @@ def is_packed(path: Path) -> bool:
 
 
 def room_for_header(original: bytes) -> int:
-    """The most bytes that the header may take. It stands before the data and is written last."""
+    """Return the most bytes that the header can take. The header precedes the data, and is written last."""
     most = [
         (name, max(CODECS, key=len), [2 * CHUNK] * -(-size // CHUNK), "f" * 64)
         for name, _, _, _, size in original_tensors(original)
@@ -150,7 +150,7 @@ def weights(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> Container:
-    """Checked against the file and against itself, before anything of it is used."""
+    """Read the header of a packed file, and check it against itself and against the file."""
     try:
         with named(path):
             return _read(path)
@@ -160,7 +160,7 @@ def read(path: Path) -> Container:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Name the file in its errors, because a model has many."""
+    """Add the name of the file to its errors, because a model has many files."""
     try:
         yield
     except BadContainer as error:

@@ -32,7 +32,7 @@ DTYPES = {
 
 
 class Codec:
-    """nvCOMP on the current stream, so that what comes before and after needs no waiting."""
+    """nvCOMP on the current CUDA stream, so that it needs no synchronization with other work on that stream."""
 
     def __init__(self) -> None:
         from nvidia import nvcomp
@@ -47,7 +47,7 @@ class Codec:
         return torch.as_tensor(packed, device="cuda").view(torch.uint8).reshape(-1)
 
     def decode(self, packed: torch.Tensor, out: torch.Tensor) -> None:
-        """out: as long as what was packed."""
+        """out: as long as the original data."""
         source, size = self._array(packed), out.numel()
         if size not in self._configs:  # read off the data once, because that makes the host wait for the stream
             self._configs[size] = self._codec.decompression_config(source)
@@ -68,7 +68,7 @@ def tensors(paths: Sequence[Path], *, keep: bool, threads: int | None = None) ->
 def decoded(
     files: Sequence[Container], *, keep: bool, threads: int | None = None
 ) -> Iterator[tuple[Tensor, torch.Tensor]]:
-    """The bytes of each tensor, in the order of the files."""
+    """Yield the bytes of each tensor, in the order of the files."""
     extents = [
         Extent(file.path, offset, packed)
         for file in files
@@ -107,7 +107,7 @@ def _give_back(slot: Slot) -> None:
 
 
 def fit_in_memory(paths: Sequence[Path]) -> bool:
-    """True if the files fit into half of the available memory; the engine needs the rest."""
+    """Tell whether the files fit into half of the available memory. The engine needs the other half."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) << 10
     return sum(path.stat().st_size for path in paths) < available // 2

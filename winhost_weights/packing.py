@@ -1,4 +1,4 @@
-"""Whole models, packed and unpacked on the GPU. A file gets its name once it is complete."""
+"""Pack and unpack the files of a model on the GPU. A file gets its final name once it is complete."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ from winhost_weights import container
 from winhost_weights.container import BadContainer
 from winhost_weights.loading import Codec, decoded
 
-MIN_PACKED_SIZE = 64 << 10  # smaller tensors stay as they are
+MIN_PACKED_SIZE = 64 << 10  # smaller tensors are not packed
 MAX_RATIO = 0.97
-Report = Callable[[str, int, int], object]  # a file, its bytes before, its bytes after
+Report = Callable[[str, int, int], object]  # is called with a file, its bytes before and its bytes after
 
 
 def pack(source: Path, target: Path, report: Report) -> None:
-    """Goes on where it was interrupted: files that are there and right stay."""
+    """Pack all files. After an interruption, correct files are kept."""
     files = container.weights(source)
     for path in files:
         if container.is_packed(path):
@@ -58,9 +58,9 @@ def verify(source: Path, report: Report) -> None:
 
 
 def replace(source: Path, target: Path, report: Report) -> None:
-    """Delete each original file once its packed one, read back from the disk, decodes to exactly it."""
+    """Delete each original file if its packed file, read back from disk, decodes to exactly the same bytes."""
     for path in container.weights(source):
-        if path.is_symlink():  # as in a hub's cache, where the link alone would go, and no room come of it
+        if path.is_symlink():  # as in a hub's cache: deleting the link would free no space
             raise BadContainer(f"{path.name} is a link, and stays: name the folder with the files themselves")
         packed = container.read(target / path.name)
         for _ in _verified(packed):
@@ -74,7 +74,7 @@ def replace(source: Path, target: Path, report: Report) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring the names of a folder to the disk: the contents of its files are there."""
+    """Flush the names in a folder to disk. The contents of its files are flushed before."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -83,7 +83,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _prepare_target(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
-    """sizes: of the files to write, at most. What is not weights is copied."""
+    """Check the free space, and copy the files that are not weights. sizes: the largest size of each file to write."""
     if target.resolve() == source.resolve():
         raise BadContainer("the result needs a folder of its own: the original stays until that is checked")
     there = next(folder for folder in (target, *target.absolute().parents) if folder.is_dir())
@@ -147,7 +147,7 @@ def _pack(path: Path, out: BinaryIO, codec: Codec) -> None:
 
 
 def _pack_chunks(raw: bytearray, codec: Codec) -> list[bytes] | None:
-    """Pack a tensor's chunks; None if its first one does not shrink enough, so that the tensor stays plain."""
+    """Pack the chunks of a tensor; None if the first one does not shrink enough; the tensor is then stored as it is."""
     whole, parts = torch.frombuffer(raw, dtype=torch.uint8), []
     for at in range(0, len(raw), container.CHUNK):
         chunk = whole[at : at + container.CHUNK].cuda()
@@ -163,7 +163,7 @@ def _pack_chunks(raw: bytearray, codec: Codec) -> list[bytes] | None:
 
 
 def _verified(file: container.Container) -> Iterator[bytes]:
-    """The bytes of each tensor, of which none is given before it is known to be right."""
+    """Yield the bytes of each tensor after their hash was checked."""
     whole = sha256(file.header)
     for tensor, data in decoded([file], keep=False):
         found = data.cpu().numpy().tobytes()

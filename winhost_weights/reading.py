@@ -1,4 +1,4 @@
-"""Parts of files, read in parallel and given in order, through a few buffers that are used again."""
+"""Read parts of files in parallel and yield them in order, through a few reused buffers."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ class Extent:
 
 @dataclass
 class Slot:
-    """A buffer that its user gives back: `done` waits for a use that may still run, then the buffer is `free`."""
+    """A reusable buffer. `done` waits until its last use has ended; `free` marks that it may be filled again."""
 
     buffer: Any
     view: memoryview
@@ -143,7 +143,7 @@ def _read(file: int, piece: memoryview, offset: int) -> int:
     try:
         return os.preadv(file, [piece], offset)
     except OSError as error:
-        # Some file systems take the flag and then read nothing directly.
+        # Some file systems accept the flag, but then read nothing with it.
         if error.errno != errno.EINVAL:
             raise
         fcntl(file, F_SETFL, 0)

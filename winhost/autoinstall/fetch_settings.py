@@ -29,7 +29,7 @@ class SettingsRefused(Exception):
 
 
 def fetch(url: str, fingerprint: str, client: str = "") -> bytes:
-    """Fetch the settings over HTTPS, from a server with this fingerprint. Raises NotHandedOut, OSError."""
+    """Fetch the settings over HTTPS, from a server with this fingerprint. Raises SettingsRefused, OSError."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise SettingsRefused("settings are fetched over HTTPS alone")

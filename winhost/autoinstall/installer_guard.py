@@ -1,10 +1,10 @@
-"""Runs in the installer before it writes: compares this machine and its disks with guard.json beside it, byte for byte,
-and what the installer would write with what follows from that.
+"""Compare this machine and its disks with guard.json, and the installer's storage section with the one that follows
+from it. Runs in the installer before it writes.
 
-Constant, and of the standard library alone but for the reader of YAML that every such installer has. It reads tables
-itself, as numbers that the kernel gives partitions are not those of Windows, and writes one file: the installer's own,
-whose storage section matches no disk until then. Whatever is not as it was told ends with 1 and a line that says which
-code it is, before the first write to a disk. It runs before the other early commands, and once more behind them.
+The text is constant, and uses only the standard library and the YAML parser that every such installer has. The guard
+reads partition tables itself, because the kernel's numbers of partitions are not those of Windows. It writes one file:
+the installer's own, whose storage section matches no disk until then. Any difference ends it with 1 and a line with a
+code, before the first write to a disk. It runs before the other early commands, and once more after them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from winhost.autoinstall.installer_storage import (
     section_of,
 )
 
-VIRTUAL_DEVICES = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)[0-9]")  # what holds no table of its own, or a member's
+VIRTUAL_DEVICES = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)[0-9]")  # devices without a partition table of their own
 MIB, GIB = 1 << 20, 1 << 30
-# Of what passes as blank, each byte of the first GiB and of its end is zero: there are the headers of file systems, of
-# members of RAID, LVM and ZFS, and of what encrypts, of partitions that begin at any MiB of that GiB, and their copies.
+# A region counts as blank if each byte of its first GiB and of its end is zero. These contain the headers, and their
+# copies, of file systems, of members of RAID, LVM and ZFS, and of encryption, for partitions that begin at any MiB
+# there.
 END = 8 * MIB
-SAMPLES, SAMPLE = 1024, 128 << 10  # and so many bytes behind so many MiB between them
-CUT = 8  # letters at least that two names of one model have in common, where one of them is cut
+SAMPLES, SAMPLE = 1024, 128 << 10  # between them, this many samples of this many bytes are checked
+CUT = 8  # if one of two names of a model is truncated, they must share at least this many letters
 BLKID_NOTHING, BLKID_SEVERAL = 2, 8
 
 
 class TableEntry(NamedTuple):
-    """A partition as the table has it. number: its place there, by which Linux names it."""
+    """A partition in the table. number: its position there, by which Linux names it."""
 
     number: int
     guid: str
@@ -62,7 +63,7 @@ class InstallDisk:
     def __init__(self, root: Path, name: str) -> None:
         self.name, self.device, self._sys = name, root / "dev" / name, root / "sys/block" / name
         self.path = f"/dev/{name}"
-        self.size = int(self._read_text("size", "0")) * 512  # whatever the sectors of the disk are
+        self.size = int(self._read_text("size", "0")) * 512  # in units of 512 bytes, also for larger sectors
         self.sector = int(self._read_text("queue/logical_block_size", "512"))
         self.serials = {plain(self._read_text(file, "")) for file in ("device/serial", "serial", "wwid", "device/wwid")}
         self.vendor, self.model = self._read_text("device/vendor", ""), self._read_text("device/model", "")
@@ -83,7 +84,7 @@ class InstallDisk:
             return file.read(size)
 
     def _header(self, offset: int) -> tuple[str, int, bytes] | None:
-        """GUID, place of the other header and the entries of a table that its sums confirm, else None."""
+        """Read a header at an offset: GUID, sector of the other header, and entries. None if a checksum is wrong."""
         raw = self.read(offset, 92)
         if len(raw) < 92 or raw[:8] != b"EFI PART":
             return None
@@ -97,7 +98,7 @@ class InstallDisk:
         return (guid_at(raw, 56), other, array) if zlib.crc32(array) == sum_ else None
 
     def check_table(self) -> None:
-        """Both copies of the table are whole and alike, and it was made for a disk of this size."""
+        """Check that both copies of the table are intact and equal, and made for a disk of this size."""
         if (self.alternate + 1) * self.sector != self.size:
             raise GuardStop("table-elsewhere", f"the table of {self.path} was made for a disk of another size")
         backup = self._header(self.alternate * self.sector)
@@ -108,7 +109,7 @@ class InstallDisk:
             raise GuardStop("table-hybrid", f"{self.path} has an MBR beside its GPT that names partitions")
 
     def check_kernel(self) -> None:
-        """The installer acts on the kernel's partitions: they must be those of the table."""
+        """Check that the kernel's partitions are those of the table, because the installer uses the kernel's."""
         seen = {(entry.number, entry.offset, entry.size) for entry in self.entries}
         kernel_partitions = set()
         for file in self._sys.glob("*/partition"):
@@ -118,8 +119,8 @@ class InstallDisk:
             raise GuardStop("kernel-table", f"the kernel has other partitions of {self.path} than its table")
 
     def is_called(self, model: str) -> bool:
-        """Tell whether this name of Windows may be the kernel's disk. Windows may put the maker or the bus first, and
-        either cuts names where SCSI has no room for more.
+        """Tell whether this model name of Windows fits the kernel's name. Windows may put the vendor or the bus first,
+        and both truncate names to the fields of SCSI.
         """
         wanted = {letters(model), letters(re.sub(r"^(NVMe|ATA) ", "", model))}
         found = {letters(self.model), letters(self.vendor + self.model)}
@@ -130,7 +131,7 @@ class InstallDisk:
         return False
 
     def holders(self, number: int | None = None) -> list[str]:
-        """List what uses this disk or one of its partitions: RAID, LVM, crypt."""
+        """List the devices that use this disk or one of its partitions: RAID, LVM, crypt."""
         parts = [file.parent for file in self._sys.glob("*/partition")]
         those = [part for part in parts if number in (None, int((part / "partition").read_text()))]
         folders = [*((part / "holders") for part in those), *([self._sys / "holders"] if number is None else [])]
@@ -140,7 +141,7 @@ class InstallDisk:
         return f"{self.path}{'p' if self.path[-1].isdigit() else ''}{number}"
 
     def first_trace(self, offset: int, size: int) -> int | None:
-        """Return the position of the first data in these bytes of the disk; None where they pass as blank."""
+        """Return the offset of the first data in this region of the disk; None if it counts as blank."""
         zeros = bytes(MIB)
         with self.device.open("rb") as file:
             for at, length in checked_ranges(offset, size):
@@ -160,7 +161,7 @@ class InstallDisk:
         return f"data at {trace}"
 
     def signature(self, offset: int = 0, size: int | None = None) -> dict[str, str]:
-        """Return what libblkid finds in these bytes of the disk; empty where there is nothing."""
+        """Return the signature that libblkid finds in this region of the disk; empty if there is none."""
         words = ["--probe", "--output", "export", "--offset", str(offset), "--size", str(size or self.size)]
         try:
             ran = subprocess.run(  # noqa: S603 - constant words, numbers and a name that the kernel gave
@@ -210,7 +211,7 @@ def disks(root: Path) -> list[InstallDisk]:
     return [disk for disk in found if disk.size]
 
 
-# --- What must be so -------------------------------------------------------------------------------------------------
+# --- The checks -------------------------------------------------------------------------------------------------
 
 
 def check_machine(order: Any, root: Path) -> None:
@@ -225,13 +226,15 @@ def check_machine(order: Any, root: Path) -> None:
 
 
 def check_firmware(root: Path) -> None:
-    """Started otherwise, the installer would write a loader that this table has no place for."""
+    """Check that UEFI started this system. Otherwise the installer would write a boot loader that does not fit the
+    table.
+    """
     if not (root / "sys/firmware/efi").is_dir():
         raise GuardStop("not-uefi", "this system was not started by UEFI")
 
 
 def the_disk(wanted: Any, found: list[InstallDisk]) -> InstallDisk:
-    """The one disk that the order names, by the GUID of its table, or by its serial number where it has none."""
+    """Find the one disk that the order names, by the GUID of its table, or without a table by its serial number."""
     if wanted.get("guid"):
         those = [disk for disk in found if disk.guid == wanted["guid"]]
         name = f"GUID {wanted['guid']}"
@@ -248,7 +251,9 @@ def the_disk(wanted: Any, found: list[InstallDisk]) -> InstallDisk:
 
 
 def check_no_clone(disk: InstallDisk, found: list[InstallDisk]) -> None:
-    """A clone whose disk has a GUID of its own still has the partitions' GUIDs, by which firmware starts things."""
+    """Check that no other disk has partitions with the same GUIDs. A clone with a new GUID for the disk still has those
+    of the partitions, by which the firmware finds its loaders.
+    """
     own = {entry.guid for entry in disk.entries}
     for other in found:
         if other is not disk and own & {entry.guid for entry in other.entries}:
@@ -273,7 +278,7 @@ def check_disk(wanted: Any, disk: InstallDisk, root: Path) -> None:
 
 
 def check_partitions(wanted: list[Any], disk: InstallDisk) -> None:
-    """The same set of partitions, each where it was, as large and of the same type."""
+    """Check that the partitions are the same, each with its offset, size and type."""
     there = {entry.guid: entry for entry in disk.entries}
     if len(there) != len(disk.entries):
         raise GuardStop("partition-twice", f"two partitions of {disk.path} have the same GUID")
@@ -291,7 +296,7 @@ def check_partitions(wanted: list[Any], disk: InstallDisk) -> None:
 
 
 def check_beside(wanted: Any, disk: InstallDisk, root: Path) -> None:
-    """Each partition has the file system that it had, and the target nothing that anybody could miss."""
+    """Check that each partition has the same file system as before, and that the target is empty."""
     there = {entry.guid: entry for entry in disk.entries}
     target = [each for each in wanted["partitions"] if each["role"] == "target"]
     if len(target) != 1:
@@ -318,8 +323,8 @@ def check_target(label: str, disk: InstallDisk, entry: TableEntry) -> None:
 
 
 def check_whole(wanted: Any, disk: InstallDisk, root: Path) -> None:
-    """Somebody consented to the wipe of this disk by its name; one without a table is to be blank all the same, since
-    nobody could say then what is on it.
+    """Check the consent to the wipe of this disk, which quotes its name. A disk without a table must be blank as well,
+    because the person who consented could not know what is on it.
     """
     check_unused(disk, None, root)
     if wanted.get("wipe") != (wanted.get("guid") or wanted["serial"]):
@@ -363,8 +368,9 @@ def resolved(storage: Any, found: dict[str, InstallDisk]) -> Any:
 
 
 def check(folder: Path, root: Path, *, again: bool = False) -> None:
-    """Raises GuardStop, or writes /autoinstall.yaml below root, as JSON, which YAML is. again: after the other early
-    commands, when the file names the disks already, and the installer reads it next.
+    """Make all checks, and write /autoinstall.yaml below root as JSON, which is valid YAML. again: this is the run
+    after the other early commands, when the file names the disks already, and the installer reads it next. Raises
+    GuardStop.
     """
     order = json.loads((folder / "guard.json").read_text("utf-8"))
     check_firmware(root)
@@ -383,13 +389,13 @@ def check(folder: Path, root: Path, *, again: bool = False) -> None:
         check_commands(each, str(folder))
     check_storage(installer, resolved(unresolved, found) if again else unresolved)
     installer["storage"] = resolved(unresolved, found)
-    beside = file.with_suffix(".resolved")
-    beside.unlink(missing_ok=True)  # it holds what the file holds, and is root's alone as well
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+    temporary = file.with_suffix(".resolved")
+    temporary.unlink(missing_ok=True)  # it has the same secrets as the file, so only root can read it as well
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
         json.dump(installer, out)
         out.flush()
         os.fsync(out.fileno())
-    beside.replace(file)
+    temporary.replace(file)
 
 
 def main(folder: Path, root: Path = Path("/"), *, again: bool = False) -> int:
@@ -400,7 +406,7 @@ def main(folder: Path, root: Path = Path("/"), *, again: bool = False) -> int:
         words = str(stop)
     except OSError as error:
         words = f"unreadable: {error.filename}: {error.strerror}"
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, nothing was compared to its end
+    except Exception as error:  # noqa: BLE001 - after any error the comparison is not complete
         words = f"defect: {error!r}"
     said = f"stopped before the first write: {words}" if words else "this machine and its disks are as they were told"
     sys.stderr.write(f"winhost guard: {said}\n")

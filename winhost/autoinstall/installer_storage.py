@@ -1,9 +1,9 @@
-"""The storage section that follows from the guard's order, and the file that the installer will use.
+"""Make the storage section for the guard's order, and check the file that the installer will use.
 
-Part of guard.py: it runs in the installer, and winhost makes the section of the installer's file by it. Of action lists
-alone, never `layout`: each form of that takes a disk by its size or leaves out partitions, which the installer then
-deletes. Every size and offset is in bytes. No disk in it matches one of a machine before the guard has compared that
-machine and put the paths of its disks in.
+This is a part of guard.py, which runs in the installer; winhost makes the section of the installer's file with the same
+code. The section has action lists, never `layout`: each form of `layout` selects a disk by its size or leaves out
+partitions, which the installer then deletes. Every size and offset is in bytes. No disk in the section matches a disk
+of a machine until the guard has compared the machine and inserted the paths of its disks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 UNRESOLVED = "WINHOST-UNRESOLVED"
-# The installer is a snap, whose own paths and libraries are no business of the system's Python.
+# The installer is a snap: the system's Python must not use its paths and libraries.
 PYTHON = "env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/bin/python3 -I"
 SECOND_RUN = "again"
 FETCHING = f"{PYTHON} /cdrom/winhost/fetch.py"
@@ -23,8 +23,8 @@ ESP_TYPE, LINUX_TYPE = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "0fc63daf-8483-47
 
 _MIB = 1 << 20
 _ESP, _BOOT, _EXTENT = 1024 * _MIB, 2048 * _MIB, 4 * _MIB
-_TABLE = _MIB  # the other copy of the table, at the end of a disk
-_RAID_RESERVE = 129 * _MIB  # what mdadm keeps of a member for itself at most
+_TABLE = _MIB  # for the backup of the table at the end of a disk
+_RAID_RESERVE = 129 * _MIB  # the most that mdadm reserves on a member
 _FLAGS: dict[str, dict[str, Any]] = {
     "esp": {"flag": "boot", "grub_device": True},
     "msr": {"flag": "msftres"},
@@ -33,7 +33,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
 
 
 class GuardStop(Exception):
-    """Nothing may be written, for this reason: a code, and what was found."""
+    """Nothing may be written. code: of the reason; words: what was found."""
 
     def __init__(self, code: str, words: str) -> None:
         super().__init__(f"{code}: {words}")
@@ -41,14 +41,14 @@ class GuardStop(Exception):
 
 
 def plain(serial: str) -> str:
-    """A serial number without what Windows, NVMe and SCSI put around it."""
+    """Return a serial number without the prefixes and fillers of Windows, NVMe and SCSI."""
     return (
         re.sub(r"^(eui|naa|nvme|uuid|t10)\.", "", serial.strip().lower().rstrip(".")).replace("_", "").replace(" ", "")
     )
 
 
 def is_blank_serial(serial: str) -> bool:
-    """Tell whether this is no serial number: disks without one report dashes, blanks or zeros."""
+    """Tell whether this is not a serial number: disks without one report dashes, blanks or zeros."""
     return not plain(serial).strip("-.0")
 
 
@@ -72,7 +72,7 @@ def section_of(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def section_beside_windows(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """All partitions are listed and preserved; the target alone gets a file system."""
+    """Make the section that lists and preserves all partitions; only the target gets a new file system."""
     config = [_disk("disk-0", preserve=True)]
     by_role = {each["role"]: f"partition-{each['guid']}" for each in partitions}
     for number, each in enumerate(partitions, 1):
@@ -92,8 +92,8 @@ def section_beside_windows(partitions: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def section_of_whole_disks(disks: Sequence[tuple[str, int]], raid: int | None, *, lvm: bool) -> dict[str, Any]:
-    """Everything on these disks goes. disks: their ids and sizes; raid: a level for all of them together; lvm: a volume
-    group for the root.
+    """Make the section that replaces everything on these disks. disks: their ids and sizes; raid: a level for all of
+    them together; lvm: a volume group for the root.
     """
     config: list[dict[str, Any]] = []
     room = (min(size for _, size in disks) - _MIB - _ESP - _TABLE) // _MIB * _MIB
@@ -127,7 +127,7 @@ def _new(name: str, device: str, number: int, region: tuple[int, int], kind: str
 
 
 def _volumes(device: str, room: int) -> list[dict[str, Any]]:
-    """/boot is a volume of its own, so that root can grow or be replaced without it."""
+    """Make the volumes. /boot is separate, so that root can grow or be replaced without it."""
     root = (room - _BOOT - 2 * _EXTENT) // _EXTENT * _EXTENT
     group = {"type": "lvm_volgroup", "id": "vg-0", "name": "ubuntu-vg", "devices": [device]}
     volumes = [
@@ -148,8 +148,8 @@ def _file_system(volume: str, kind: str, path: str, *, preserve: bool = False) -
 
 
 def _section(config: list[dict[str, Any]]) -> dict[str, Any]:
-    """Curtin needs this `grub`, else it takes other loaders' entries for duplicates; without `swap`, it makes a swap
-    file of some GiB.
+    """Make the section. Without this `grub`, curtin treats entries of other loaders as duplicates; without `swap`, it
+    makes a swap file of some GiB.
     """
     grub = {"reorder_uefi": False, "remove_duplicate_entries": False}
     return {"swap": {"size": 0}, "grub": grub, "config": config}
@@ -159,13 +159,13 @@ def _section(config: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def guard_commands(folder: str) -> list[str]:
-    """The early commands that run this folder's guard: before and after all others."""
+    """Return the early commands that run the guard in this folder: the first and the last."""
     return [f"{PYTHON} {folder}/guard.py", f"{PYTHON} {folder}/guard.py {SECOND_RUN}"]
 
 
 def installer_document(file: Path) -> dict[str, Any]:
-    """Read the installer's file as it takes it: JSON where winhost wrote it, and YAML where the installer wrote it from
-    user data, vendor data or the kernel's command line, as cloud-init has merged them.
+    """Read the installer's file: JSON if winhost wrote it, YAML if the installer wrote it from user data, vendor data
+    or the kernel's command line, as merged by cloud-init.
     """
     text = file.read_text("utf-8")
     try:
@@ -188,20 +188,20 @@ def installer_document(file: Path) -> dict[str, Any]:
 
 
 def check_commands(document: Mapping[str, Any], folder: str) -> None:
-    """The guard is the first early command, and the last one: nothing changes the file behind it."""
+    """Check that the guard is the first and the last early command, so that no command changes the file after it."""
     commands = document.get("early-commands") or []
-    ours = commands[1:] if commands[:1] == [FETCHING] else commands
+    after_fetch = commands[1:] if commands[:1] == [FETCHING] else commands
     first, last = guard_commands(folder)
-    if ours[:1] != [first] or ours[-1:] != [last]:
+    if after_fetch[:1] != [first] or after_fetch[-1:] != [last]:
         raise GuardStop("early-commands", f"they have to begin with `{first}` and to end with `{last}`")
 
 
 def check_storage(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """The installer would do with disks exactly what follows from the order. What a file leaves out is what the
-    installer takes by default: without a storage section it wipes the largest disk.
+    """Check that the installer would do with disks exactly what follows from the order. For omitted values the
+    installer uses defaults: without a storage section it wipes the largest disk.
     """
-    asked = document.get("interactive-sections") or []
-    if asked and (not isinstance(asked, list) or {"*", "storage"} & set(map(str, asked))):
+    interactive = document.get("interactive-sections") or []
+    if interactive and (not isinstance(interactive, list) or {"*", "storage"} & set(map(str, interactive))):
         raise GuardStop("storage", "the installer would ask for its disks (interactive-sections)")
     if "storage" not in document:
         raise GuardStop("storage", "the installer's file has no storage section: it would wipe the largest disk")
@@ -211,8 +211,8 @@ def check_storage(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> Non
 
 
 def normal(storage: Any) -> Any:
-    """The same for all spellings that mean the same: actions without what says no more than its absence, and GUIDs in
-    lower case. Elsewhere `false` is not the default: of `grub` it says what is not done.
+    """Normalize equivalent sections: drop values of actions that mean the same as their absence, and write GUIDs in
+    lower case. `false` in `grub` is kept, because it is not the default there.
     """
     if not isinstance(storage, dict) or not isinstance(storage.get("config"), list):
         return storage

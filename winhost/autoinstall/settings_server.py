@@ -1,4 +1,4 @@
-"""Hand out the settings of one installation, once, over TLS, and receive the reports of the installer's progress.
+"""Serve the settings of one installation once over TLS, and receive the installer's reports of its progress.
 
 The two have ports of their own. Settings hold a private key: their address has a token that is good for one answer and
 for a limited time, and the medium knows the certificate by its fingerprint. If the answer does not arrive as a whole,
@@ -66,7 +66,7 @@ _ORDER = list(InstallPhase)
 
 @dataclass(frozen=True)
 class InstallEvent:
-    """One event: its name and description, whether it begins or ends, and whether it failed."""
+    """An event of the installer. begins: it is a start, not an end."""
 
     name: str
     description: str
@@ -89,14 +89,16 @@ def parse_event(data: bytes) -> InstallEvent | None:
 
 @dataclass
 class InstallProgress:
-    """phase: the furthest that was reported; failure: the description of the first event that failed."""
+    """phase: the latest that was reported; failure: the description of the first failed event; received_count: of
+    events.
+    """
 
     phase: InstallPhase = InstallPhase.WAITING
     failure: str | None = None
     received_count: int = 0
 
     def receive(self, event: InstallEvent) -> bool:
-        """Take in an event; True if the installation is further, or has failed."""
+        """Record an event. Returns True if the installation is in another phase, or has failed."""
         self.received_count += 1
         before = (self.phase, self.failure)
         words = f"{event.name} {event.description}".lower()
@@ -114,7 +116,7 @@ class InstallProgress:
 
 @dataclass
 class OneTimeSettings:
-    """data: as the installer gets it; until: a time of time.monotonic; given: a client has received all of it."""
+    """data: for the installer; until: a time of time.monotonic; given: a client has received all of it."""
 
     data: bytes
     until: float
@@ -126,9 +128,9 @@ class OneTimeSettings:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, path: str, address: str, word: str = "") -> int:
-        """The HTTP status: 200 for the data, and then the caller has to call `ended`; 503 while an answer is on its way
-        to this client; 404 for another token, for another client than the first one, and for one that comes too late or
-        too often.
+        """Return the HTTP status for a request: 200 for the data, after which the caller must call `ended`; 503 while
+        an answer to this client is not finished; 404 for a wrong token, another client than the first one, and a
+        request that is too late or one too many.
         """
         good = secrets.compare_digest(path.encode(), f"/{self.token}".encode())
         with self._lock:
@@ -145,7 +147,7 @@ class OneTimeSettings:
             return _OK
 
     def ended(self, *, arrived: bool) -> None:
-        """Note the end of an answer. arrived: the client has received all of it."""
+        """Record the end of an answer. arrived: the client has received all of it."""
         with self._lock:
             self._busy = False
             self.given = self.given or arrived
@@ -197,7 +199,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing for a client that hangs up: the terminal shows something else."""
+        """Print nothing for a client that hangs up, because it would disturb the terminal."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -247,7 +249,7 @@ def _arrived(connection: socket.socket) -> bool:
 
 
 def _unacknowledged_bytes(connection: socket.socket) -> Bytes:
-    """The bytes that were sent and not acknowledged, if the system knows. The end of the stream counts as a byte."""
+    """Return the sent bytes that are not acknowledged, if the system knows. The end of the stream counts as 1."""
     try:
         import fcntl
         import termios
@@ -274,7 +276,7 @@ def _report_handler(path: str, receive: Callable[[InstallEvent], None]) -> type[
 
 
 def _certificate() -> tuple[bytes, bytes]:
-    """A new key with its certificate in PEM, for this server alone, and the certificate in DER."""
+    """Make a key and its certificate for this server: both in PEM, and the certificate in DER."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -24,7 +24,9 @@ _REPLACE = "Name another file with -o, or replace this one with --force."
 
 @dataclass(eq=False)
 class Joined:
-    """Facts of two imports. kept: facts of the older one alone; replaced: a sentence for each that is gone."""
+    """The facts of two imports. kept: names of facts that only the older import has; replaced: a sentence for each
+    changed fact.
+    """
 
     facts: Facts
     kept: list[str] = field(default_factory=list)
@@ -32,7 +34,9 @@ class Joined:
 
 
 def refuse_others(file: str, older: Facts, newer: Facts) -> None:
-    """Raises UsageError: NotReplaced where the file has facts that are no import, OfAnotherMachine of another host."""
+    """Check the existing file. Raises UsageError: NotReplaced if its facts were not imported, OfAnotherMachine if they
+    are of another host.
+    """
     if older.origin != ORIGIN:
         what = "what the host itself answered" if older.origin == "recorded" else "facts of a simulated host"
         raise UsageError(
@@ -128,7 +132,7 @@ def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Reco
 
 
 def _share_location(one: Record, other: Record) -> bool:
-    """At one location, or one instance of Windows. The numbers of GPUs without locations are no locations."""
+    """Tell whether both have the same location or Windows instance. Numbers of GPUs without a location do not count."""
     instances = [each.state.get("instance") for each in (one, other)]
     shares_location = not _unplaced(one) and one.key["location"] == other.key["location"]
     return _ids_agree(one, other) and (

@@ -43,7 +43,7 @@ _PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
 
 
 def read(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     if LIST.search(text):
         info = _listed(text)
     else:

@@ -57,7 +57,7 @@ _UNREPORTED = Unreported("dxdiag does not tell it")
 
 
 def read(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     root = tree(document(text, "DxDiag")) if "<DxDiag" in text else _parse_text(text)
     system = root.find("SystemInformation")
     if root.tag != "DxDiag" or system is None:

@@ -36,7 +36,7 @@ _REASONS = re.compile(r"^[ \t]*IovSupportReasons[ \t]*: \{([^}\n]*)\}", re.MULTI
 
 
 def read_hosts(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     if not HOSTS.search(text):
         raise Misread("is no output of Get-VM or Get-VMHost")
     answers = Observation("installed", Worth.ROUGH)  # both ask the service vmms by the role's own module
@@ -76,7 +76,7 @@ _EMPTY = Unreported("Get-VMHostPartitionableGpu does not show it")
 
 
 def read_gpus(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     records: list[dict[str, str]] = []
     for name, value in format_list(text, ""):  # cut for the console within a word
         if name == "Name" or not records:

@@ -40,7 +40,7 @@ _MAX_SOCKETS = 16
 
 
 def read(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     wsl = _WSL.search(text)
     name = _NAME.search(text)
     resources: dict[str, Mapping[str, State]] = {}

@@ -1,8 +1,8 @@
-"""Several files of one machine made into its facts.
+"""Merge several files of one machine into its facts.
 
-Functions of two files are the same one by their location first, then by their ids. Of two values the one of greater
-worth counts: an exact figure replaces a rounded one. Two different values of equal worth make the fact unknown, which
-the user is told. Files of two machines are refused. What no file tells is unknown, with the reason.
+Functions in two files are matched by their location first, then by their ids. Of two values the one of greater worth
+counts: an exact figure replaces a rounded one. If two values of equal worth differ, the fact is unknown, and the user
+gets a warning. Files of two machines are refused. A fact that no file has is unknown, with the reason.
 """
 
 import re
@@ -38,13 +38,13 @@ _IDS_WITHOUT_SUBSYSTEM = 2
 
 @dataclass(eq=False)
 class MachineFunction:
-    """A function of the machine, with what each file says of it."""
+    """A PCI function of the machine, as each file describes it."""
 
     seen: list[tuple[str, SeenFunction]] = field(default_factory=list)
 
     @property
     def location(self) -> str | None:
-        """The location path where a file has one, else the bus address."""
+        """The location path if a file has one, else the bus address."""
         paths = [function.location for _, function in self.seen if function.location]
         return next(iter(paths), None) or next(
             (function.position for _, function in self.seen if function.position), None
@@ -52,12 +52,12 @@ class MachineFunction:
 
     @property
     def ids(self) -> str:
-        """The most complete ids that a file has."""
+        """The most complete ids in any file."""
         return max((function.ids for _, function in self.seen), key=len)
 
 
 def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[MachineFunction]:
-    """The functions of all files, each once. Raises UsageError: GpusDoNotMatch, Contradiction, NotReadable."""
+    """Match the functions of all files. Raises UsageError: GpusDoNotMatch, Contradiction, NotReadable."""
     found: list[MachineFunction] = []
     complete: str | None = None
     for file, observations in sorted(files, key=lambda each: _order(each[1])):
@@ -67,9 +67,9 @@ def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[Mac
                 raise unreadable(file, f"lists {position} {times} times", "Import one listing of one machine.")
         _join(found, file, functions, complete)
         complete = complete or (file if observations.every_function else None)
-    there: dict[str, MachineFunction] = {}
+    by_location: dict[str, MachineFunction] = {}
     for each in found:
-        other = there.setdefault(each.location, each) if each.location else each
+        other = by_location.setdefault(each.location, each) if each.location else each
         if other is not each:
             (one, first), (two, second) = other.seen[0], each.seen[0]
             raise contradiction(f"what is at {each.location}", (one, first.name), (two, second.name))
@@ -77,22 +77,24 @@ def machine_functions(files: Sequence[tuple[str, FileObservations]]) -> list[Mac
 
 
 def _order(observations: FileObservations) -> tuple[bool, int]:
-    """A complete list first, so that what others know and it does not is noticed; then what knows most positions."""
+    """A sort key: a complete list comes first, so that functions missing in it are noticed; then the files with more
+    positions.
+    """
     functions = observations.functions or ()
     placed = 2 * any(each.location for each in functions) + any(each.address for each in functions)
     return not observations.every_function, -placed
 
 
 def _join(found: list[MachineFunction], file: str, functions: Iterable[SeenFunction], complete: str | None) -> None:
-    left, free = [], list(found)
+    unmatched, free = [], list(found)
     for function in functions:
         same = next((each for each in free if _positions_agree(each, function)), None)
         if same is None:
-            left.append(function)
+            unmatched.append(function)
         else:
             same.seen.append((file, function))
             free.remove(same)
-    for alike in _alike(left):
+    for alike in _alike(unmatched):
         fitting = [each for each in free if _fits(each, alike[0])]
         _join_alike(found, fitting, file, alike, complete)
         free = [each for each in free if each not in fitting]
@@ -105,7 +107,9 @@ def _positions_agree(one: MachineFunction, other: SeenFunction) -> bool:
 
 
 def _differ(one: SeenFunction, other: SeenFunction) -> bool:
-    """Ids tell functions apart; else the models do, because tools word and cut names: `GeForce GTX 108...`."""
+    """Tell whether two functions differ by their ids, else by their models, because tools shorten names: `GeForce GTX
+    108...`.
+    """
     if one.ids and other.ids:
         return not _ids_agree(one.ids, other.ids)
     first, second = (_model(each.name) for each in (one, other))
@@ -130,7 +134,7 @@ def _alike(functions: Iterable[SeenFunction]) -> list[list[SeenFunction]]:
 
 
 def _fits(one: MachineFunction, other: SeenFunction) -> bool:
-    """The same ids as far as both have them; a listing without ids goes by the name that Windows shows."""
+    """Tell whether the ids agree as far as both have them; without ids, whether the names agree."""
     for _, function in one.seen:
         if function.ids and other.ids:
             return _ids_agree(function.ids, other.ids)
@@ -185,20 +189,22 @@ NOT_READ = "not in what was imported"
 _LISTING_INCOMPLETE = (
     "no GPU by NVIDIA is listed, but only SurveyDDA.ps1 and lspci -vv -nn list those that show nothing"
 )
-IDENTITY = ("hostname", "machine_id")  # of these no two can be of one machine
+IDENTITY = ("hostname", "machine_id")  # values that must not differ between files of one machine
 
 
 @dataclass
 class _Instance:
-    """The values of one instance, each with its file, or the reason why there is none."""
+    """The values of one instance. values: each with its file; silent: the reasons for missing values; disputed: values
+    that differ between files.
+    """
 
     what: str
     values: dict[str, tuple[str, Observation]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
     disputed: dict[str, tuple[Worth, UsageError]] = field(default_factory=dict)
 
-    def hear(self, file: str, state: State) -> None:
-        """Raises UsageError (Contradiction) where files differ in which machine it is."""
+    def add(self, file: str, state: State) -> None:
+        """Add the values of a file. Raises UsageError (Contradiction) if files are of different machines."""
         for name, value in state.items():
             before = self.values.get(name)
             if not isinstance(value, Observation):
@@ -213,7 +219,7 @@ class _Instance:
                 self.disputed[name] = (value.worth, found)
 
     def state(self, resource: ResourceType, warn: Warn) -> dict[str, Json]:
-        """Every property of the resource, known or not. Warns of what files differ in and none knows better."""
+        """Return every property of the resource, known or not, and warn of values that differ."""
         return {each.name: self._value(each.name, warn) for each in fields(cast(Any, resource.state))}
 
     def _value(self, name: str, warn: Warn) -> Json:
@@ -228,7 +234,7 @@ class _Instance:
 def merged(
     files: Sequence[tuple[str, str, FileObservations]], host: str | None, read_at: str, warn: Warn = lambda _: None
 ) -> Facts:
-    """The facts of one machine from files, each with its kind. warn: is told the facts in which files differ.
+    """Merge files, each with its kind, into the facts of one machine. warn: is called for facts in which files differ.
 
     `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
     at all. Raises UsageError: Contradiction, GpusDoNotMatch, NotReadable, Nameless.
@@ -239,8 +245,8 @@ def merged(
     resources.update(_with_disk_guids(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
         found = machine_functions(observations)
-        whole = any(each.every_function or each.every_gpu for _, each in observations)
-        known = whole or not found or not all(map(_is_other_vendor, found))
+        complete = any(each.every_function or each.every_gpu for _, each in observations)
+        known = complete or not found or not all(map(_is_other_vendor, found))
         resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else unknown(_LISTING_INCOMPLETE)
     return Facts(
         host=_host(observations, host),
@@ -259,29 +265,29 @@ def _is_other_vendor(function: MachineFunction) -> bool:
 
 
 def unknown(why: str) -> Unknown:
-    """A fact that no file tells."""
+    """Make a fact that no file has. why: the reason."""
     return Unknown(RemoteFault("NotImported", message=why))
 
 
-def _host(observations: Sequence[tuple[str, FileObservations]], asked: str | None) -> str:
+def _host(observations: Sequence[tuple[str, FileObservations]], requested: str | None) -> str:
     named = [(file, each.host) for file, each in observations if each.host]
     for file, name in named[1:]:
         if name.casefold() != named[0][1].casefold():
             raise contradiction("the machine's name", named[0], (file, name))
-    if asked or named:
-        return asked or named[0][1]
+    if requested or named:
+        return requested or named[0][1]
     files = visible(", ".join(file for file, _ in observations))
     raise UsageError("Nameless", what=f"{files}: no machine name found", hint="Set it with --host NAME.")
 
 
 def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn) -> Mapping[str, Answer]:
-    heard: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
+    by_resource: defaultdict[str, dict[str, _Instance]] = defaultdict(dict)
     for file, each in observations:
         for resource, states in each.resources.items():
             for key, state in states.items():
-                heard[resource].setdefault(key, _Instance(f"{resource} {key}".strip())).hear(file, state)
+                by_resource[resource].setdefault(key, _Instance(f"{resource} {key}".strip())).add(file, state)
     found: dict[str, Answer] = {}
-    for resource, instances in heard.items():
+    for resource, instances in by_resource.items():
         kind = WINDOWS[resource]
         keyed = ((instance, dict(zip(kind.key, (key,), strict=False))) for key, instance in instances.items())
         found[resource] = tuple(Record(instance.state(kind, warn), key) for instance, key in keyed)
@@ -289,7 +295,7 @@ def _resources(observations: Sequence[tuple[str, FileObservations]], warn: Warn)
 
 
 def _with_disk_guids(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
-    """A file of partitions names their disks by numbers, and one of disks has their GUIDs."""
+    """Replace the disk numbers of partitions by the GUIDs of these disks, which are in another file."""
     disks, partitions = resources.get("Disk"), resources.get("Partition")
     if not isinstance(partitions, tuple):
         return resources
@@ -319,7 +325,7 @@ def _gpus(functions: Sequence[MachineFunction], warn: Warn) -> Answer:
             location = unplaced(next(numbers))
         instance = _Instance(f"the GPU at {location}")
         for file, each in function.seen:
-            instance.hear(file, each.state)
+            instance.add(file, each.state)
         records.append(
             Record(instance.state(PciDevice.resource_type, warn), {"location": location, "device": function.ids})
         )

@@ -48,7 +48,7 @@ _DRIVER_WITHIN = 8  # pairs behind the id of the device
 
 
 def read(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     listed = _DATA.findall(text) if "<MsInfo>" in text else _LINE.findall(text)
     pairs = [(name.strip(), value.strip()) for name, value in listed[:_MAX_PAIRS]]
     values = [value for _, value in pairs]
@@ -95,7 +95,7 @@ def _boot(kind: str) -> Mapping[str, Mapping[str, State]]:
 
 
 def read_bcd(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     if not BCD.search(text):
         raise Misread("names no loader")
     return FileObservations(resources=_boot("uefi" if _UEFI_LOADER.search(text) else "bios"))

@@ -87,7 +87,7 @@ _PATHS = {
 
 
 def read(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     if "<nvidia_smi_log" in text:
         log = tree(document(text, "nvidia_smi_log"))
         if log.tag != "nvidia_smi_log":

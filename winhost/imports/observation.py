@@ -19,12 +19,12 @@ READABLE = "What can be read: winhost facts import --help"
 
 
 def unreadable(file: str, why: str, hint: str | None = None) -> UsageError:
-    """A file that is broken, or of no kind that can be imported. `why` goes on after its name."""
+    """Make the error for a file that is broken, or of an unknown kind. why: continues a sentence after its name."""
     return UsageError("NotReadable", what=f"{visible(file)} {visible(why)}", hint=hint)
 
 
 def contradiction(fact: str, first: tuple[str, str], second: tuple[str, str]) -> UsageError:
-    """Two files, each with its value for one fact, neither of which is more reliable."""
+    """Make the error for two files with different values for a fact, neither of which is more reliable."""
     values = ", ".join(f"{visible(value)} ({visible(file)})" for file, value in (first, second))
     return UsageError(
         "Contradiction",
@@ -49,7 +49,7 @@ class Worth(IntEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """A value, JSON as it stands in facts."""
+    """A value in the JSON form of facts, with its worth."""
 
     value: Json
     worth: Worth = Worth.EXACT
@@ -57,7 +57,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Unreported:
-    """A value that this file cannot tell, and why."""
+    """A value that this kind of file does not contain. why: the reason."""
 
     why: str
 
@@ -67,7 +67,7 @@ State: TypeAlias = Mapping[str, Value]
 
 
 def observed(value: Json, otherwise: Unreported, worth: Worth = Worth.EXACT) -> Value:
-    """The observation of a value, unless it is None or an empty text."""
+    """Return the observation of a value, or None for None and an empty text."""
     return otherwise if value is None or value == "" else Observation(value, worth)
 
 
@@ -105,13 +105,13 @@ class SeenFunction:
 
     @property
     def position(self) -> str | None:
-        """The location path, else what stands for it."""
+        """The location path, else its substitute."""
         return self.location or (self.address.location if self.address else None)
 
 
 @dataclass(frozen=True)
 class FileObservations:
-    """Everything that one file tells.
+    """All observations of one file.
 
     host: the machine's name; resources: states by resource and the value of its key, empty for resources without one;
     functions: the GPUs that it lists, None where it is not about GPUs; every_function: it lists all GPUs of the
@@ -127,7 +127,7 @@ class FileObservations:
 
 
 class Misread(Exception):
-    """The file is of this kind, but cannot be read. The sentence goes on after the file's name."""
+    """The file is of this kind, but cannot be read. The text continues a sentence after the file's name."""
 
 
 MAX_FILE_SIZE = 16 * MiB
@@ -137,7 +137,7 @@ MAX_ELEMENTS = 200_000
 
 
 def decoded(data: bytes) -> str:
-    """Text as Windows PowerShell 5.1 (UTF-16), Notepad (a byte order mark) and Linux write it. Raises Misread.
+    """Decode text as Windows PowerShell 5.1 (UTF-16), Notepad (a byte order mark) and Linux write it. Raises Misread.
 
     What is neither is read as Latin-1, which every byte is in: old consoles redirect in the code page of the country,
     and what is looked for is ASCII.
@@ -162,7 +162,7 @@ _COMMENTED = re.compile(r"^[ \t]*# ?", re.MULTILINE)
 
 
 def unquoted(text: str) -> str:
-    """Text as the tool wrote it: without the `>` of a quotation, the `#` of a comment, and a common indentation."""
+    """Restore the text of the tool: remove the `>` of a quotation, the `#` of a comment, and a common indentation."""
     text = text.replace("\r\n", "\n")
     lines = sum(1 for line in text.splitlines() if line.strip())
     for mark in (_QUOTED, _COMMENTED):
@@ -173,7 +173,7 @@ def unquoted(text: str) -> str:
 
 
 def sections(heads: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Each head that is found in a text, with what stands behind it until the next one."""
+    """Yield each match of a head in a text, with the text between it and the next one."""
     found = [*heads.finditer(text)]
     for head, after in zip(found, [*found[1:], None], strict=False):
         yield head, text[head.end() : after.start() if after else len(text)]
@@ -199,7 +199,7 @@ def format_list(text: str, glue: str) -> list[tuple[str, str]]:
 
 
 def json_value(text: str) -> Json:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     if sum(map(text.count, "[{,")) > MAX_ELEMENTS:
         raise Misread(f"holds more than {MAX_ELEMENTS:,} values, which none of these tools writes")
     try:
@@ -211,14 +211,14 @@ def json_value(text: str) -> Json:
 
 
 def document(text: str, root: str) -> str:
-    """The XML document with this root, without the words that a paste has around it."""
+    """Return the XML document with this root, without the text around it in a paste."""
     begin = min((at for at in map(text.find, ("<?xml", "<!DOCTYPE", f"<{root}")) if at >= 0), default=0)
     end = text.rfind(f"</{root}>")
     return text[begin : end + len(f"</{root}>")] if end > begin else text[begin:]
 
 
 def tree(text: str) -> Element:
-    """The root of an XML document. Raises Misread.
+    """Parse an XML document, and return its root. Raises Misread.
 
     A document type may be named, as nvidia-smi does, and is not fetched. One that declares anything is refused:
     entities are how a small file becomes a large one, or another file.
@@ -265,7 +265,7 @@ def _skipped(*entity: object) -> NoReturn:
 
 
 def text_at(element: Element | None, path: str) -> str | None:
-    """The text at a path, without the blanks around it; None where there is none, or `N/A`."""
+    """Return the text at a path, without blanks around it; None for a missing one and for `N/A`."""
     found = element.findtext(path) if element is not None else None
     text = (found or "").strip()
     return None if text in ("", "N/A", "n/a", "[N/A]") else text

@@ -39,7 +39,7 @@ _EMPTY = Unreported("the JSON does not have it")
 
 
 def read_disks(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     found = {}
     for each in _objects(text):
         key = _text(each.get("UniqueId"))
@@ -51,7 +51,7 @@ def read_disks(text: str) -> FileObservations:
 
 
 def read_partitions(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     found = {guid: _partition(each) for each in _objects(text) if (guid := _guid(each.get("Guid")))}
     if not found:
         raise Misread("has no partition with a GUID: only those of GPT disks have one")
@@ -143,7 +143,7 @@ _ELSEWHERE = Unreported("manage-bde -status says it, in English")
 
 
 def read_volumes(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     states = {volume[1]: _volume(section) for volume, section in sections(VOLUME, text)}
     if not states:
         raise Misread("names no volume")

@@ -80,7 +80,7 @@ _UNREPORTED = Unreported("systeminfo does not say it; Get-ComputerInfo | Convert
 
 
 def read(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     if not LIST.search(text) and not CSV.search(text):
         return _elsewhere(text)
     if CSV.search(text):

@@ -38,7 +38,7 @@ _MODEL = re.compile(r"^Model name *: +(\S[^\n\r]{5,100}?)[ \t\r]*$", re.MULTILIN
 
 
 def read_words(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     resources: dict[str, dict[str, State]] = {}
     if system := _system(text):
         resources["OperatingSystem"] = {"": system}
@@ -87,7 +87,7 @@ _WINDOWS = re.compile(r"[:\uff1a] *10\.0\.(\d{5})\.(\d{1,6})[ \t\r]*$", re.MULTI
 
 
 def read_package(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     package, windows = _PACKAGE.search(text), _WINDOWS.search(text)
     if package is None and windows is None:
         raise Misread("names neither a version of WSL nor one of Windows")
@@ -101,7 +101,7 @@ def read_package(text: str) -> FileObservations:
 
 
 def read_distros(text: str) -> FileObservations:
-    """Raises Misread."""
+    """Read the observations in a text. Raises Misread."""
     head = DISTROS.search(text)
     if head is None or not _RUNS.search(text, head.end()):
         raise Misread("lists no distro of WSL 2 that runs, so it does not show whether WSL 2 works")

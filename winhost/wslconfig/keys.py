@@ -50,27 +50,27 @@ class Key:
 
 
 def key_of(dialect: Dialect, line: Id) -> Key | None:
-    """The key that a line sets, also by its older name; None for one that WSL does not know."""
+    """Return the key that a line sets, also by its older name; None if WSL does not know it."""
     return _table(dialect.name).get(line)
 
 
 def keys_of(dialect: Dialect) -> list[Key]:
-    """All keys of a file, each once."""
+    """Return all keys of a file, each once."""
     return list({str(key): key for key in _table(dialect.name).values()}.values())
 
 
 def sections_of(dialect: Dialect) -> list[str]:
-    """The names of its sections."""
+    """Return the names of the sections of a file."""
     return list(_book()[dialect.name])
 
 
 def replacement_of(name: str) -> str:
-    """Say what does the work of a key that pages name and no WSL has; empty for others."""
+    """Return the setting to use instead of a key that web pages name and no WSL has; empty for other keys."""
     return next((said for key, said in _book()["never"].items() if key.lower() == name.lower()), "")
 
 
 def other(dialect: Dialect) -> Dialect:
-    """The other of the two files, to which a misplaced key may belong."""
+    """Return the other of the two files, to which a misplaced key may belong."""
     return WSLCONF if dialect.windows else WSLCONFIG
 
 
@@ -104,12 +104,12 @@ _MAX_UINT64 = (1 << 64) - 1
 
 
 def read(key: Key, value: str) -> Value:
-    """The value as WSL reads it. Raises ValueError, which says what to write instead."""
+    """Parse a value as WSL does. Raises ValueError, which says what to write instead."""
     if not key.values:
         return _READ[key.type](value)
-    for word in key.values:
-        if word.lower() == value.lower():
-            return word
+    for allowed in key.values:
+        if allowed.lower() == value.lower():
+            return allowed
     raise ValueError(f"write one of {', '.join(key.values)}")
 
 
@@ -132,7 +132,7 @@ def _int(value: str) -> int:
 
 
 def _decimal(digits: str) -> int:
-    """Python refuses to read thousands of digits, and the first 30 decide."""
+    """Parse a decimal number by its first 30 digits, because Python refuses to parse thousands."""
     return int(digits[:30])
 
 
@@ -190,7 +190,7 @@ def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str
 
 
 def counted(file: ConfigFile) -> list[tuple[Key, ConfigLine]]:
-    """Each key with the line that counts: the first, valid or not (ConfigKey::Parse keeps the result)."""
+    """Return each key with the line that takes effect: the first, valid or not (ConfigKey::Parse keeps the result)."""
     first: dict[str, tuple[Key, ConfigLine]] = {}
     for line in file.keys:
         key = key_of(file.dialect, line.id)
@@ -200,7 +200,7 @@ def counted(file: ConfigFile) -> list[tuple[Key, ConfigLine]]:
 
 
 def valid(key: Key, line: ConfigLine) -> Value | None:
-    """The value that WSL reads; None for an invalid one, where WSL keeps its default."""
+    """Return the value that WSL reads; None for an invalid one, for which WSL keeps its default."""
     try:
         return read(key, line.value)
     except ValueError:
@@ -215,7 +215,7 @@ def _refused(key: str, why: str, hint: str) -> UsageError:
 
 
 def changed(text: str, desired: Mapping[tuple[str, str], str | None], dialect: Dialect = WSLCONFIG) -> str:
-    """The file with other values for these keys; None takes a key out. Every other byte stays.
+    """Return the file with new values for these keys; None removes a key. Every other byte stays.
 
     A value goes to the line that counts, else to the end of its section, else to a new section at the end of the file.
     Raises UsageError (WslConfigRefused) for a key that WSL does not know, a value that the format cannot hold, and
@@ -272,7 +272,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\b": "\\b"})
 
 
 def _written(key: Key, value: str) -> str:
-    """The value with its escapes, quoted where blanks at its ends or a `#` would be lost."""
+    """Write a value with its escapes, in quotes if blanks at its ends or a `#` would be lost."""
     if not _PLAIN.fullmatch(value):
         why = "WSL keeps one byte of each character, and values end with their line"
         raise _refused(str(key), f"{why} ({value!r})", "Use ASCII for names of switches and files.")

@@ -1,4 +1,4 @@
-"""Lint .wslconfig and wsl.conf: what WSL would silently ignore or misread."""
+"""Lint .wslconfig and wsl.conf: find settings that WSL silently ignores or misreads."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ ROWS = rows_of(__package__)
 
 @dataclass(frozen=True)
 class LintContext:
-    """version: None where it is not known; host: the machine whose WSL reads it; start: the first two bytes."""
+    """version: of WSL, None if unknown; host: the machine of this WSL; start: the first two bytes of the file."""
 
     file: ConfigFile
     version: Version | None
@@ -52,16 +52,16 @@ class LintContext:
 
     @cached_property
     def keys(self) -> list[tuple[Key, ConfigLine]]:
-        """Each key with the line that counts."""
+        """The keys that are set, each with the line that takes effect."""
         return counted(self.file)
 
     @cached_property
     def values(self) -> Mapping[str, Value | None]:
-        """The values by section.key; None where WSL keeps its default."""
+        """The values by section.key; None if WSL keeps its default."""
         return {str(key): valid(key, line) for key, line in self.keys}
 
     def line(self, name: str) -> ConfigLine | None:
-        """The line that counts for section.key."""
+        """Return the line that takes effect for section.key."""
         return next((line for key, line in self.keys if str(key) == name), None)
 
     def ask(self, question: str) -> tuple[Value | Version | None]:
@@ -79,15 +79,15 @@ class LintContext:
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
     def observe(self, line: ConfigLine, code: str, **words: object) -> Observation:
-        """A finding at this line."""
+        """Make a finding at this line. words: the placeholders of its sentence."""
         return Observation(code, line.position, words)
 
 
-# --- Single lines: what WSL cannot read, does not know, or has read already ---------------------------------------
+# --- Single lines: faults, unknown names, and repeated keys ---------------------------------------
 
 
 def unreadable(context: LintContext) -> Iterator[Observation]:
-    """Lines that WSL cannot read."""
+    """Find lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
         if line.kind is LineKind.BAD_NAME and char == ";":
@@ -99,7 +99,7 @@ def unreadable(context: LintContext) -> Iterator[Observation]:
 
 
 def sections(context: LintContext) -> Iterator[Observation]:
-    """Sections that WSL does not know, each reported once instead of once per key."""
+    """Find sections that WSL does not know; each is reported once instead of once per key."""
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
         elsewhere = line.section.lower() in map(str.lower, sections_of(other(dialect)))
@@ -113,7 +113,7 @@ def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
 
 
 def keys(context: LintContext) -> Iterator[Observation]:
-    """Keys that WSL does not know in their section."""
+    """Find keys that WSL does not know in their section."""
     dialect = context.file.dialect
     reported = {line.section.lower() for line in _unknown_sections(context.file)}
     for line in context.file.keys:
@@ -128,7 +128,7 @@ def keys(context: LintContext) -> Iterator[Observation]:
 
 
 def _suggestion(dialect: Dialect, section: str, name: str) -> str:
-    """The section or file that has a key of that name, else the most similar name."""
+    """Suggest the section or file that has a key of that name, else the most similar name."""
     homes = [key for key in keys_of(dialect) if key.name.lower() == name.lower()]
     if homes:
         return f": it belongs in [{homes[0].section}]."
@@ -145,7 +145,7 @@ def _belongs(dialect: Dialect, section: str = "") -> str:
 
 
 def duplicates(context: LintContext) -> Iterator[Observation]:
-    """Keys that are set twice: WSL takes the first."""
+    """Find keys that are set twice: WSL takes the first."""
     first = {str(key): line for key, line in context.keys}
     for line in context.file.keys:
         key = key_of(context.file.dialect, line.id)
@@ -157,7 +157,7 @@ def duplicates(context: LintContext) -> Iterator[Observation]:
 
 
 def values(context: LintContext) -> Iterator[Observation]:
-    """Values that WSL rejects or misreads."""
+    """Find values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
         if context.file.dialect.narrow and not written.isascii() and key.type != "mac":
@@ -182,7 +182,7 @@ def _default(key: Key) -> str:
 
 
 def versions(context: LintContext) -> Iterator[Observation]:
-    """Keys and values that this version of WSL does not know yet."""
+    """Find keys and values that this version of WSL does not know yet."""
     for key, line in context.keys:
         word = str(valid(key, line))
         what, since = (f"{key}={word}", key.values_since.get(word)) if word in key.values_since else (key, key.since)
@@ -198,7 +198,7 @@ def versions(context: LintContext) -> Iterator[Observation]:
 
 
 def policies(context: LintContext) -> Iterator[Observation]:
-    """Settings that a policy of the machine forbids."""
+    """Find settings that a policy of the machine forbids."""
     for key, line in context.keys:
         if key.policy in context.host.forbidden and not matches(valid(key, line), [None, key.allowed]):
             yield context.observe(line, "policy", key=key, policy=key.policy, default=_default(key))
@@ -208,7 +208,7 @@ def policies(context: LintContext) -> Iterator[Observation]:
 
 
 def check_combinations(context: LintContext) -> Iterator[Observation]:
-    """Settings that have no effect, or do harm, in combination with others."""
+    """Find settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
         value = valid(key, line)
         shown = str(value).lower() if isinstance(value, bool) else value
@@ -225,7 +225,7 @@ def check_combinations(context: LintContext) -> Iterator[Observation]:
 
 
 def check_key_rows(context: LintContext) -> Iterator[Observation]:
-    """Yield the findings of rows about a key."""
+    """Check the rows of findings.yaml about a key."""
     for row, key in matching_key_rows(ROWS, context.ask):
         if line := context.line(key):
             yield context.observe(line, row.code, version=context.version)
@@ -236,7 +236,7 @@ def check_key_rows(context: LintContext) -> Iterator[Observation]:
 EXTERNAL = "external"
 _DRIVE = re.compile(r"([A-Za-z]):")
 _KERNELS = ("wsl2.kernel", "wsl2.kernelModules")
-# MicrosoftDocs/WSL #1174: a file in UTF-16 was ignored. Of a mark before UTF-8 it says the same; nobody tried it since.
+# MicrosoftDocs/WSL #1174: a file in UTF-16, or with a byte order mark before UTF-8, was ignored; not verified since.
 _MARKS = {b"\xff\xfe": ("in-box-encoding", "UTF-16"), b"\xef\xbb": ("in-box-mark", "a byte order mark")}
 
 
@@ -247,14 +247,14 @@ def unknown(context: LintContext) -> Iterator[Observation]:
 
 
 def mode(context: LintContext) -> Iterator[Observation]:
-    """A networking mode that this host cannot have."""
+    """Find a networking mode that this host cannot have."""
     line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.networking_mode)
     if line is not None and why is not None:
         yield context.observe(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
 
 
 def switch(context: LintContext) -> Iterator[Observation]:
-    """A switch that is not there, or that leads nowhere."""
+    """Find a switch that does not exist, or is not external."""
     line, switches = context.line("wsl2.vmSwitch"), context.host.switches
     name = str(context.values.get("wsl2.vmSwitch") or "")
     if line is None or switches is None or not name or context.networking_mode != "bridged":
@@ -267,7 +267,7 @@ def switch(context: LintContext) -> Iterator[Observation]:
 
 
 def sizes(context: LintContext) -> Iterator[Observation]:
-    """More memory or processors than there are."""
+    """Find more memory or processors than the host has."""
     host = context.host
     for name, there, shown in (
         ("wsl2.memory", host.memory, size(host.memory) if host.memory else ""),
@@ -283,7 +283,7 @@ def sizes(context: LintContext) -> Iterator[Observation]:
 
 
 def drives(context: LintContext) -> Iterator[Observation]:
-    """Files on a drive that is not there."""
+    """Find paths on a drive that does not exist."""
     letters = context.host.drives
     for key, line in context.keys:
         found = _DRIVE.match(str(context.values.get(str(key)) or ""))
@@ -294,7 +294,7 @@ def drives(context: LintContext) -> Iterator[Observation]:
 
 
 def check_in_box(context: LintContext) -> Iterator[Observation]:
-    """Report keys and encodings that the WSL of Windows itself does not know or read."""
+    """Find keys and encodings that the in-box WSL of Windows does not know or read."""
     if not context.host.in_box:
         return
     if mark := _MARKS.get(context.start):
@@ -316,7 +316,7 @@ RULES = (
 def lint(
     data: bytes, dialect: Dialect = WSLCONFIG, *, version: Version | None = None, host: HostLimits = NOTHING_KNOWN
 ) -> list[FileFinding]:
-    """All findings of a file, by line and column.
+    """Return all findings of a file, by line and column.
 
     version: of the WSL that will read it, else that of the host; host: the machine that it is on.
     """
