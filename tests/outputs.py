@@ -44,7 +44,7 @@ def record(to: Path, most: int | None = None) -> Counter[tuple[str, int]]:
         TemporaryDirectory() as folder,
         chdir(folder),
         patch.dict(os.environ, _HERE),
-        patch.object(watch, "SILENT", 1e9),
+        patch.object(watch, "SILENCE_S", 1e9),
     ):
         for path, data in every.files.items():
             Path(path).parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from tests.processes import PATIENCE_S
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
 from winhost.resources.host import HostFacts
-from winhost.symptoms.diagnosis import Diagnosed, SymptomFinding, diagnosis
+from winhost.symptoms.diagnosis import Diagnosed, SymptomFinding, diagnose
 
 CASES = Path(__file__).parent / "data" / "cases"
 Score: TypeAlias = Literal["right", "partly", "nothing known", "missed", "confidently wrong"]
@@ -43,7 +43,7 @@ def _matches(expression: str, text: str) -> bool:
 
 def explained(case: Mapping[str, Any]) -> Score:
     facts = HostFacts(expand(find(case["facts"]))[0]) if "facts" in case else None
-    answer = diagnosis([case["text"]], "text", facts)
+    answer = diagnose([case["text"]], "text", facts)
     return score(case, [*_leading(answer)], "\n".join(_told(found, len(found.causes)) for found in answer.found))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.lab.wire.wsman_endpoint import make_certificate
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 PASSWORD = "canary-of-the-bmc"
 S1, S2 = "/redfish/v1/Systems/1", "/redfish/v1/Systems/2"

@@ -24,7 +24,7 @@ from winhost.autoinstall.install_plan import FETCHED, SCRIPTS
 from winhost.autoinstall.installer_storage import AGAIN, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.autoinstall.medium_files import script
-from winhost.lab.played_installer import writes_as_ordered
+from winhost.lab.ubuntu_installer import settings_match_order
 
 needs_blkid = pytest.mark.skipif(bool(missing_tools(["blkid"])), reason="no blkid (Debian: util-linux)")
 BY_HAND = {f"{sector}": manifest_of(SMALL, sector) for sector in (512, 4096)}
@@ -294,11 +294,11 @@ def test_the_simulated_installer_stops_at_the_same_edits() -> None:
         document = {"early-commands": guard_commands(FETCHED), "storage": beside_windows(manifest)}
         return {"autoinstall": document, "guard": order_beside(manifest)}
 
-    assert writes_as_ordered(settings())
+    assert settings_match_order(settings())
     for name, _, edit in EDITS:
         edited = settings()
         edit(edited["autoinstall"])
-        assert not writes_as_ordered(edited), name
+        assert not settings_match_order(edited), name
 
 
 @needs_blkid

@@ -1,4 +1,4 @@
-"""A lab and a command line on it."""
+"""A lab, and a command line that runs in this process."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 
 from tests.hub.stand_in_hub import StandInHub
 from winhost.cli import run, watch
-from winhost.cli.groups import OWN, codes_of
+from winhost.cli.groups import COMMAND_CODES, exit_codes
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document
@@ -18,7 +18,7 @@ from winhost.model.documents import write_document
 
 @dataclass
 class Said:
-    """What a command printed and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -30,19 +30,19 @@ class Said:
 
     @property
     def results(self) -> Any:
-        """Of the document of --json, whatever the command."""
+        """The results of the document that --json prints."""
         return self.json["results"]
 
     @property
     def result(self) -> Any:
-        """The only one."""
+        """The only result."""
         (result,) = self.results
         return result
 
 
 @dataclass
 class Line:
-    """The command line, in this process."""
+    """Runs commands in this process."""
 
     folder: Path
     capture: pytest.CaptureFixture[str]
@@ -51,12 +51,14 @@ class Line:
         self.capture.readouterr()
         told = [str(word) for word in words]
         code = run(told)
-        assert code in codes_of(next((name for name in (" ".join(told[:2]), *told[:1]) if name in OWN), "others")), told
+        assert code in exit_codes(
+            next((name for name in (" ".join(told[:2]), *told[:1]) if name in COMMAND_CODES), "others")
+        ), told
         out, err = self.capture.readouterr()
         return Said(code, out, err)
 
     def facts(self, host_file: str) -> Path:
-        """A facts file of a shipped host."""
+        """Write a facts file of a shipped host and return its path."""
         path = self.folder / f"{host_file}.json"
         path.write_text(write_document(expand(find(host_file))[0]), encoding="utf-8")
         return path
@@ -67,14 +69,14 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("WINHOST_DATA", str(tmp_path / "data"))
     monkeypatch.delenv("WINHOST_FLEET", raising=False)
-    monkeypatch.setattr(watch, "SILENT", 3600)  # progress would come among what is compared, on a slow machine
+    monkeypatch.setattr(watch, "SILENCE_S", 3600)  # progress would come among what is compared, on a slow machine
     monkeypatch.chdir(tmp_path)
     return Line(tmp_path, capsys)
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """gpu-03 with the role, desk-01 beside it; fleet.yaml in the current folder."""
+    """A lab with gpu-03, which has the Hyper-V role, and desk-01; its fleet.yaml is in the current folder."""
     hosts = [find("server2025-role-installed"), find("win11-pro-1gpu")]
     with Lab(hosts, tmp_path, scale=0.001) as running:
         yield running
@@ -82,7 +84,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def hub() -> Iterator[StandInHub]:
-    """A hub with the model of the plans that serve one."""
+    """A hub with the model that the test plans serve."""
     from tests.serving.one_plan import hub_of_model  # which most tests do without
 
     with hub_of_model() as found:
@@ -91,7 +93,7 @@ def hub() -> Iterator[StandInHub]:
 
 @pytest.fixture
 def linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A simulated Linux that can serve, and a key of Alice's in the environment."""
+    """A simulated Linux that can serve, with Alice's API key in the environment."""
     from tests.serving.one_plan import KEY  # which most tests do without
 
     monkeypatch.setenv("ALICE", KEY)

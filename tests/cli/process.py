@@ -1,4 +1,4 @@
-"""winhost in a process of its own."""
+"""Run winhost in a process of its own."""
 
 import signal
 import subprocess
@@ -13,17 +13,19 @@ from tests.processes import started
 UNHURRIED = (
     sys.executable,
     "-c",
-    "from winhost.cli import watch; watch.SILENT = 3600; from winhost.__main__ import main; main()",
+    "from winhost.cli import watch; watch.SILENCE_S = 3600; from winhost.__main__ import main; main()",
 )
 
 
 def journal(folder: Path) -> Path | None:
-    """That of the one run whose state is in this folder, once it was begun."""
+    """Return the journal of the only run in this state folder, as soon as the run has started."""
     return next((folder / "state" / "runs").glob("*.jsonl"), None)
 
 
 def kill_winhost(words: Sequence[str], folder: Path, at: Callable[[str], bool]) -> str:
-    """Run winhost in this folder and kill it once its journal is like that, or let it end. The name of its run."""
+    """Run winhost in this folder and kill it once its journal satisfies the condition, or let it end. Return the name
+    of its run.
+    """
     command = [sys.executable, "-m", "winhost", *words]
     with started(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
         while controller.poll() is None:

@@ -1,4 +1,4 @@
-"""winhost on a terminal of its own, with somebody who answers what it asks."""
+"""Run winhost on a pseudo-terminal and answer its questions."""
 
 import os
 import re
@@ -15,25 +15,27 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Talk:
-    """What stood on the terminal, and how the command ended."""
+    """The text on the terminal, and the exit code of the command."""
 
     code: int
     text: str
 
     @property
     def questions(self) -> list[str]:
-        """Each in one line, from where its line began."""
+        """The questions, each with the beginning of its line."""
         plain = _ESCAPES.sub("", self.text).replace("\r", "")
         return [part.rpartition("\n")[2] for part in plain.split(_QUESTION)[:-1]]
 
 
 def agree(*words: object, password: str = "") -> Talk:
-    """Take whatever is proposed."""
+    """Run winhost and accept each default, with yes for every question."""
     return talk(*words, answers=None, password=password)
 
 
 def talk(*words: object, answers: Sequence[str] | None = (), width: int = 4000, password: str | None = None) -> Talk:
-    """Answer each question with the next of the answers; being asked more often ends it. None: agree."""
+    """Run winhost and answer its questions in order; a further question is an error. answers: None to accept every
+    question.
+    """
     import pty
 
     child, main = pty.fork()
@@ -67,7 +69,7 @@ def _read(terminal: int) -> str:
 
 
 def stays(written: str) -> list[str]:
-    """The lines that stand on a wide terminal after all that was written to it, as far as ours moves about there."""
+    """Return the lines that remain on a wide terminal after winhost's output, whose cursor movements it follows."""
     lines, row, column = [""], 0, 0
     for sign, count, order in re.findall(r"(\r|\n|[^\x1b\r\n]+)|\x1b\[\??(\d*)[;\d]*([A-Za-z])", written):
         if sign == "\n":

@@ -1,4 +1,4 @@
-"""What is accepted as it is typed, and what is refused because it does not belong: plan, verify, assess, -o."""
+"""Arguments of plan, verify and assess, and forms of -o, that are accepted or refused."""
 
 import json
 import signal
@@ -249,7 +249,6 @@ def test_a_form_and_a_place_go_together(line: Line) -> None:
 
 @pytest.mark.costly
 def test_wide_has_more_than_the_table(line: Line, lab: Lab) -> None:
-    """Of each command that takes the word: what there is to see only then."""
     one, other = line.facts(WINDOWS_11), line.facts(SERVER)
     planned = ("plan", other, "--vm", "llm-01")
     assert line(*planned, "-o", "plan.json").code == 0

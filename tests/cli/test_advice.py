@@ -1,4 +1,4 @@
-"""Every option and command that an error, a refusal or a verdict prints leads somewhere else than back to it."""
+"""Every option and command that an error, a refusal or a verdict prints leads to another result than the same error."""
 
 import json
 import re
@@ -43,13 +43,13 @@ def rows() -> list[Any]:
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a hub, a registry and a secret store would say."""
+    """Stand in for a hub, a registry and a secret store."""
     monkeypatch.setenv("ALICE", "key-of-alice-that-nobody-guesses")
     monkeypatch.setattr(StackParts, "files", property(lambda parts: {m.name: FILES for m in parts.workload.models}))
 
 
 def prepare(case: dict[str, Any], folder: Path) -> dict[str, str]:
-    """The files that its words name."""
+    """Create the files that a command names."""
     (folder / "id.pub").write_text(f"{PUBLIC}\n", encoding="utf-8")
     model = {**MODEL, "revision": COMMIT, **case.get("model", {})}
     document = {"schema": "winhost.workload/1", "models": {"chat": model}, "versions": {"vllm": "0.33.0"}}
@@ -143,7 +143,6 @@ SETTING = re.compile(r"--set '?([a-z_]+(?:\.[a-z_]+)*)=")
 
 @pytest.mark.costly
 def test_each_command_that_is_printed_can_be_typed() -> None:
-    """As it stands there: with options that it has, and with what it is about."""
     wrong = [f"{text.place}: {words}: {why}" for text in every_text() for words, why in faults_of_commands(text.text)]
     assert wrong == []
 
@@ -167,7 +166,7 @@ def faults_of_commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_typed(text: str, found: re.Match[str]) -> bool:
-    """Whether it is given to be typed, behind a colon, and not only spoken of."""
+    """Tell whether a command is printed to be typed, after a colon, and not only mentioned."""
     return text[: found.start()].endswith((": ", ":\n", "  ")) and text[found.end() :][:1] in ("", ".", ",", ";", "\n")
 
 

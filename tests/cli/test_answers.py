@@ -1,4 +1,4 @@
-"""What commands answer programs with: one envelope, published by `winhost schema`, written result by result."""
+"""Answers to programs: one envelope, published by `winhost schema`, written result by result."""
 
 import json
 import re
@@ -12,10 +12,10 @@ import yaml
 
 from tests.cli.conftest import Line, Said
 from tests.schemas import faults
-from winhost.cli.envelope import answer, answering
+from winhost.cli.envelope import open_document, print_document
 from winhost.cli.formats import FILES, KINDS, schema_of
 from winhost.cli.lab.lab import ListedLabHost
-from winhost.cli.options import Form, asked_form
+from winhost.cli.options import Form, requested_form
 from winhost.knowledge.catalogue import unknown_code_error
 from winhost.lab.running_lab import Lab
 
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 
 @pytest.fixture
 def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
-    """What commands answer with --json, by the kind of their answer, errors beside what was found."""
+    """Return the answers of commands with --json by their kind, errors included."""
     one, other = line.facts("win11-pro-1gpu"), line.facts("server2025-role-installed")
     Path("wsl.conf").write_text("[boot]\n; x\n")
     said: dict[str, list[Said]] = defaultdict(list)
@@ -109,7 +109,7 @@ def one_and_an_error() -> Iterator[ListedLabHost]:
 def test_a_document_that_was_begun_is_ended_whatever_comes(capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("json", "yaml"):
         with pytest.raises(click.exceptions.Exit) as ended:
-            answer("lab", one_and_an_error(), form)
+            print_document("lab", one_and_an_error(), form)
         assert ended.value.exit_code == 2
         one, wrong = yaml.safe_load(capsys.readouterr().out)["results"]
         assert (one["name"], wrong["error"]["kind"]) == ("one", "UnknownCode")
@@ -117,13 +117,13 @@ def test_a_document_that_was_begun_is_ended_whatever_comes(capsys: pytest.Captur
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_nothing_found_is_a_document_too(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
-    answer("runs", (), form)
+    print_document("runs", (), form)
     assert yaml.safe_load(capsys.readouterr().out) == {"schema": "winhost.runs/1", "results": []}
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_results_leave_as_they_come(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
-    with answering("lab", form) as add:
+    with open_document("lab", form) as add:
         for number in range(3):
             add(ListedLabHost(f"host-{number}", "fine"))
             assert f"host-{number}" in capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_results_leave_as_they_come(form: Form, capsys: pytest.CaptureFixture[st
 
 def test_it_reads_as_if_it_had_been_written_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     results = [{"host": "a\n", "text": ["\x85", "ü"]}, {}]
-    answer("lab", results)
+    print_document("lab", results)
     whole = json.dumps({"schema": "winhost.lab/1", "results": results}, indent=2, ensure_ascii=False) + "\n"
     assert capsys.readouterr().out == whole.replace("\x85", "\\u0085")
 
@@ -139,7 +139,7 @@ def test_it_reads_as_if_it_had_been_written_at_once(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_what_a_host_is_called_moves_no_cursor(form: Form, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["\x1b[2J", "a\nb: c", "\u202egpj", "’$(x)", "no", "ü", "- x", "", "\ud800", "x" * 300 + " y"]
-    answer("lab", (ListedLabHost(name, "fine") for name in names), form)
+    print_document("lab", (ListedLabHost(name, "fine") for name in names), form)
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
     assert [each["name"] for each in yaml.safe_load(out)["results"]] == names
@@ -158,7 +158,7 @@ def test_what_a_host_is_called_moves_no_cursor(form: Form, capsys: pytest.Captur
     ],
 )
 def test_errors_take_the_form_that_was_asked_for(words: list[str], form: Form | None) -> None:
-    assert asked_form(words) == form
+    assert requested_form(words) == form
 
 
 def test_what_speaks_against_a_workloads_wishes_is_shown_with_its_way(line: Line) -> None:

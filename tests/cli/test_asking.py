@@ -1,4 +1,4 @@
-"""On a terminal: the plan first, then each consent once, by host and VM; the first no ends it with nothing changed."""
+"""On a terminal, apply shows the plan first, then asks for each consent once; the first no ends it without a change."""
 
 import json
 import os
@@ -116,7 +116,7 @@ def test_a_plan_of_another_day_says_so_and_may_be_refused(line: Line, planned: L
 
 @pytest.fixture
 def halted(line: Line, tmp_path: Path) -> Iterator[str]:
-    """A run that installed the role, restarted the host, and found no such VM."""
+    """A run that installed the role, restarted the host, and did not find the VM."""
     with Lab([find("server2025-3gpu")], tmp_path, scale=0.001):
         planned = line("plan", "gpu-01", "--vm", "llm-typo", "-o", "plan.json", "--details")
         assert "  vm: llm-typo (once the Hyper-V role is available)" in planned.out

@@ -1,4 +1,4 @@
-"""One host that answers badly, whatever it answers, costs the others nothing: results, files and exit codes."""
+"""A host with bad answers does not affect the results, files and exit codes of other hosts."""
 
 import re
 import threading
@@ -24,7 +24,7 @@ SAYS: dict[str, Callable[[], Iterable[object]]] = {
 
 
 class Bad(LabHost):
-    """Says this instead of the agent's answer."""
+    """A host that sends this text instead of the agent's answer."""
 
     says: Callable[[], Iterable[object]]
 
@@ -40,7 +40,7 @@ class Bad(LabHost):
 
 @pytest.fixture
 def bad(lab: Lab) -> Bad:
-    """desk-01, whose endpoint asks it for each new session."""
+    """desk-01, whose endpoint takes the answer from here for each new session."""
     host = lab.hosts["desk-01"]
     host.__class__ = Bad
     assert isinstance(host, Bad)

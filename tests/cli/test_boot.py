@@ -1,4 +1,6 @@
-"""Starting the other system of a machine, once: told, read back, restarted, and seen which one came up."""
+"""winhost boot: the firmware's next start is set and read back, the machine restarts, and the system that came up is
+known.
+"""
 
 import json
 import re
@@ -80,7 +82,7 @@ def test_linux_is_started_once_and_windows_stays_first(line: Line, lab: Lab) -> 
 
 @pytest.mark.costly
 def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
-    """The lab's machine has no Linux: its firmware starts Windows, as one that ignores BootNext does."""
+    """The lab's machine has no Linux, so its firmware starts Windows, like a firmware that ignores BootNext."""
     fleet = Path("fleet.yaml")
     before, name, after = fleet.read_text("utf-8").partition('"desk-01":')
     # Where nobody listens: a Linux that does not come up.
@@ -93,7 +95,7 @@ def test_windows_that_comes_up_again_is_told(line: Line, lab: Lab) -> None:
 
 
 def test_the_other_system_that_answers_is_up_and_its_order_is_read_again(line: Line, lab: Lab) -> None:
-    """desk-01 stands in for the other system: what counts is that it answers, and what its firmware starts first."""
+    """desk-01 stands in for the other system: the test needs only that it answers, and its boot order."""
     firmware = lab.hosts["desk-01"].machine.part(FirmwarePart)
     firmware.boot["entries"] = [{**firmware.boot["entries"][0], "path": "\\EFI\\ubuntu\\shimx64.efi"}]
     said = line("boot", "desk-05", "linux", *CONSENT, "--other", "desk-01")

@@ -1,4 +1,4 @@
-"""winhost bundle: a folder made whole or not at all."""
+"""winhost bundle creates a complete folder or none."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def plan(line: Line) -> Path:
 
 
 def command(folder: Path, text: str) -> str:
-    """A site's signing command, as it is typed: this Python with a file of its own."""
+    """Return a signing command as a user types it: this Python with a script."""
     script = folder / "sign it.py"
     script.write_text(text)
     return f'"{sys.executable}" "{script}"'

@@ -1,4 +1,4 @@
-"""What the tab key offers, asked as a shell asks."""
+"""Completion with the tab key, requested as a shell does."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ hosts:
 
 
 def offered(*words: object) -> list[str]:
-    """Behind all words but the last, which is being typed; FILES where the shell is to offer paths."""
+    """Return the offers for the last word, which is being typed; FILES if the shell is to offer paths."""
     *before, typed = map(str, words)
     items: list[Any] = BashComplete(winhost, {}, "winhost", "_WINHOST_COMPLETE").get_completions(before, typed)
     return ["FILES" if item.type == "file" else item.value for item in items]

@@ -13,7 +13,7 @@ import pytest
 from tests.processes import PATIENCE_S
 from winhost.cli.endpoint.chat import ChatClient, ServiceUnavailable, _escape_control_characters
 from winhost.model.errors import WinhostError
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 KEY = "key-of-alice-that-nobody-guesses"
 

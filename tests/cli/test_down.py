@@ -1,4 +1,4 @@
-"""What winhost down tells before it asks whether data may go."""
+"""winhost down says which data are deleted before it asks for consent."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The Windows side of Ubuntu beside Windows by the command line, over a real connection to a simulated host."""
+"""The Windows side of a dual boot, by the command line over a real connection to a simulated host."""
 
 from pathlib import Path
 

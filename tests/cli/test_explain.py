@@ -17,7 +17,7 @@ from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.serving.profile import rows
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
@@ -30,7 +30,7 @@ def test_a_story_ends_with_what_is_related(line: Line, code: str) -> None:
 
 
 def says() -> list[tuple[str, str]]:
-    return [(code, words) for code in catalogue.reason_entries() for words in said_of(code)]
+    return [(code, words) for code in catalogue.reason_entries() for words in printed_texts(code)]
 
 
 @each_row(("code", "words"), says)

@@ -1,4 +1,4 @@
-"""Tests of winhost fetch: the downloads of a plan, for a host without internet. Registry and hub are on loopback."""
+"""winhost fetch collects the downloads of a plan. Registry and hub are on loopback."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ from winhost.hub.repositories import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.offline import package_archive
-from winhost.offline.collection import Copied
+from winhost.offline.collection import CopiedFile
 from winhost.web import large_files
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -262,7 +262,7 @@ def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monke
         for suite in ("noble", "noble-updates", "noble-security"):
             made = Archive(mirror, theirs, base="/ubuntu", suite=suite)
             published(made, {"main": rest if suite == "noble-updates" else [], "universe": []})
-        monkeypatch.setattr(package_archive, "known_keys", lambda: (theirs.public,))
+        monkeypatch.setattr(package_archive, "distribution_keys", lambda: (theirs.public,))
         said = site.fetch("--release", "ubuntu-24.04", "--archive", f"{mirror.url}/ubuntu")
     assert said.code == 0, said.err + said.out
     files = folder_files()
@@ -277,7 +277,7 @@ def test_packages_come_from_the_signed_lists_of_their_archives(site: Site, monke
 
 
 def published(archive: Archive, packages: dict[str, list[list[str]]]) -> None:
-    """Return packages by component: their names and versions."""
+    """Return the names and versions of packages by component."""
     for component, listed in packages.items():
         stanzas = []
         for name, version in listed:
@@ -294,7 +294,7 @@ def test_a_mirror_is_that_of_a_release(site: Site) -> None:
 
 
 def sources_in(document: Any) -> list[dict[str, Any]]:
-    """Yield the desired states of package sources, in stages and steps, without references to playbooks."""
+    """Return the desired states of package sources in stages and steps; a playbook only refers to them."""
     found: list[dict[str, Any]] = []
     if isinstance(document, dict):
         if document.get("resource") == "AptSource" and isinstance(document.get("desired"), dict):
@@ -304,5 +304,5 @@ def sources_in(document: Any) -> list[dict[str, Any]]:
 
 
 def test_one_small_file_is_counted_as_one_and_not_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    _show(FetchedFolder("here", "/srv/there", (Copied("plan.json", 4321, "ab" * 32),), (), ()))
+    _show(FetchedFolder("here", "/srv/there", (CopiedFile("plan.json", 4321, "ab" * 32),), (), ()))
     assert "1 file, 4,321 bytes in all, checked by their hashes." in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The completion that ends a run: turns that are waited for, answers that are none, and a key that nothing says."""
+"""The completion at the end of a run: waiting for a turn, answers that are no completion, and a key that is
+never shown.
+"""
 
 import re
 import socket
@@ -13,7 +15,7 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.up import first_completion
 from winhost.cli.up.first_completion import completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import WinhostError
@@ -25,7 +27,7 @@ GOOD = '{"choices": [{"text": " four\\u001b[2J"}]}'
 
 
 class Session:
-    """Gives a socket behind which these answers wait, one for each connection. asked: what came."""
+    """A session whose tunnel gives one of these answers to each connection. asked: the requests."""
 
     def __init__(self, *answers: tuple[int, str]) -> None:
         self.answers = list(answers)
@@ -35,7 +37,7 @@ class Session:
     def interruptible(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def way(self) -> SshWay | None:
+    def ssh_route(self) -> SshRoute | None:
         raise WinhostError("Gone", what="the session is over")
 
     def tunnel(self, address: str, port: int) -> socket.socket:
@@ -52,7 +54,7 @@ class Session:
 
 
 def whole_request(to: socket.socket) -> bytes:
-    """Whoever closes before the body has come breaks the pipe of who sends it."""
+    """Read a request with its body: closing the connection before would break the client's pipe."""
     said = b""
     while part := to.recv(65536):
         said += part

@@ -1,4 +1,4 @@
-"""A plan for a Linux that the private key of fleet.yaml does not open is refused before it is written."""
+"""A plan whose public key does not match the private key of fleet.yaml is refused before it is written."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ NEW_VM = (
 
 
 def new_key(name: str) -> str:
-    """A pair in the current folder; returns its public half."""
+    """Create a key pair in the current folder and return its public key."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
@@ -41,14 +41,14 @@ def new_key(name: str) -> str:
 
 
 def fleet(**keys: str) -> None:
-    """Each host by the reference to its private key."""
+    """Write a fleet file. hosts: the reference to each host's private key."""
     lines = (f"  {host.replace('_', '-')}: {{ssh: {{key: '{key}'}}}}" for host, key in keys.items())
     Path("fleet.yaml").write_text("\n".join(["schema: winhost.fleet/1", "hosts:", *lines, ""]), encoding="utf-8")
     Path("fleet.yaml").chmod(0o600)
 
 
 def refused(said: Said, option: str) -> str:
-    """What it says, in one line."""
+    """Return the error on one line."""
     assert said.code == 2, said.err
     told = " ".join(said.err.split())
     assert f"({option})" in told

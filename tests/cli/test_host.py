@@ -1,4 +1,4 @@
-"""winhost host: on simulated hosts, with somebody at a terminal who types a password, and with scripts."""
+"""winhost host on simulated hosts, with a password typed at a terminal, and in scripts."""
 
 import json
 import os
@@ -23,21 +23,21 @@ from winhost.cli.host import add as host_add
 from winhost.cli.host import check as host_check
 from winhost.cli.host.add import add_host
 from winhost.cli.host.commands import NewHost
-from winhost.cli.named_hosts import host_at
-from winhost.connect.ssh_logon import not_there
+from winhost.cli.named_hosts import resolve_account
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import ALL, USER, Lab
+from winhost.lab.running_lab import ALL_HOSTS, USER, Lab
 from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 
 @pytest.fixture
 def desk(lab: Lab) -> Host:
-    """A host that the lab's own fleet.yaml has; another file is written here."""
+    """A host of the lab's own fleet.yaml; the test writes another file."""
     (host,) = (each for each in load_fleet(lab.fleet_file).hosts if each.name == "desk-01")
     assert isinstance(host, Host)
     return host
@@ -78,7 +78,7 @@ def test_a_host_of_ipv6_is_added_read_and_meant_by_its_account(line: Line, tmp_p
         assert said.out.splitlines()[-1] == "  winhost up --on 0--1 --fleet mine.yaml"
         assert line("assess", "0--1", "--fleet", "mine.yaml").code in (0, 3)
         for text in (account, f"{USER}@0--1:{port}"):
-            assert host_at(text, Path("mine.yaml")).name == "0--1"
+            assert resolve_account(text, Path("mine.yaml")).name == "0--1"
         assert "0--1 (::1)" in line("host", "test", "--fleet", "mine.yaml").out
     for text in ("admin@::1", "admin@[::1]:x", "admin@[zz::1]"):
         said = line("host", "add", text, *words)
@@ -101,7 +101,7 @@ KEY_LINE = '"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBU
 
 @contextmanager
 def on_ipv6(port: int) -> Iterator[int]:
-    """What listens on 127.0.0.1, at ::1 as well; another port."""
+    """Listen at ::1 as well as at 127.0.0.1, on another port."""
 
     class Passed(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -114,7 +114,7 @@ def on_ipv6(port: int) -> Iterator[int]:
     class Server(socketserver.ThreadingTCPServer):
         address_family, daemon_threads, block_on_close = socket.AF_INET6, True, False
 
-    with Server(("::1", 0), Passed) as server, served(server):
+    with Server(("::1", 0), Passed) as server, run_server(server):
         yield server.server_address[1]
 
 
@@ -155,12 +155,12 @@ def test_a_linux_without_a_running_ssh_server_is_told_how_to_start_it(line: Line
     assert (added.code, "systemctl enable --now ssh" in added.err) == (5, True), added.err
     for said in (tested.out, added.err):
         assert "PowerShell" not in said
-    usual = not_there("llm-01", "Connection refused", at="10.0.0.5 port 22", failure=Failure.REFUSED)
+    usual = no_sshd_error("llm-01", "Connection refused", endpoint="10.0.0.5 port 22", failure=Failure.REFUSED)
     assert "systemctl enable --now ssh" in str(usual.hint)
 
 
 def test_a_certificate_is_checked_against_the_ca_that_is_named(line: Line, tmp_path: Path) -> None:
-    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL) as lab:
+    with Lab([find("win11-pro-1gpu")], tmp_path, scale=0.001, tls=ALL_HOSTS) as lab:
         (host,) = load_fleet(lab.fleet_file).hosts
         assert isinstance(host, Host)
         assert host.transport.password
@@ -207,7 +207,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
 
 @pytest.mark.costly
 def test_a_password_is_typed_and_goes_to_the_keyring_alone(lab: Lab, desk: Host, tmp_path: Path) -> None:
-    """On a terminal, with a keyring that keeps what it is given in a file of its own."""
+    """The terminal is real, and the keyring is a stand-in that writes to a file."""
     import pty
 
     assert desk.transport.password

@@ -20,7 +20,7 @@ from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import read_from_image
 from winhost.cli.formats import schema_of
 from winhost.cli.install import install
-from winhost.connect.own_key import public_line
+from winhost.connect.own_key import public_key_line
 from winhost.images import signed_sums
 from winhost.lab.running_lab import Lab
 from winhost.model.secrets import SecretRef
@@ -108,7 +108,7 @@ def test_where_no_key_is_named_winhost_gives_its_own(line: Line, disk: dict[str,
     words = ("install", "plan", f"{HOST}.json", *machine, "-o", "install.json")
     assert line(*words).code == 0
     kept = line.folder / "state/keys"
-    public = public_line("x", SecretRef("file", str(kept / "desk-01.ssh")), None)
+    public = public_key_line("x", SecretRef("file", str(kept / "desk-01.ssh")), None)
     assert read_install_plan(Path("install.json")).system.keys == (f"{public} winhost",)
     said = line(*words, "--disk", disk["guid"], "--force", "--json")
     assert said.code == 0, said.err
@@ -119,7 +119,7 @@ def test_where_no_key_is_named_winhost_gives_its_own(line: Line, disk: dict[str,
     Path("fleet.yaml").write_text(text, encoding="utf-8")
     assert line(*words, "--force").code == 0
     (given,) = read_install_plan(Path("install.json")).system.keys
-    assert given == public_line("x", SecretRef("file", str(Path("own").absolute())), None) != public
+    assert given == public_key_line("x", SecretRef("file", str(Path("own").absolute())), None) != public
 
 
 def test_beside_windows_the_key_of_fleet_yaml_is_one_of_those_given(line: Line, disk: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The completion at the address of other machines: asked where this computer may come, and said where not."""
+"""The completion at the address for other machines, which is requested if this computer may use it."""
 
 import ssl
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from tests.cli.test_first_completion import GOOD, KEY, Session
 from tests.gateway.test_gateway_start import certificate
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
 from winhost.engine.progress import ProgressEvent
 from winhost.serving.deployed import PATH
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 HERE, ELSEWHERE = ["127.0.0.0/8"], ["198.51.100.0/24"]
 
@@ -67,14 +67,14 @@ def ended(
     own: str | None = "127.0.0.1",
     reached: str | None = "192.0.2.1",
 ) -> tuple[tuple[Check, ...], list[ProgressEvent]]:
-    """The checks after the one through SSH. own: address of the Linux; reached: that of the plan's host."""
+    """Return the checks after the one through SSH. own: the address of the Linux; reached: that of the plan's host."""
     deployed = replace(DEPLOYED, gateway=replace(DEPLOYED.gateway, listen=f"{listen}:{port}", tls=tls))
     desired = [("LinuxFile", {"path": PATH}, {"text": deployed.text()}), *resources]
     stage = SimpleNamespace(desired=[DesiredResource(name, key, state, "", "") for name, key, state in desired])
     plan = SimpleNamespace(request=SimpleNamespace(asks_with="env:ALICE"))
     record: Any = SimpleNamespace(host="llm-01", plan=plan, stages=[stage])
     session: Any = Session(*[(200, GOOD)] * len(DEPLOYED.engines))
-    session.way = lambda: SshWay("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
+    session.ssh_route = lambda: SshRoute("root", own or "192.0.2.9", 22, jump=None if own else "me@192.0.2.8")
     events: list[ProgressEvent] = []
     checks = completion_checks(events.append, lambda: False, reached)(record, session)
     *others, place = checks
@@ -108,7 +108,7 @@ def test_a_computer_that_may_not_come_does_not_ask_and_says_so() -> None:
         checks, events = ended(endpoint.port, firewall(endpoint.port, ELSEWHERE))
     assert (checks, endpoint.asked) == ((), [])
     assert events[-1].kind == "note"
-    assert "this computer (127.0.0.1) is in none of the networks that may: 198.51.100.0/24" in events[-1].text
+    assert "this computer (127.0.0.1) is in none of the allowed networks: 198.51.100.0/24" in events[-1].text
 
 
 def test_an_endpoint_that_nobody_reaches_is_no_success() -> None:
@@ -126,7 +126,7 @@ def test_no_key_goes_to_a_certificate_that_is_not_known(tmp_path: Path, monkeypa
     with serving(tmp_path) as endpoint:
         checks, events = ended(endpoint.port, firewall(endpoint.port, HERE), tls=True)
         assert (checks, endpoint.asked) == ((), [])
-        assert "its certificate is for other names, or not known here" in events[-1].text
+        assert "its certificate is for other names, or is not trusted here" in events[-1].text
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
         (check,), _ = ended(endpoint.port, firewall(endpoint.port, HERE), tls=True)
     assert (check.holds, endpoint.asked) == (True, [f"Bearer {KEY}"])

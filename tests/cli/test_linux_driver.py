@@ -1,4 +1,4 @@
-"""A Linux without a driver through the command line: it gets one over a restart, also where winhost is killed."""
+"""A Linux without a driver gets one with a restart, even if winhost is killed meanwhile."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A Linux of its own through the command line: what works on it as on a Windows host, and what is refused."""
+"""A Linux host on the command line: commands that work as on a Windows host, and commands that are refused."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TOOLKIT = "nvidia-container-toolkit"
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """llm-01 beside a Windows; fleet.yaml in the current folder."""
+    """A lab with llm-01 and a Windows host; its fleet.yaml is in the current folder."""
     with Lab([HOST, find("win11-no-gpu")], tmp_path, scale=0.001) as running:
         yield running
 
@@ -76,7 +76,7 @@ def test_another_machine_of_the_same_name_is_refused(line: Line, lab: Lab) -> No
 
 def test_a_run_that_was_cut_goes_on(line: Line, lab: Lab) -> None:
     line("plan", "llm-01", "-o", "plan.json")
-    lab.linuxes["llm-01"].lose = 1
+    lab.ssh_endpoints["llm-01"].answers_to_lose = 1
     said = line("apply", "plan.json", "--yes")
     assert said.code == 0, said.err
 

@@ -1,4 +1,4 @@
-"""The log on stderr: asked for before a command or after it, apart from what programs read, and without a secret."""
+"""The log on stderr: its options before and after a command, its separation from stdout, and no secret in it."""
 
 import io
 import json
@@ -23,8 +23,8 @@ from tests.secrets_kept import shown_in
 from winhost import __version__
 from winhost.cli import log_lines
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import KEY, USER, Lab
-from winhost.lab.wire.served_host import When, drop
+from winhost.lab.running_lab import SSH_KEY_FILE, USER, Lab
+from winhost.lab.wire.served_host import Phase, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts
@@ -143,14 +143,14 @@ def test_nothing_is_left_of_it_when_the_command_ends(line: Line) -> None:
 
 
 def shapes(lab: Lab) -> list[str]:
-    """The password of the lab as it is and as Basic sends it, and what its SSH key is made of."""
+    """The lab's password as it is and as Basic sends it, and the parts of its SSH key."""
     password = (lab.folder / "password").read_text()
-    key = (lab.folder / KEY).read_text().splitlines()[1:-1]
+    key = (lab.folder / SSH_KEY_FILE).read_text().splitlines()[1:-1]
     return [password, f"{USER}:{password}", *key]
 
 
 def change_fleet(**transport: Any) -> None:
-    """Of all hosts of the fleet.yaml in the current folder."""
+    """Change all hosts of the fleet.yaml in the current folder."""
     file = Path("fleet.yaml")
     fleet = yaml.load(file.read_text(), FASTEST)
     for host in fleet["hosts"].values():
@@ -159,8 +159,8 @@ def change_fleet(**transport: Any) -> None:
 
 
 def left(folder: Path) -> str:
-    """All that is in files now but the fleet file and what it refers to."""
-    given = {"fleet.yaml", "password", KEY}
+    """Return the contents of all files except the fleet file and the files that it refers to."""
+    given = {"fleet.yaml", "password", SSH_KEY_FILE}
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in given)
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
@@ -185,7 +185,7 @@ PLACES = ["env", "file", "cmd", "keyring"]
 
 
 def reference(scheme: str, password: str, monkeypatch: pytest.MonkeyPatch, keyring: ModuleType) -> str:
-    """A reference to the password at such a place; a program has it among its arguments, too."""
+    """Return a reference to the password of this kind; a program has the password among its arguments, too."""
     monkeypatch.setenv("CANARY", password)
     keyring.get_password = lambda service, user: password  # type: ignore[attr-defined]
     program = json.dumps([sys.executable, "-c", "import sys; print(sys.argv[1])", password])
@@ -212,7 +212,7 @@ def test_no_password_is_in_it_wherever_it_is_given(
 ) -> None:
     secrets = shapes(lab)
     change_fleet(kind=kind, auth=auth, password=reference(scheme, secrets[0], monkeypatch, keyring))
-    lab.endpoints["gpu-03"].faults.plan(drop, Action.RECEIVE, When.FINISHED)
+    lab.endpoints["gpu-03"].faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
     said = line("detect", "gpu-03", "--debug", "-o", "facts")
     assert said.code == 0, said.err
     assert "so reading again in another session" in said.err
@@ -245,7 +245,7 @@ def test_no_password_is_in_it_that_is_wrong_or_in_the_wrong_place(
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Lab]:
-    """A host with a Linux that lets the lab's key in, which is locked with a passphrase."""
+    """A host whose Linux accepts the lab's key, which has a passphrase."""
     with Lab([find("win11-wsl-served")], tmp_path, scale=0.001) as lab:
         (host,) = lab.hosts.values()
         for session in host.machine.distros.sessions.values():
@@ -255,7 +255,7 @@ def served(tmp_path: Path) -> Iterator[Lab]:
 
 
 def locked(lab: Lab, passphrase: str) -> str:
-    """The lab's key again, locked."""
+    """Write the lab's key with a passphrase."""
     key = Ed25519PrivateKey.from_private_bytes(lab._seed)
     text = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, BestAvailableEncryption(passphrase.encode()))
     file = lab.folder / "password"  # which is not looked through either
@@ -289,7 +289,7 @@ def test_no_key_and_no_passphrase_is_in_it(
 
 
 class Heard(logging.Handler):
-    """What libraries log, had somebody asked them to."""
+    """Collects what libraries would log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,7 +301,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
-    """Their loggers at DEBUG, where nobody quietens them."""
+    """The loggers of libraries at DEBUG, which winhost does not quieten here."""
     heard = Heard()
     loggers = [logging.getLogger(name) for name in LIBRARIES]
     before = [logger.level for logger in loggers]
@@ -309,7 +309,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
         logger.setLevel(logging.DEBUG)
         logger.addHandler(heard)
     for module in ("psrp", "winrs"):
-        monkeypatch.setattr(f"winhost.connect.{module}.quieten", lambda: None)
+        monkeypatch.setattr(f"winhost.connect.{module}.silence_libraries", lambda: None)
     yield heard
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)
@@ -319,7 +319,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
 @pytest.mark.usefixtures("lab")
 @pytest.mark.parametrize("kind", ["psrp", "winrs"])
 def test_no_line_of_a_library_is_in_it(line: Line, libraries: Heard, kind: str) -> None:
-    """Not even where somebody has set its logger to DEBUG: pypsrp then writes each message whole."""
+    """At DEBUG, pypsrp writes each message whole."""
     change_fleet(kind=kind)
     said = line("detect", "gpu-03", "--debug")
     assert said.code == 0

@@ -1,4 +1,4 @@
-"""Keys that nobody names: winhost makes them, keeps them as references, and uses them by itself."""
+"""Keys that the user does not name: winhost makes them, keeps them as references, and uses them."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from tests.serving.one_plan import workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.plan.options import default_request
 from winhost.cli.plan.stack_parts import show_made_keys
-from winhost.connect.own_key import public_line
+from winhost.connect.own_key import public_key_line
 from winhost.engine.keys import api_key, restrict_to_owner, ssh_key, store_pending
 from winhost.engine.stack_target import stack_target
 from winhost.engine.store import Store
@@ -38,7 +38,7 @@ PREPARED = ("--new-vm", "llm-02", "--cpus", "8", "--memory", "64GiB", "--disk", 
 
 
 def without_keys(lab: Lab) -> None:
-    """The fleet file of somebody who has no key for SSH; the port is that of the lab."""
+    """Write a fleet file without an SSH key, with the lab's port."""
     text = re.sub(r"\n      key: .*", "", lab.fleet_file.read_text("utf-8"))
     lab.fleet_file.write_text(text, encoding="utf-8")
 
@@ -101,7 +101,7 @@ def test_an_endpoint_of_the_local_network_is_open_to_the_networks_of_its_windows
 
 
 def test_nothing_is_served_where_nobody_is_let_in() -> None:
-    """What calls this without the command line has to give the key."""
+    """A caller other than the command line has to pass the key."""
     facts = HostFacts(expand(find("win11-pro-1gpu"))[0])
     with pytest.raises(UsageError, match="gives no SSH access"):
         stack_target(facts, default_request("wsl2"), None)
@@ -131,7 +131,7 @@ def test_a_key_for_ssh_is_made_where_the_plan_lets_somebody_in(
     if setting:
         plan = json.loads(Path("plan.json").read_text("utf-8"))
         key = plan["request"]["playbook"]["settings"]["new_vm"]["guest"]["key"]
-        assert key == f"{public_line('x', SecretRef('file', str(made[0])), None)} winhost"
+        assert key == f"{public_key_line('x', SecretRef('file', str(made[0])), None)} winhost"
 
 
 def test_the_public_half_of_the_key_in_fleet_yaml_is_given(line: Line) -> None:
@@ -180,7 +180,7 @@ def test_a_new_key_is_shown_once_and_on_a_terminal_alone(
 
 
 class Keyring(ModuleType):
-    """One that works, or one that takes everything and keeps nothing."""
+    """A keyring that works, or one that stores nothing."""
 
     def __init__(self, works: bool) -> None:
         super().__init__("keyring")
@@ -224,7 +224,7 @@ def test_two_plans_at_once_make_one_key(tmp_path: Path) -> None:
 
 
 def test_on_windows_the_folder_is_closed_to_other_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As icacls is called; no test ran it on a Windows."""
+    """The test checks only how icacls is called; it has not run on Windows."""
     asked: list[list[str]] = []
     codes = iter([0, 5])
 

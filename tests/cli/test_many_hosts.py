@@ -1,4 +1,4 @@
-"""Many hosts are taken one by one: one that cannot be used loses nothing of the others, and nothing is kept of any."""
+"""Many hosts are read one by one: an unusable one does not affect the others, and none is kept in memory."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ from tests.cli.conftest import Line
 from tests.processes import PATIENCE_S
 from winhost.cli.look.assess import evaluate_each
 from winhost.cli.options import HostsAndFacts
-from winhost.cli.snapshots import read_each
+from winhost.cli.snapshots import read_snapshots
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Requirements
 from winhost.engine.many import run_all, run_streaming
@@ -51,7 +51,9 @@ def test_a_folder_that_takes_no_facts_is_the_error_of_each_host(line: Line, lab:
 def test_nothing_is_kept_of_a_host_that_was_judged(line: Line) -> None:
     files = [line.facts("win11-pro-1gpu")] * 3
     gone = []
-    for read, evaluation in evaluate_each(read_each(HostsAndFacts((), tuple(files)), UNSEEN), Requirements(), UNSEEN):
+    for read, evaluation in evaluate_each(
+        read_snapshots(HostsAndFacts((), tuple(files)), UNSEEN), Requirements(), UNSEEN
+    ):
         assert all(ref() is None for ref in gone[:-1])
         assert read.facts is not None
         assert evaluation is not None
@@ -69,14 +71,14 @@ def test_a_slow_host_lets_only_so_many_others_go_ahead() -> None:
 
 
 def main_thread_is_in() -> set[str]:
-    """The names of the functions that it has entered."""
+    """Tell whether the main thread is in one of these functions."""
     main = threading.main_thread().ident
     assert main is not None
     return {frame.name for frame in traceback.extract_stack(sys._current_frames()[main])}
 
 
 def test_a_signal_is_heard_while_hosts_are_waited_for_even_if_it_ends_no_wait() -> None:
-    """As one does that arrives just before the main thread begins to wait: here another thread receives it."""
+    """A signal may arrive just before the main thread begins to wait; here another thread receives it."""
     heard = threading.Event()
 
     def interrupted(number: int) -> bool:

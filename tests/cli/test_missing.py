@@ -1,4 +1,4 @@
-"""All that is missing for a workload is told in one message, whatever the command."""
+"""Every command reports all that is missing for a workload in one message."""
 
 import re
 from pathlib import Path
@@ -51,7 +51,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def things(text: str) -> list[str]:
-    """Each of one message, in one line."""
+    """Return the items of one message, each on one line."""
     found = re.split(r"^ {2}\d+\. ", text, flags=re.MULTILINE)[1:]
     return [" ".join(each.split()) for each in found or [text]]
 
@@ -82,7 +82,7 @@ def test_a_key_that_was_typed_in_place_of_a_reference_is_not_shown(line: Line) -
 
 
 def unpinned(folder: Path, example: str) -> Path:
-    """A copy of a shipped workload, without its revisions."""
+    """Write a copy of a shipped workload without its revisions."""
     text = (shipped("examples") / f"workloads/{example}.yaml").read_text("utf-8")
     file = folder / f"{example}.yaml"
     file.write_text(re.sub(r" +revision: .*\n", "", text), encoding="utf-8")

@@ -27,7 +27,7 @@ LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 
 @pytest.fixture
 def folder(line: Line) -> Path:
-    """Make the folder of a small model, with the other files that a hub's client leaves there."""
+    """A folder with a small model, and with the cache that a hub's client leaves there."""
     made = line.folder / "models" / "Small-8B"
     (made / ".cache").mkdir(parents=True)
     (made / ".cache" / "lock").write_text("x")
@@ -68,7 +68,7 @@ def test_what_was_planned_is_not_assumed(line: Line, folder: Path) -> None:
 def test_a_plan_pins_each_file_by_its_hash_and_serves_them(
     line: Line, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Linux host sees the folder at the same path as this machine."""
+    """The Linux sees the folder at the same path as this machine."""
     monkeypatch.setenv("ALICE", KEY)
     small = {name: value for name, value in MODEL.items() if name != "revision"} | {"id": str(folder)}
     serves = ("--workload", workload(line.folder, chat=small), "--api-key", "alice=env:ALICE")
@@ -149,7 +149,7 @@ def test_a_file_whose_name_is_given_for_a_model_is_pointed_out(folder: Path, mon
     monkeypatch.chdir(folder)
     (folder / "model.gguf").write_bytes(b"GGUF")
     with serving(StandInHub()) as hub:
-        for model, says in (("model.gguf", "is written ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
+        for model, says in (("model.gguf", "write ./model.gguf"), ("./model.gguf", "is a file, and no folder")):
             with pytest.raises(WinhostError) as refused:
                 choose_model(facts, "wsl2/mirrored", model, hub.url, folder / "workload.yaml", can_ask=False)
             assert says in f"{refused.value} {refused.value.hint}", model

@@ -1,4 +1,4 @@
-"""`winhost plan --new-vm`: its options are settings of the DDA path, and what is wrong with them is told at once."""
+"""`winhost plan --new-vm`: its options are settings of path dda, and all their faults are reported at once."""
 
 import json
 from hashlib import sha256

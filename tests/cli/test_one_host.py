@@ -1,4 +1,4 @@
-"""A value that belongs to one host, given to several: refused before anything is written."""
+"""A value that only one host can have is refused for several before anything is written."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of winhost plan --workload and apply over real SSH, up to a completion from this computer."""
+"""winhost plan --workload and apply, over real SSH, up to a completion that this computer requests."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -27,7 +27,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 
 def mirrored(folder: Path) -> tuple[str, ...]:
-    """Make a folder with an image that a simulated host accepts as an installer."""
+    """A folder with a file that a simulated host accepts as an installer."""
     image = folder / "mirror/24.04.4/ubuntu-24.04.4-live-server-amd64.iso"
     image.parent.mkdir(parents=True)
     image.write_bytes(b"as good as an image of Ubuntu Server to a simulated host")
@@ -36,7 +36,7 @@ def mirrored(folder: Path) -> tuple[str, ...]:
 
 
 def planned(line: Line, lab: Lab, hub: StandInHub, path: str) -> tuple[str, Path]:
-    """Plan a path. Return the host and the file of the plan."""
+    """Return the host, and the file of its plan."""
     host = {"wsl2": "desk-01", "dda": "gpu-03", "linux": next(iter(lab.linux_hosts)), "dual-boot": "desk-01"}[path]
     plan = line.folder / "plan.json"
     image = line.folder / "noble.vhdx"
@@ -80,7 +80,7 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
 
 
 def changed_windows(line: Line, lab: Lab, host: str) -> None:
-    """Check that an update of Windows is reported until the endpoint is tested again."""
+    """winhost reports an update of Windows until the endpoint is tested, although its Linux does not know of it."""
     assert line("status", host, "--json").result["since_verified"]["changed"] == []
     system = lab.hosts[host].machine.instances("OperatingSystem")[0].state
     before = f"{system['build']}.{system['revision']}"

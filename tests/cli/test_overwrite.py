@@ -1,4 +1,4 @@
-"""No -o replaces a file of another kind; with --force any, and one of its own kind as ever."""
+"""-o replaces a file of the same kind, and with --force any file."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the pages for newcomers: each command of a page, and each command that winhost prints there, works."""
+"""Every command on the pages for newcomers, and every command that winhost prints there, works as printed."""
 
 import json
 import os
@@ -111,7 +111,9 @@ OPEN = re.compile(r"\b(?:CODE|HOST|NAME|USER@ADDRESS|survey.txt|displays.xml)\b"
 
 @dataclass
 class Page:
-    """A folder with the files of a page. server: the page's name of gpu-01; followed: printed commands that ran."""
+    """A folder with the files that a page mentions. server: the lab's name of gpu-01; followed: commands that were
+    printed.
+    """
 
     lab: Lab
     line: Line
@@ -124,7 +126,7 @@ class Page:
         return (self.lab.fleet_file.parent / "password").read_text("utf-8").strip()
 
     def type(self, text: str) -> None:
-        """Run a command of the page."""
+        """Run a command as the page prints it."""
         words = [word for each in shlex.split(text, comments=True)[1:] for word in self.filled(each)]
         typed = shlex.join(words)
         words += [more for begin, given in INSTEAD.items() if typed.startswith(begin) for more in given]
@@ -140,7 +142,7 @@ class Page:
             self.follow(each, typed)
 
     def follow(self, command: str, after: str) -> None:
-        """Run a command that winhost printed."""
+        """Run a command as winhost prints it."""
         if command in self.followed or OPEN.search(command) or command.split()[1] not in COMMANDS:
             return
         self.followed.add(command)
@@ -169,15 +171,15 @@ class Page:
         return rf"LAB\admin@127.0.0.1:{port}"
 
     def write_fleet(self, *, servers: bool) -> None:
-        """Write a fleet file with this machine, and with desk-01 for pages about servers."""
+        """Write a fleet file with this machine, and with desk-01 on pages about servers."""
         head, *blocks = re.sub(r"\n      key: .*", "", self.lab.fleet()).split('\n  "')
         kept = [each for each in blocks if servers and each.startswith("desk-01")]
         here = f"\n  desk:\n    address: localhost\n    ssh: {self.ssh('desk-01')}"
         Path("fleet.yaml").write_text('\n  "'.join([head + here, *kept]).rstrip() + "\n", encoding="utf-8")
 
     def ssh(self, host: str) -> str:
-        """Return the SSH settings of the simulated Linux, with its real port."""
-        return f"{{port: {self.lab.linuxes[host].port}, address: 127.0.0.1}}"
+        """Return the address at which the simulated Linux really listens."""
+        return f"{{port: {self.lab.ssh_endpoints[host].port}, address: 127.0.0.1}}"
 
 
 def not_taken(words: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""winhost plan for a workload in a cluster, as people call it."""
+"""winhost plan for a workload in a cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Plans and playbooks that want what cannot be are refused before a host is asked to do anything."""
+"""Plans and playbooks with impossible values are refused before a host changes anything."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ L40S = ("--gpu", "NVIDIA L40S")
 
 
 def playbook(folder: Path, resource: str, desired: dict[str, Any]) -> Path:
-    """The shipped one with other values."""
+    """Write the shipped playbook with other values."""
     book = read_cases(shipped("playbooks") / "dda.yaml")
     entry = next(entry for entry in book["resources"] if entry["resource"] == resource)
     entry["desired"] |= desired
@@ -141,7 +141,7 @@ def test_what_is_unproven_goes_on_where_the_user_said_so(line: Line, lab_late: L
 
 @pytest.fixture
 def lab_late(tmp_path: Path, line: Line) -> Any:
-    """A host without the role, whose VM turns out to boot Windows only."""
+    """A host without the role, whose VM boots Windows only, which is known only later."""
     delta = {
         "schema": "winhost.host/2",
         "origin": "synthetic",

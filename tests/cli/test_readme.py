@@ -1,4 +1,4 @@
-"""Tests that the output in the README and the pages is the real output of winhost."""
+"""The screens that pages show are what winhost prints."""
 
 import re
 import sys

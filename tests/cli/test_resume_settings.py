@@ -1,4 +1,4 @@
-"""`winhost resume --set` takes what `winhost plan --set` takes."""
+"""`winhost resume --set` accepts the same settings as `winhost plan --set`."""
 
 import json
 from pathlib import Path

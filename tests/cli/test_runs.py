@@ -1,4 +1,4 @@
-"""What was done from here can always be looked at, and what ended early says so."""
+"""winhost runs lists every run, and says which ended early and why."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")
 
 
 def applied(line: Line) -> Path:
-    """The journal of a run on gpu-03."""
+    """Apply a plan to gpu-03 and return the journal of the run."""
     assert line("plan", "gpu-03", "--vm", "llm-01", "-o", "plan.json").code == 0
     assert line("apply", "plan.json", *ACCEPT).code == 0
     (journal,) = journals(line)

@@ -16,7 +16,7 @@ DETECT, APPLY = 290 * KB, 400 * KB
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The size of each request of this process."""
+    """The sizes of the requests of this process."""
     sizes: list[int] = []
     send = HTTPAdapter.send
 

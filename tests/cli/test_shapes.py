@@ -1,4 +1,4 @@
-"""Tests that a published format does not lose or rename a field without a new version."""
+"""No field of a published format is removed or renamed without a new version."""
 
 from collections.abc import Iterator
 from pathlib import Path

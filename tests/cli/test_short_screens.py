@@ -1,4 +1,4 @@
-"""What `plan`, `verify`, `detect` and `assess` show without `--details`: nothing that decides is left out."""
+"""The screens of `plan`, `verify`, `detect` and `assess` without `--details` show everything that a decision needs."""
 
 import re
 from dataclasses import replace
@@ -12,7 +12,7 @@ from winhost.cli.errors import show_failure
 from winhost.cli.look.detect import show_facts
 from winhost.cli.output import error_text
 from winhost.cli.plan.show import GROUPS, grouped_titles, show_notes
-from winhost.cli.tables import format_two, format_value
+from winhost.cli.tables import format_pair, format_value
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Unavailable
 from winhost.model.documents import read_document
@@ -146,8 +146,8 @@ def test_many_hashes_of_a_step_are_counted_and_shown_only_where_they_differ_or_a
     assert format_value(files) == "14 entries"
     assert format_value(files[:2]).count("…") == 2
     others = [*files[:-1], f"{'cd' * 32} 13 model-13.safetensors"]
-    assert "cdcdcdcd" in format_two(files, others)[1]
-    assert format_two(None, files) == ("none", "14 entries")
+    assert "cdcdcdcd" in format_pair(files, others)[1]
+    assert format_pair(None, files) == ("none", "14 entries")
     words = ("plan", line.facts("win11-pro-1gpu"), "--path", "wsl2", "--details")
     assert "db084e536279a59e" not in line(*words).out
     assert "db084e536279a59e" in line(*words, "-v").out

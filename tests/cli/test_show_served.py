@@ -1,4 +1,4 @@
-"""What is printed at the end: an address that leads there, a tunnel with its values, a request for the user's shell."""
+"""The lines at the end of a run: a reachable address, a tunnel, and a request for the user's shell."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.change import running
 from winhost.cli.options import RunOptions
 from winhost.cli.serve.hosts import describe_endpoint, find_serving_run
-from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
+from winhost.cli.shells import Shell, command_line, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, completion_checks
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
@@ -28,7 +28,7 @@ from winhost.engine.store import Store
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH
 
-WAY = SshWay("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
+WAY = SshRoute("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
 
 
 def recorded(listen: str, *resources: tuple[str, dict[str, str], dict[str, Json]]) -> Any:
@@ -42,11 +42,11 @@ def recorded(listen: str, *resources: tuple[str, dict[str, str], dict[str, Json]
 def said(
     listen: str,
     *resources: tuple[str, dict[str, str], dict[str, Json]],
-    way: SshWay | None = WAY,
+    way: SshRoute | None = WAY,
     address: str = "192.0.2.3",
     shell: Shell = Shell.POSIX,
 ) -> list[str]:
-    """The lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
+    """Return the lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
     record = recorded(listen, *resources)
     session: Any = SimpleNamespace(way=lambda: way)
     checks = completion_checks(lambda event: None, lambda: False, address)(record, session)
@@ -90,7 +90,7 @@ def test_apply_and_up_end_with_the_same_lines_which_keep_the_fleet_file(
     for name, given in (("read_journal", ()), ("replay", record)):
         monkeypatch.setattr(running, name, lambda *_, given=given: given)
     monkeypatch.setattr(Store, "existing_journal", lambda store, run: Path(run))
-    monkeypatch.setattr(running, "known_fleet", lambda file: None)
+    monkeypatch.setattr(running, "load_fleet_if_any", lambda file: None)
     ends = []
     with click.Context(click.Command("apply")) as context:
         context.params["fleet_file"] = Path("my fleet.yaml")
@@ -135,8 +135,8 @@ def test_only_a_run_that_holds_ends_with_them(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_the_shell_of_a_windows(environment: dict[str, str], shell: Shell) -> None:
-    assert own_shell("nt", environment) is shell
-    assert own_shell("posix", environment) is Shell.POSIX
+    assert detect_shell("nt", environment) is shell
+    assert detect_shell("posix", environment) is Shell.POSIX
 
 
 BODY = json.dumps({"model": "org/it's", "messages": []})
@@ -160,7 +160,7 @@ def test_a_request_for_each_shell() -> None:
     "reference", ["env:ALICE", "file:{}/a key's", "file:~/key", "cmd:echo secret", "keyring:a b/me"]
 )
 def test_a_request_reads_the_key_from_where_its_reference_says(reference: str, tmp_path: Path) -> None:
-    """In a real shell, with a `curl` that prints what it is given, and a `keyring`."""
+    """The shell is real; `curl` is a stand-in that prints its arguments, and so is `keyring`."""
     for name in ("a key's", "key"):
         (tmp_path / name).write_text("secret\n")
     for name, does in (("curl", 'printf "%s\\n" "$@"'), ("keyring", '[ "$1 $2 $3" = "get a b me" ] && echo secret')):

@@ -1,4 +1,4 @@
-"""Whatever our output is connected to: a pipe that nobody reads, a full disk, nothing, an old code page, a terminal."""
+"""Output to a pipe without a reader, a full disk, a closed stream, an old code page, and a terminal."""
 
 import json
 import os
@@ -137,7 +137,7 @@ def test_a_document_reads_the_same_from_every_code_page(facts: Path, page: str) 
 
 
 def on_terminal(columns: int, *words: object, **variables: str) -> str:
-    """What a terminal of so many columns gets."""
+    """Return what a terminal with this number of columns gets."""
     import pty
 
     main, ours = pty.openpty()

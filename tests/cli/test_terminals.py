@@ -1,4 +1,4 @@
-"""Terminals of any width: what is copied, or read as one thing, is never broken in two."""
+"""Commands, options and times are not broken on terminals of any width."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.cli import COMMANDS
-from winhost.cli.terminal import glued, unglued
+from winhost.cli.terminal import glue, unglue
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped
@@ -54,7 +54,7 @@ def files(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
 
 
 def shown_in(line: Line, monkeypatch: pytest.MonkeyPatch, columns: int, *words: str) -> str:
-    """On a terminal of so many columns, or where there are none in a pipe."""
+    """Return what is shown on a terminal with this number of columns; None for a pipe."""
     monkeypatch.setenv("COLUMNS", str(columns))
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: bool(columns))
@@ -63,7 +63,7 @@ def shown_in(line: Line, monkeypatch: pytest.MonkeyPatch, columns: int, *words: 
 
 
 def words_of(screen: str) -> set[str]:
-    """But the lines of tables, and the names of columns, which become labels."""
+    """Return the words, without the lines of tables and the names of columns, which become labels."""
     return {word for word in screen.split() if set(word) != {"─"} and word != "#" and not word.endswith(":")}
 
 
@@ -79,7 +79,7 @@ def test_no_word_is_broken_and_none_is_lost(
     assert len(narrow.split()) >= len(whole.split()) - 10
     for text in WHOLE.get(screen, []):
         assert text in narrow
-    longest = max(len(word) for word in glued(whole).split())
+    longest = max(len(word) for word in glue(whole).split())
     assert max(map(len, narrow.splitlines())) <= max(columns, longest + 8)
 
 
@@ -129,5 +129,5 @@ def test_help_breaks_no_option_and_no_command(
     ],
 )
 def test_what_stands_together(text: str, whole: str) -> None:
-    assert unglued(glued(text)) == text
-    assert whole in [unglued(word).lstrip("(") for word in glued(text).split(" ")]
+    assert unglue(glue(text)) == text
+    assert whole in [unglue(word).lstrip("(") for word in glue(text).split(" ")]

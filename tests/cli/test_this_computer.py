@@ -1,4 +1,4 @@
-"""`address: localhost`: the Windows that winhost runs on, or in whose WSL it runs; the simulator stands in for it."""
+"""`address: localhost` is the Windows that winhost runs on, or in whose WSL it runs; the simulator stands in for it."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def fleet(text: str = FLEET) -> Host:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs of our own."""
+    """A folder on the PATH for stand-in programs."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What cannot be used, whatever it is: a place, a number, facts, a plan, a playbook, a form. One error each."""
+"""Unusable paths, numbers, facts, plans, playbooks and forms each give one error."""
 
 import json
 import shutil
@@ -318,7 +318,7 @@ def test_a_guest_that_would_be_left_half_way_is_a_fault(line: Line, facts: Path,
 def test_what_is_asked_for_and_has_no_entry_is_refused(
     line: Line, facts: Path, tmp_path: Path, left_out: set[str], lacks: str
 ) -> None:
-    """The plan had no steps, and said nothing of it."""
+    """Without the refusal, the plan would have no steps for it."""
     content = yaml.load((shipped("playbooks") / "dda.yaml").read_text(encoding="utf-8"), FASTEST)
     content["resources"] = [each for each in content["resources"] if each.get("for_each") not in left_out]
     Path("mine.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

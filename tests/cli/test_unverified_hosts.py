@@ -1,4 +1,4 @@
-"""A host whose certificate is not checked is warned of at each use, once by each command."""
+"""Each command warns once about a host whose certificate is not checked."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import ALL, Lab
+from winhost.lab.running_lab import ALL_HOSTS, Lab
 
 WARNING = re.compile(
     r"^warning: the certificate of (\S+) is not checked: hosts\.\1\.transport\.verify \(fleet.yaml:\d+\) "
@@ -19,9 +19,9 @@ WARNING = re.compile(
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Both hosts on HTTPS, one of them unverified."""
+    """A lab with both hosts on HTTPS, one of them with verify: false."""
     hosts = [find("server2025-role-installed"), find("win11-pro-1gpu")]
-    with Lab(hosts, tmp_path, scale=0.001, tls=ALL) as running:
+    with Lab(hosts, tmp_path, scale=0.001, tls=ALL_HOSTS) as running:
         verified = running.fleet_file.read_text(encoding="utf-8")
         unverified = re.sub(r"verify: .*", "verify: insecure-skip-verification", verified, count=1)
         running.fleet_file.write_text(unverified, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""winhost up and down: from a machine to a completion and back, in one command each."""
+"""winhost up and down: one command from a machine to a completion, and one back."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 BEST = "openai/gpt-oss-20b"
@@ -41,7 +41,7 @@ SAID = f'from this computer: "{STAND_IN}"'
 
 @pytest.fixture
 def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    """This machine is a desktop with one GPU, and nobody wrote a file. A parameter: another host file."""
+    """This machine is a desktop with one GPU and without a fleet file. The parameter: another host file."""
     with desk(tmp_path, monkeypatch, getattr(request, "param", "win11-pro-1gpu")) as found:
         monkeypatch.setattr("socket.gethostname", lambda: "My-Desk.example.com")
         _reach_distro(found, monkeypatch)
@@ -49,8 +49,8 @@ def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
 
 
 def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated distro listens at another port than it says."""
-    real, port = named_hosts.this_machine, found.lab.linuxes[found.name].port
+    """Use the port at which the simulated distro really listens."""
+    real, port = named_hosts.this_machine, found.lab.ssh_endpoints[found.name].port
 
     def reached() -> Host:
         host = real()
@@ -65,14 +65,14 @@ def standing(line: Line) -> list[str]:
 
 
 def folder_of(line: Line) -> Path:
-    """Where the files of the one standing run lie."""
+    """Return the folder of the only run that is not undone."""
     (folder,) = [each["folder"] for each in line("runs", "--json").results if each["state"] != "rolled back"]
     assert Path(folder).parent == line.folder / "state/up"
     return Path(folder)
 
 
 def command_in(text: str, before: str) -> list[str]:
-    """What is printed behind these words, without `winhost`."""
+    """Return the arguments of the command that is printed after this text."""
     found = re.search(f"{re.escape(before)}winhost (.*)", text)
     assert found, text
     return shlex.split(found[1])
@@ -115,7 +115,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     assert gone.code == 0, gone.err
     assert differences(before, here.state()) == {"Wsl"}  # it is never downgraded
     nothing = line("down")
-    assert (nothing.code, "nothing of winhost up stands there" in nothing.out) == (0, True)
+    assert (nothing.code, "there is no run of winhost up to undo" in nothing.out) == (0, True)
 
 
 @pytest.mark.costly
@@ -182,7 +182,7 @@ def test_of_two_at_once_one_works_and_nothing_is_lost(line: Line, here: Desk, tm
 
 def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: Line, here: Desk) -> None:
     class Killed(BaseException):
-        """As SIGKILL: nothing is cleaned up."""
+        """Stands in for SIGKILL: nothing is cleaned up."""
 
     def kill(*_: object) -> None:
         raise Killed
@@ -264,7 +264,7 @@ def test_it_ends_with_the_address_where_the_loopback_of_windows_leads_to_the_dis
             self.send_response(200)
             self.end_headers()
 
-    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, served(listening):
+    with HTTPServer(("127.0.0.1", 0), Gateway) as listening, run_server(listening):
         at = f"127.0.0.1:{listening.server_address[1]}"
         said = line("up", *AGREED, "--listen", at, *here.serves)
         assert said.code == 0, said.err

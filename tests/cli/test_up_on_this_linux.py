@@ -1,4 +1,4 @@
-"""winhost up, chat, status and down on the very Linux that serves, without a fleet file, SSH or a Windows."""
+"""winhost up, chat, status and down on the Linux that serves, without a fleet file, SSH or Windows."""
 
 import socket
 import socketserver

@@ -1,4 +1,4 @@
-"""What a plan says of how the disk of a new VM gets to the host, and of how long that takes."""
+"""A plan says how the disk of a new VM is uploaded, and how long that takes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whoever waits sees what for: live lines on a terminal, plain ones elsewhere, and each minute how to stop."""
+"""Progress: live lines on a terminal, plain lines elsewhere, and a reminder each minute with how to stop."""
 
 import json
 import os
@@ -30,13 +30,13 @@ posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo termin
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds are hundredths, so that a minute is over soon."""
-    for name in ("SILENT", "SUMMED_UP", "REMINDED"):
+    """Shorten the periods to hundredths, so that a minute passes soon."""
+    for name in ("SILENCE_S", "SUMMARY_PERIOD_S", "REMINDER_PERIOD_S"):
         monkeypatch.setattr(watch, name, getattr(watch, name) / 100)
 
 
 def until(lines: list[str], count: int) -> list[str]:
-    """The lines, once there are so many."""
+    """Wait for this number of lines and return them."""
     end = time.monotonic() + PATIENCE_S
     while len(lines) < count and time.monotonic() < end:
         time.sleep(0.01)
@@ -83,21 +83,21 @@ def test_what_a_lost_host_is_waited_for_is_told_each_minute_and_to_programs_too(
 @pytest.mark.usefixtures("hurried")
 def test_of_many_hosts_that_are_read_a_line_says_how_far_they_are() -> None:
     lines: list[str] = []
-    with Watch(lines.append, reads=True) as told, ExitStack() as read:
+    with Watch(lines.append, read_only=True) as told, ExitStack() as read:
         told.hosts = 71
         with told.reading("gpu-00"):
             pass
         for number in range(1, 6):
-            read.enter_context(told.at(f"gpu-0{number}", "reading"))
+            read.enter_context(told.activity(f"gpu-0{number}", "reading"))
         last = until(lines, len(lines) + 2)[-1]
     assert last == "1 of 71 read; now: gpu-01 (reading), gpu-02 (reading), gpu-03 (reading) and 2 more"
 
 
 @pytest.mark.parametrize(("silent", "told"), [(3600, []), (0, ["now: gpu-01 (reading)"])])
 def test_what_is_quick_is_not_told_of(monkeypatch: pytest.MonkeyPatch, silent: float, told: list[str]) -> None:
-    monkeypatch.setattr(watch, "SILENT", silent)
+    monkeypatch.setattr(watch, "SILENCE_S", silent)
     lines: list[str] = []
-    looks = Watch(lines.append, reads=True)
+    looks = Watch(lines.append, read_only=True)
     looks.hosts = 1
     with looks.reading("gpu-01"):
         looks.tick()
@@ -107,7 +107,7 @@ def test_what_is_quick_is_not_told_of(monkeypatch: pytest.MonkeyPatch, silent: f
 
 @pytest.fixture
 def silent_fleet(tmp_path: Path) -> Iterator[Path]:
-    """Two hosts that take a connection, and never say a word."""
+    """Two hosts that accept a connection and never answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         transport = (
@@ -208,9 +208,9 @@ def read_until(terminal: int, enough: Callable[[str], bool]) -> str:
 def test_a_pause_takes_the_live_lines_away_while_others_print(monkeypatch: pytest.MonkeyPatch) -> None:
     from winhost.cli.watch import Screen
 
-    monkeypatch.setattr(watch, "SILENT", 0.01)
+    monkeypatch.setattr(watch, "SILENCE_S", 0.01)
     shown = threading.Event()
-    with Screen(reads=True, stops=watch.STOPS) as told:
+    with Screen(read_only=True, stop_hint=watch.STOP_HINT) as told:
         monkeypatch.setattr(Screen, "rows", lambda self: shown.set() or "")
 
         def reads() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Wrong input gets one clear sentence with the place and the mend, and the exit code that says whose turn it is."""
+"""Wrong input gets one clear sentence with its position and a hint, and the exit code for its cause."""
 
 import json
 import socket

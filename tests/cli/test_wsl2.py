@@ -1,4 +1,4 @@
-"""WSL 2 through the command line: the story, what a plan shows, settings that cannot be, exit codes."""
+"""WSL 2 on the command line: plan, apply and rollback, impossible settings, and exit codes."""
 
 import os
 import re
@@ -263,7 +263,7 @@ MSI, IMAGE = "wsl.2.7.14.0.x64.msi", "ubuntu.wsl"
 
 @pytest.fixture
 def files(line: Line) -> tuple[str, ...]:
-    """Both, beside plan.json, and the words that name them."""
+    """Write both files next to plan.json and return the options that name them."""
     words: list[str] = []
     for setting, name in {"wsl": MSI, "image": IMAGE}.items():
         Path(name).write_bytes(os.urandom(2 * MiB + 9))

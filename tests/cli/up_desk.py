@@ -1,4 +1,4 @@
-"""What tests of `winhost up` need: a hub that has every model, and a simulated Windows that is this machine."""
+"""Stand-ins for tests of `winhost up`: a hub with every model, and a simulated Windows as this machine."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SIZE = 5_000_000_000
 
 
 class HubOfAll(StandInHub):
-    """Whatever model is asked for is there."""
+    """A hub with every model."""
 
     def answer(self, path: str, given: str | None, span: str | None) -> tuple[int, dict[str, str], bytes]:
         named = re.match(r"/(?:api/models/)?([^/]+/[^/?]+)", unquote(path))
@@ -39,7 +39,9 @@ def hub_of_all() -> Iterator[StandInHub]:
 
 @dataclass
 class Desk:
-    """serves: options of up, in place of the internet; calls: of its powershell.exe."""
+    """This machine as a simulated Windows. serves: options of up that replace the internet; calls: those of its
+    powershell.exe.
+    """
 
     lab: Lab
     name: str
@@ -52,7 +54,7 @@ class Desk:
 
 @contextmanager
 def desk(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "win11-pro-1gpu") -> Iterator[Desk]:
-    """A simulated Windows that answers as the machine that winhost runs on."""
+    """Make a simulated Windows answer as the machine that winhost runs on."""
     programs = folder / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
@@ -63,14 +65,14 @@ def desk(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "win11-pro-1
 
 
 def fleet_of(desk: Desk, folder: Path, name: str = "desk") -> None:
-    """Where its simulated distro really listens; there is no key in it."""
-    port = desk.lab.linuxes[desk.name].port
+    """Write a fleet file with the address of the simulated distro, and without a key."""
+    port = desk.lab.ssh_endpoints[desk.name].port
     text = f"schema: winhost.fleet/1\nhosts:\n  {name}:\n    address: localhost\n"
     (folder / "fleet.yaml").write_text(f"{text}    ssh: {{port: {port}, address: 127.0.0.1}}\n", encoding="utf-8")
 
 
 def without_keys(lab: Lab) -> Path:
-    """The fleet file of a lab, without the keys of its Windows hosts' Linuxes."""
+    """Remove the SSH keys of the Windows hosts from the fleet file of a lab."""
     text = lab.fleet_file.read_text("utf-8")
     hosts = text.split('\n  "')
     kept = [each if "kind: linux" in each else re.sub(r"\n      key: .*", "", each) for each in hosts]

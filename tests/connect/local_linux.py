@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from winhost.connect import this_linux
-from winhost.connect.tunnel import NotJoined
+from winhost.connect.tunnel import TunnelRefused
 from winhost.lab.linux.linuxes import LinuxHost
 from winhost.lab.physics.host_state import HostDown
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
@@ -40,7 +40,7 @@ def local_linux(folder: Path, linux: LinuxHost, monkeypatch: pytest.MonkeyPatch)
         sshd = linux.find_sshd()
         found = sshd.connect(address, port) if sshd else None
         if found is None:
-            raise NotJoined("Connection refused")
+            raise TunnelRefused("Connection refused")
         return found
 
     class Answers(socketserver.StreamRequestHandler):

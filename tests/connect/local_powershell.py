@@ -12,7 +12,7 @@ from typing import Any
 
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.shells import RemoteCommand
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 PROGRAM = """#!{python} -IS
 import json, socket, sys

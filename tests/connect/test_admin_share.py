@@ -16,7 +16,7 @@ import pytest
 
 from tests.connect.served import QUICK, Served
 from tests.processes import PATIENCE_S
-from winhost.connect.file_copy import NotWritten, sent_by_smb
+from winhost.connect.file_copy import NotWritten, send_by_smb
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
 from winhost.engine.uploads import Sources, find_in_folder
@@ -105,7 +105,7 @@ def test_a_file_is_written_from_where_it_ended(
     folder, port = share
     (tmp_path / "disk.vhdx").write_bytes(CONTENT)
     (folder / "x.part").write_bytes(CONTENT[:1000])
-    told = [*sent_by_smb(host(monkeypatch), r"C:\x.part", tmp_path / "disk.vhdx", 1000, port)]
+    told = [*send_by_smb(host(monkeypatch), r"C:\x.part", tmp_path / "disk.vhdx", 1000, port)]
     assert (folder / "x.part").read_bytes() == CONTENT
     assert told == [1000, 1000 + (1 << 20), 1000 + (2 << 20), len(CONTENT)]
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_written_says_why_and_no_secret(
         (r"C:\x.part", PASSWORD, 1),
     ):
         with pytest.raises(NotWritten) as refused:
-            list(sent_by_smb(host(monkeypatch, password), path, tmp_path / "disk.vhdx", 0, port))
+            list(send_by_smb(host(monkeypatch, password), path, tmp_path / "disk.vhdx", 0, port))
         assert str(refused.value)
         assert password not in str(refused.value)
 
@@ -135,7 +135,7 @@ def test_a_host_that_finds_nothing_there_gets_it_over_the_wire(
     there = folder / "ProgramData" / "winhost" / "files"
     there.mkdir(parents=True, exist_ok=True)
     (there / f"{KEY['sha256']}-disk.vhdx.part").write_bytes(b"")
-    to_share = partial(sent_by_smb, host(monkeypatch), port=port)
+    to_share = partial(send_by_smb, host(monkeypatch), port=port)
     hands = HostSession(
         served.connector(),
         QUICK,

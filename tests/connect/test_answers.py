@@ -84,8 +84,8 @@ def test_an_answer_that_is_nested_without_end_is_refused(depth: int) -> None:
 
 
 def test_an_answer_that_is_too_long_is_refused_before_it_is_read() -> None:
-    long = '{"answers": [{"ok": true, "state": {"a": "' + "x" * checked_answers.MOST + '"}}]}'
-    many = '{"answers": [{"ok": true, "state": {"a": [' + "{}," * checked_answers.MOST_VALUES + "1]}}]}"
+    long = '{"answers": [{"ok": true, "state": {"a": "' + "x" * checked_answers.MAX_CHARACTERS + '"}}]}'
+    many = '{"answers": [{"ok": true, "state": {"a": [' + "{}," * checked_answers.MAX_VALUES + "1]}}]}"
     for text in (long, many):
         assert "is larger than any of the agent's" in told(text)[1]
 

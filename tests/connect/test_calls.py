@@ -18,7 +18,7 @@ from winhost.core.answers import Unavailable
 from winhost.engine.detect import read_facts
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
-from winhost.lab.wire.served_host import Moment, When, drop, exceed_quota, refuse
+from winhost.lab.wire.served_host import Moment, Phase, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import WireKind
 from winhost.resources.registry import WINDOWS
@@ -90,7 +90,7 @@ def deleted(served: Served) -> Any:
 
 class Counting:
     def __init__(self, action: Action) -> None:
-        self.moment = Moment(action, When.ARRIVED)
+        self.moment = Moment(action, Phase.ARRIVED)
         self.count = 0
 
     def __call__(self, strike: Callable[[Moment], None]) -> Callable[[Moment], None]:
@@ -225,19 +225,19 @@ def test_a_ctrl_c_in_the_middle_of_a_call_does_not_stop_it_on_the_host(
 
 
 # The first call of a session is sent in several messages after that of the command: the agent comes with it.
-LOST: dict[str, tuple[Any, Action, When, bool]] = {
-    "cut before the call arrived": (drop, Action.COMMAND, When.ARRIVED, False),
-    "cut when it had arrived": (drop, Action.RECEIVE, When.ARRIVED, True),
-    "cut with the answer on its way": (drop, Action.RECEIVE, When.FINISHED, True),
-    "a logon that the connection lost": (refuse(401), Action.COMMAND, When.ARRIVED, False),
-    "a service that went away": (refuse(503), Action.COMMAND, When.ARRIVED, False),
+LOST: dict[str, tuple[Any, Action, Phase, bool]] = {
+    "cut before the call arrived": (drop, Action.COMMAND, Phase.ARRIVED, False),
+    "cut when it had arrived": (drop, Action.RECEIVE, Phase.ARRIVED, True),
+    "cut with the answer on its way": (drop, Action.RECEIVE, Phase.FINISHED, True),
+    "a logon that the connection lost": (refuse(401), Action.COMMAND, Phase.ARRIVED, False),
+    "a service that went away": (refuse(503), Action.COMMAND, Phase.ARRIVED, False),
 }
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize(("trouble", "action", "when", "arrived"), LOST.values(), ids=LOST.keys())
 def test_a_call_whose_answer_is_lost_may_have_been_done(
-    served: Served, agent: Agent, trouble: Any, action: Action, when: When, arrived: bool
+    served: Served, agent: Agent, trouble: Any, action: Action, when: Phase, arrived: bool
 ) -> None:
     served.endpoint.faults.plan(trouble, action, when)
     with pytest.raises(SessionDropped) as caught:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.connect.served import QUICK, Served
 from tests.processes import PATIENCE_S
-from winhost.connect.one_time import offered
+from winhost.connect.one_time import serve_file
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def fetching(served: Served, folder: Path) -> HostSession:
-    offer = partial(offered, toward="127.0.0.1")
+    offer = partial(serve_file, host_address="127.0.0.1")
     return HostSession(
         served.connector(),
         QUICK,
@@ -87,7 +87,7 @@ def test_another_file_than_was_pinned_is_not_kept(served: Served, folder: Path) 
 
 
 def test_nothing_is_at_another_address_or_beyond_its_end(folder: Path) -> None:
-    with offered(folder / "disk.vhdx", "127.0.0.1") as address:
+    with serve_file(folder / "disk.vhdx", "127.0.0.1") as address:
         assert address.startswith("http://127.0.0.1:")
         for wanted, begin, status in (
             (address[:-1] + "x", 0, 404),

@@ -9,7 +9,7 @@ from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
 from winhost.lab.contract.agent_answers import InjectedFault
-from winhost.lab.wire.served_host import When, drop, exceed_quota
+from winhost.lab.wire.served_host import Phase, drop, exceed_quota
 from winhost.lab.wire.wsman import Action
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -36,15 +36,15 @@ def kinds(served: Served) -> list[str]:
     return [event.kind for event in served.events]
 
 
-LOSSES: dict[str, tuple[Action, When]] = {
-    "before the work": (Action.COMMAND, When.ARRIVED),
-    "after the work was asked for": (Action.COMMAND, When.WORKED),
-    "after the work": (Action.RECEIVE, When.FINISHED),
+LOSSES: dict[str, tuple[Action, Phase]] = {
+    "before the work": (Action.COMMAND, Phase.ARRIVED),
+    "after the work was asked for": (Action.COMMAND, Phase.WORKED),
+    "after the work": (Action.RECEIVE, Phase.FINISHED),
 }
 
 
 @pytest.mark.parametrize(("action", "when"), LOSSES.values(), ids=LOSSES.keys())
-def test_a_set_whose_answer_is_lost_is_done_exactly_once(served: Served, action: Action, when: When) -> None:
+def test_a_set_whose_answer_is_lost_is_done_exactly_once(served: Served, action: Action, when: Phase) -> None:
     hands = served.hands()
     hands.state("Boot", {})
     served.endpoint.faults.plan(drop, action, when)
@@ -96,7 +96,7 @@ def test_a_set_that_is_lost_twice_is_left_to_whoever_resumes(served: Served) -> 
     hands = served.hands()
     hands.state("Boot", {})
     served.host.answers.faults.add(InjectedFault("VmActions", "set", seconds=LONG))
-    served.clock.at[LONG] = lambda: served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
+    served.clock.at[LONG] = lambda: served.endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
     served.endpoint.faults.plan(drop, Action.COMMAND)
     with pytest.raises(SessionDropped):
         hands.set(step(), frozenset())
@@ -127,7 +127,7 @@ def test_a_set_that_finds_drift_changes_nothing_and_is_not_tried_again(served: S
 def test_a_read_whose_answer_is_lost_is_read_again_in_a_new_session(served: Served) -> None:
     hands = served.hands()
     hands.state("Boot", {})
-    served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
+    served.endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
     assert hands.state("VmActions", {"vm": VM}) == {"stop": "save", "start": "start"}
     hands.close()
     assert len(served.host.sessions) == 2
@@ -138,7 +138,7 @@ def test_a_read_that_is_lost_twice_fails_and_leaves_no_dead_session_behind(serve
     hands = served.hands()
     hands.state("Boot", {})
     served.host.answers.faults.add(InjectedFault("Boot", "get", seconds=LONG, times=2))
-    served.clock.at[LONG] = lambda: served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
+    served.clock.at[LONG] = lambda: served.endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
     with pytest.raises(SessionDropped):
         hands.state("Boot", {})
     assert hands.state("Boot", {}) is not None

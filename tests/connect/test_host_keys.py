@@ -3,7 +3,7 @@
 import pytest
 
 from tests.errors import raises
-from winhost.connect.host_keys import known_keys
+from winhost.connect.host_keys import load_known_keys
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.fleet import Login
 
@@ -11,7 +11,7 @@ ONE, OTHER = (public_line(bytes([number]) * 32) for number in (1, 2))
 
 
 def known(written: str) -> list[str]:
-    keys = known_keys(
+    keys = load_known_keys(
         "llm-01", "192.0.2.30", Login.model_construct(address="192.0.2.30", user="root", host_key=written)
     ).keys
     return [f"{key.get_name()} {key.get_base64()}" for key in keys]

@@ -19,7 +19,7 @@ from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.wire_errors import AuthenticationFailed, Unreachable
 from winhost.model.fleet import LinuxHost, load_fleet
 from winhost.model.secrets import SecretRef
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,7 @@ from tests.errors import raises
 from winhost.connect.wire_errors import Drifted, RemoteError
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.wire.served_host import When, drop, refuse
+from winhost.lab.wire.served_host import Phase, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import WireKind
 
@@ -90,7 +90,7 @@ def test_no_session_is_a_line_with_the_code_of_the_error(served: Served, caplog:
 def test_a_lost_answer_and_what_is_done_about_it_are_lines(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with closing(served.hands()) as hands:
         hands.facts()
-        served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
+        served.endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
         hands.facts()
     found = lines(caplog)
     assert_lines_match(found, r"get \d+ resources: SessionDropped after [\d.]+ s$")

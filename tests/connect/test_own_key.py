@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from paramiko import PKey  # type: ignore[import-untyped]  # it brings no types
 
 from tests.rows import each_row
-from winhost.connect.own_key import check_given
+from winhost.connect.own_key import check_public_keys
 from winhost.model.errors import UsageError
 from winhost.model.fleet import Ssh
 from winhost.model.secrets import SecretRef
@@ -47,7 +47,7 @@ def pair(
 
 
 def check(key: str, *given: str) -> str | None:
-    return check_given(
+    return check_public_keys(
         "gpu-01", Ssh(key=SecretRef.parse(key), written_at={"key": AT}), dict.fromkeys(given, "--ssh-key")
     )
 

@@ -23,12 +23,12 @@ from winhost.connect.wire_errors import (
     SessionDropped,
     TimedOut,
     Unreachable,
-    certificate_refused,
+    certificate_error,
 )
 from winhost.core.answers import RemoteFault
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
-from winhost.lab.wire.served_host import When, drop, refuse
+from winhost.lab.wire.served_host import Phase, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.errors import Exit
 
@@ -84,10 +84,10 @@ def test_a_host_that_restarted_already_is_not_restarted_again(served: Served) ->
 def test_a_wire_that_goes_down_with_the_host_is_success(served: Served) -> None:
     old = served.boot_id()
     agent = served.open()
-    served.endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
-    reboot.ask(agent)
+    served.endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
+    reboot.request_restart(agent)
     agent.close()
-    agent, new = reboot.wait(served.connector(), old, QUICK)
+    agent, new = reboot.wait_for_restart(served.connector(), old, QUICK)
     agent.close()
     assert new == served.boot_id() != old
     assert len(served.host.calls("restart")) == 1
@@ -141,7 +141,7 @@ def test_a_host_that_never_comes_back_is_said_so_with_numbers(served: Served) ->
     served.host.machine.restart_computer()
     assert served.clock.reached.wait(PATIENCE_S)
     with raises("NotBack") as caught:
-        reboot.wait(served.connector(), "1", Patience(deadline=0.1, first=0.01, longest=0.05))
+        reboot.wait_for_restart(served.connector(), "1", Patience(deadline=0.1, first=0.01, longest=0.05))
     assert caught.value.host == "gpu-03"
     assert "was not back 0 s after its restart: gpu-03 at " in caught.value.what
     assert "cannot be reached" in caught.value.what
@@ -242,7 +242,7 @@ NOT_YET: dict[str, tuple[Look, str]] = {
 def test_what_is_not_yet_back_is_looked_at_again(passing: Time, look: Look, text: str) -> None:
     told: list[str] = []
     connector = Scripted([look, look, boot()], passing)
-    agent, new = reboot.wait(connector, OLD, Patience(), told.append)
+    agent, new = reboot.wait_for_restart(connector, OLD, Patience(), told.append)
     assert (new, told, connector.open_now) == (NEW, [text, text], 1)
     agent.close()
 
@@ -251,7 +251,7 @@ def test_what_is_not_yet_back_is_looked_at_again(passing: Time, look: Look, text
 def test_the_deadline_holds_whatever_the_host_does(passing: Time, look: Look) -> None:
     connector = Scripted([look], passing, takes=5)
     with raises("NotBack") as caught:
-        reboot.wait(connector, OLD, Patience(deadline=100, first=1, longest=12))
+        reboot.wait_for_restart(connector, OLD, Patience(deadline=100, first=1, longest=12))
     assert 1100 <= passing.now <= 1100 + connector.takes
     assert re.search(r"was not back 100 s after its restart: \S", caught.value.what)
     assert connector.open_now == 0
@@ -259,7 +259,7 @@ def test_the_deadline_holds_whatever_the_host_does(passing: Time, look: Look) ->
 
 def test_a_single_look_may_not_outlive_the_deadline(passing: Time) -> None:
     connector = Scripted([boot(OLD), boot(OLD), boot()], passing, takes=1)
-    agent, _ = reboot.wait(connector, OLD, Patience(deadline=30, first=1, longest=12))
+    agent, _ = reboot.wait_for_restart(connector, OLD, Patience(deadline=30, first=1, longest=12))
     agent.close()
     assert connector.asked == ["get", "restart", "get", "restart", "get"]
     assert max(connector.withins) <= 29
@@ -268,7 +268,7 @@ def test_a_single_look_may_not_outlive_the_deadline(passing: Time) -> None:
 
 def test_the_pauses_grow_to_the_longest_and_are_never_all_alike(passing: Time) -> None:
     with raises("NotBack"):
-        reboot.wait(Scripted([Unreachable("gpu-01", "refused")], passing), OLD, Patience(1000, 1, 12))
+        reboot.wait_for_restart(Scripted([Unreachable("gpu-01", "refused")], passing), OLD, Patience(1000, 1, 12))
     *pauses, _ = passing.slept
     assert pauses[0] <= 2 < max(pauses) == 12
     assert len(set(pauses[:4])) == 4
@@ -276,10 +276,10 @@ def test_the_pauses_grow_to_the_longest_and_are_never_all_alike(passing: Time) -
 
 def test_a_wrong_certificate_is_not_waited_out(passing: Time) -> None:
     connector = Scripted(
-        [certificate_refused("gpu-01", "self-signed", at="", distrust=Distrust.UNTRUSTED), boot()], passing
+        [certificate_error("gpu-01", "self-signed", endpoint="", distrust=Distrust.UNTRUSTED), boot()], passing
     )
     with raises("CertificateRefused"):
-        reboot.wait(connector, OLD, Patience())
+        reboot.wait_for_restart(connector, OLD, Patience())
     assert passing.slept == []
 
 
@@ -295,7 +295,7 @@ NOT_BACK: dict[str, tuple[Look, str]] = {
 @pytest.mark.parametrize(("look", "what"), NOT_BACK.values(), ids=NOT_BACK.keys())
 def test_not_back_says_how_long_and_how_far(passing: Time, look: Look, what: str) -> None:
     with raises("NotBack") as caught:
-        reboot.wait(Scripted([look], passing, takes=1), OLD, Patience())
+        reboot.wait_for_restart(Scripted([look], passing, takes=1), OLD, Patience())
     assert caught.value.what == f"gpu-01 {what}"
     assert "may still be starting" in str(caught.value.meaning)
     assert "winhost resume" in str(caught.value.hint)
@@ -307,5 +307,5 @@ LOST: list[Callable[[], Exception]] = [lambda: SessionDropped("gpu-01", "cut"), 
 @pytest.mark.parametrize("lost", LOST)
 def test_asking_succeeds_when_the_answer_is_lost(passing: Time, lost: Callable[[], Exception]) -> None:
     connector = Scripted([boot()], passing)
-    reboot.ask(Agent(ScriptedWire(connector, lost()), 600))
+    reboot.request_restart(Agent(ScriptedWire(connector, lost()), 600))
     assert len(connector.withins) == 1

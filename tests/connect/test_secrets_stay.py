@@ -21,7 +21,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.lab.lab_host import LabHost
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.wire.served_host import When, drop, refuse
+from winhost.lab.wire.served_host import Phase, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.errors import WinhostError
@@ -200,11 +200,11 @@ def everything_told_by(error: BaseException) -> str:
 
 
 TROUBLES = {
-    "refused at the logon": (refuse(401), Action.LOGON, When.ARRIVED),
-    "cut at the logon": (drop, Action.LOGON, When.ARRIVED),
-    "cut while opening": (drop, Action.CREATE, When.ARRIVED),
-    "refused while opening": (refuse(503), Action.CREATE, When.ARRIVED),
-    "cut while answering": (drop, Action.RECEIVE, When.FINISHED),
+    "refused at the logon": (refuse(401), Action.LOGON, Phase.ARRIVED),
+    "cut at the logon": (drop, Action.LOGON, Phase.ARRIVED),
+    "cut while opening": (drop, Action.CREATE, Phase.ARRIVED),
+    "refused while opening": (refuse(503), Action.CREATE, Phase.ARRIVED),
+    "cut while answering": (drop, Action.RECEIVE, Phase.FINISHED),
 }
 
 
@@ -213,7 +213,7 @@ TROUBLES = {
 @pytest.mark.parametrize("auth", ["ntlm", "basic"])
 @pytest.mark.parametrize(("trouble", "action", "when"), TROUBLES.values(), ids=TROUBLES.keys())
 def test_no_error_holds_the_password(
-    world: World, logged: Everything, kind: str, auth: str, trouble: object, action: Action, when: When
+    world: World, logged: Everything, kind: str, auth: str, trouble: object, action: Action, when: Phase
 ) -> None:
     world.write_fleet(auth, kind=kind)
     (host,) = load_fleet(world.folder / "fleet.yaml").hosts

@@ -10,11 +10,11 @@ import pytest
 from tests.connect.conftest import Serve
 from tests.connect.served import OVER_NETWORKS, Served
 from tests.errors import raises
-from winhost.connect.file_copy import NotWritten, _write_all, copied, sent_by_smb
+from winhost.connect.file_copy import NotWritten, _write_all, copy_pieces, send_by_smb
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
-from winhost.lab.wire.served_host import When, drop
+from winhost.lab.wire.served_host import Phase, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import Host, Transport
 from winhost.model.units import MiB
@@ -58,16 +58,16 @@ def test_all_of_it_comes_in_pieces_that_the_wire_carries(host: Served, folder: P
 
 
 CUTS = {
-    "before a piece": (Action.COMMAND, When.ARRIVED),
-    "in the middle of a piece": (Action.SEND, When.ARRIVED),
-    "with its answer": (Action.RECEIVE, When.FINISHED),
+    "before a piece": (Action.COMMAND, Phase.ARRIVED),
+    "in the middle of a piece": (Action.SEND, Phase.ARRIVED),
+    "with its answer": (Action.RECEIVE, Phase.FINISHED),
 }
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize(("action", "when"), CUTS.values(), ids=CUTS)
 def test_a_wire_that_breaks_costs_no_more_than_a_piece(
-    served: Served, folder: Path, action: Action, when: When
+    served: Served, folder: Path, action: Action, when: Phase
 ) -> None:
     def tell(event: ProgressEvent) -> None:
         served.events.append(event)
@@ -115,13 +115,13 @@ class SmallTarget:
 
 def test_a_share_that_takes_less_than_it_is_given_gets_all(folder: Path) -> None:
     target = SmallTarget(300_000, len(CONTENT))
-    assert list(copied(folder / NAME, MiB, partial(_write_all, target))) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
+    assert list(copy_pieces(folder / NAME, MiB, partial(_write_all, target))) == [MiB, 2 * MiB, 3 * MiB, len(CONTENT)]
     assert target.content == CONTENT[MiB:]
 
 
 def test_a_share_that_takes_nothing_more_ends_it(folder: Path) -> None:
     with pytest.raises(NotWritten):
-        list(copied(folder / NAME, 0, partial(_write_all, SmallTarget(MiB, 2 * MiB + 5))))
+        list(copy_pieces(folder / NAME, 0, partial(_write_all, SmallTarget(MiB, 2 * MiB + 5))))
 
 
 def test_a_host_that_is_gone_before_the_goodbye_does_not_hide_why(
@@ -137,7 +137,7 @@ def test_a_host_that_is_gone_before_the_goodbye_does_not_hide_why(
         monkeypatch.setattr(smbclient, name, gone if name != "register_session" else lambda *_, **__: None)
     with pytest.raises(NotWritten, match="the connection is closed"):
         list(
-            sent_by_smb(
+            send_by_smb(
                 Host(name="gpu-01", address="127.0.0.1", transport=Transport(port=5985)), r"C:\x.part", folder / NAME, 0
             )
         )

@@ -13,7 +13,7 @@ from tests.connect.conftest import Serve
 from tests.connect.local_powershell import local_powershell
 from tests.connect.served import VM, Served
 from winhost.connect.agent import Agent
-from winhost.connect.sent_parts import ask
+from winhost.connect.sent_parts import call_with_parts
 from winhost.connect.this_computer import LocalWire
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import SessionDropped
@@ -94,7 +94,7 @@ def test_a_read_that_turns_out_to_need_csharp_is_sent_it_once() -> None:
         asked.append(tuple(parts))
         return PART_NEEDED
 
-    assert json.loads(ask(WindowsScripts(), REQUEST, run)) == json.loads(PART_NEEDED)
+    assert json.loads(call_with_parts(WindowsScripts(), REQUEST, run)) == json.loads(PART_NEEDED)
     without, with_it = asked
     assert "helpers/firmware/compile" in set(with_it) - set(without)
 
@@ -110,7 +110,7 @@ def test_only_calls_that_lack_a_part_are_made_again_and_their_answers_take_their
         lacking = {"OwnVm": "Read-WinhostOwnVms", "WslDistro": "Read-WinhostDistros"} if len(asked) == 1 else {}
         return json.dumps({"answers": [_instances(each, lacking.get(each)) for each in resources]})
 
-    answer = json.loads(ask(WindowsScripts(), request, run))
+    answer = json.loads(call_with_parts(WindowsScripts(), request, run))
     assert answer == {"answers": [_instances(each, None) for each in resources]}
     (first, _), (second, again) = asked
     assert again == {"exclusive": True, "calls": [{"resource": each, "verb": "get"} for each in ("OwnVm", "WslDistro")]}
@@ -130,7 +130,9 @@ def _instances(resource: str, missing: str | None) -> dict[str, Any]:
 )
 def test_whatever_a_host_answers_the_second_time_is_asked_no_third_time(second: str) -> None:
     answers = iter([PART_NEEDED, second])
-    assert json_or_text(ask(WindowsScripts(), REQUEST, lambda parts, request: next(answers))) == json_or_text(second)
+    assert json_or_text(
+        call_with_parts(WindowsScripts(), REQUEST, lambda parts, request: next(answers))
+    ) == json_or_text(second)
 
 
 def json_or_text(text: str) -> Any:
@@ -148,7 +150,7 @@ def test_a_host_gets_no_more_than_reads_may_need_whatever_it_says_is_missing(nam
         asked.append(parts)
         return PART_NEEDED.replace("Add-WinhostNative", name)
 
-    ask(WindowsScripts(), json.dumps({"calls": [{"resource": "Boot", "verb": "get"}]}), run)
+    call_with_parts(WindowsScripts(), json.dumps({"calls": [{"resource": "Boot", "verb": "get"}]}), run)
     assert {part for parts in asked for part in parts if part.endswith(("/change", "/compile"))} == set()
 
 
@@ -164,7 +166,7 @@ def test_a_call_that_changes_is_never_made_twice() -> None:
                     asked.append(parts)
                     return PART_NEEDED
 
-                ask(WindowsScripts(), json.dumps({"calls": calls}), run)
+                call_with_parts(WindowsScripts(), json.dumps({"calls": calls}), run)
                 if len(asked) != 1:
                     again.append((resource, verb, len(calls)))
     assert again == []

@@ -13,7 +13,7 @@ from tests.connect.served import QUICK, Served
 from tests.connect.sshd import Sshd, keypair
 from tests.connect.sshd import served as run_sshd
 from tests.rows import each_row
-from winhost.connect.file_copy import NotWritten, sent_by_sftp
+from winhost.connect.file_copy import NotWritten, send_by_sftp
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
@@ -61,7 +61,7 @@ def there(root: Path, path: str, content: bytes = b"") -> Path:
 @pytest.mark.parametrize("begun", [0, 1000, 1 << 20, len(CONTENT)])
 def test_a_file_is_written_from_where_it_ended(sshd: Sshd, disk: Path, tmp_path: Path, begun: int) -> None:
     file = there(tmp_path, r"C:\x\y.part", CONTENT[:begun])
-    told = [*sent_by_sftp(host(sshd), r"C:\x\y.part", disk, begun, str(tmp_path))]
+    told = [*send_by_sftp(host(sshd), r"C:\x\y.part", disk, begun, str(tmp_path))]
     assert file.read_bytes() == CONTENT
     assert (told[0], told[-1]) == (begun, len(CONTENT))
 
@@ -79,9 +79,9 @@ def test_what_cannot_be_written_says_why(sshd: Sshd, disk: Path, tmp_path: Path)
         ({"host_key": None, "known_hosts": tmp_path / "nothing"}, r"C:\x.part", "not known here"),
     ):
         with pytest.raises(NotWritten, match=said):
-            list(sent_by_sftp(host(sshd, **changes), path, disk, 0, str(tmp_path)))
+            list(send_by_sftp(host(sshd, **changes), path, disk, 0, str(tmp_path)))
     with pytest.raises(NotWritten, match=r"no hosts\.gpu-01\.sftp"):
-        list(sent_by_sftp(host(sshd).model_copy(update={"sftp": None}), r"C:\x.part", disk, 0))
+        list(send_by_sftp(host(sshd).model_copy(update={"sftp": None}), r"C:\x.part", disk, 0))
     assert (tmp_path / "C:" / "x.part").read_bytes() == b""
 
 
@@ -90,7 +90,7 @@ def test_a_disk_that_gets_full_with_the_last_bytes_is_told(sshd: Sshd, disk: Pat
     file.unlink()
     file.symlink_to("/dev/full")
     with pytest.raises(NotWritten, match="has 0 of 3,145,735 bytes; its disk may be full"):
-        list(sent_by_sftp(host(sshd), r"C:\x.part", disk, 0, str(tmp_path)))
+        list(send_by_sftp(host(sshd), r"C:\x.part", disk, 0, str(tmp_path)))
 
 
 @each_row(
@@ -99,7 +99,7 @@ def test_a_disk_that_gets_full_with_the_last_bytes_is_told(sshd: Sshd, disk: Pat
 )
 def test_only_plain_paths_on_a_drive_are_written(sshd: Sshd, disk: Path, path: str) -> None:
     with pytest.raises(NotWritten, match="no path on a drive"):
-        list(sent_by_sftp(host(sshd), path, disk, 0, "/nowhere"))
+        list(send_by_sftp(host(sshd), path, disk, 0, "/nowhere"))
 
 
 def test_a_server_that_goes_away_leaves_a_beginning_that_the_next_attempt_goes_on_from(
@@ -109,7 +109,7 @@ def test_a_server_that_goes_away_leaves_a_beginning_that_the_next_attempt_goes_o
     big = tmp_path / "big"
     big.write_bytes(content)
     file = there(tmp_path, r"C:\x.part")
-    sending = sent_by_sftp(host(sshd), r"C:\x.part", big, 0, str(tmp_path))
+    sending = send_by_sftp(host(sshd), r"C:\x.part", big, 0, str(tmp_path))
     assert [next(sending) for _ in range(9)][-1] == 8 << 20
     sshd.cut()
     with pytest.raises(NotWritten):
@@ -117,7 +117,7 @@ def test_a_server_that_goes_away_leaves_a_beginning_that_the_next_attempt_goes_o
     written = file.read_bytes()
     assert 0 < len(written) < len(content)
     assert content.startswith(written)
-    assert [*sent_by_sftp(host(sshd), r"C:\x.part", big, len(written), str(tmp_path))][-1] == len(content)
+    assert [*send_by_sftp(host(sshd), r"C:\x.part", big, len(written), str(tmp_path))][-1] == len(content)
     assert file.read_bytes() == content
 
 
@@ -126,7 +126,7 @@ def onto(served: Served, sshd: Sshd, root: Path) -> Share:
 
     def share(path: str, source: Path, at: int) -> Iterator[int]:
         file = there(root, path, served.host.machine.files.read(path) or b"")
-        yield from sent_by_sftp(host(sshd), path, source, at, str(root))
+        yield from send_by_sftp(host(sshd), path, source, at, str(root))
         served.host.machine.files.write(path, file.read_bytes())
 
     return share
@@ -159,7 +159,7 @@ def test_another_file_than_was_pinned_is_not_kept(served: Served, sshd: Sshd, di
 
 
 def test_what_cannot_come_by_sftp_comes_over_the_wire(served: Served, sshd: Sshd, disk: Path, tmp_path: Path) -> None:
-    hands = session(served, tmp_path, partial(sent_by_sftp, host(sshd, port=1)))
+    hands = session(served, tmp_path, partial(send_by_sftp, host(sshd, port=1)))
     assert hands.set(STEP, frozenset()).after["present"] is True
     hands.close()
     (told,) = [event.text for event in served.events if event.kind == "note"]

@@ -19,7 +19,7 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
 from winhost.connect import guard
-from winhost.connect.guard import Guard, connected
+from winhost.connect.guard import Guard, connect_socket
 from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, WireError
 from winhost.model.fleet import WireKind
 
@@ -97,7 +97,7 @@ def test_a_host_that_drips_in_the_middle_of_a_call_and_at_the_end(serve: Serve, 
 def test_a_host_that_drips_only_the_good_bye_keeps_nobody(
     serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "_LEAVE_S", DEADLINE)
+    monkeypatch.setattr(guard, "_CLOSE_S", DEADLINE)
     served = serve()
     with Relay(served.endpoint.port) as relay:
         agent = served.open(kind=kind, port=relay.port)
@@ -136,7 +136,7 @@ def test_a_host_that_never_ends_is_left_after_a_megabyte(
 def test_a_host_may_not_answer_a_call_without_end(
     serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "MOST", 100_000)
+    monkeypatch.setattr(guard, "MAX_CALL_BYTES", 100_000)
     served = serve()
     with_much = '{"answers": [{"ok": true, "state": {"text": "' + "x" * 200_000 + '"}}]}'
     agent = served.open(kind=kind)
@@ -165,7 +165,7 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with pytest.raises(Unreachable, match="the name server did not answer") as caught:
-        connected(limited(), "gpu-01.example", 5986, 0.2)
+        connect_socket(limited(), "gpu-01.example", 5986, 0.2)
     over.set()
     assert caught.value.failure is Failure.NAME
 
@@ -182,7 +182,7 @@ def test_an_address_that_swallows_everything_leaves_the_others_their_turn(monkey
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr(socket.socket, "connect", connect)
     monkeypatch.setattr(socket.socket, "setsockopt", lambda *_: None)
-    connected(limited(), "gpu-01", 5986, 9).close()
+    connect_socket(limited(), "gpu-01", 5986, 9).close()
     assert [host for host, _ in tried] == ["silent", "refuses", "answers"]
     assert 0 < tried[0][1] <= 3
 
@@ -203,7 +203,7 @@ def test_a_system_without_ipv6_takes_the_other_address(monkeypatch: pytest.Monke
             (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)),
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        connected(limited(), "gpu-01", port, 9, WithoutIpv6).close()
+        connect_socket(limited(), "gpu-01", port, 9, WithoutIpv6).close()
 
 
 def limited() -> Guard:

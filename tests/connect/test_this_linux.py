@@ -21,7 +21,7 @@ from winhost.connect import this_linux
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.model.fleet import LinuxHost, load_fleet
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="this is no Linux")
 
@@ -69,7 +69,7 @@ def test_a_host_of_the_fleet_file_is_read_without_ssh(tmp_path: Path) -> None:
     agent = connector_for(here).open()
     state = agent.get("LinuxSystem", {}) or {}
     assert state["kernel"] == os.uname().release
-    assert agent.way() is None
+    assert agent.route() is None
     agent.close()
 
 
@@ -152,7 +152,7 @@ def test_words_that_come_while_others_are_read_are_kept() -> None:
             return found
 
     process = this_linux.LocalProcess("true")
-    process._words = Growing(b"first")
+    process._stderr = Growing(b"first")
     assert process.recv_stderr(4096) == b"first"
     assert process.recv_stderr(4096) == b", second"
     process.close()

@@ -375,12 +375,12 @@ def test_linux_is_read_and_set_over_ssh(served: Served) -> None:
 def test_a_set_whose_answer_is_lost_on_the_way_is_done_once(served: Served) -> None:
     with closing(served.hands()) as hands:
         hands.facts()
-        served.lab.linuxes[served.target.name].lose = 1
+        served.lab.ssh_endpoints[served.target.name].answers_to_lose = 1
         assert hands.set(STEP, frozenset()).after["text"] == "{}\n"
 
 
 def test_a_slow_change_shows_signs_of_life(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._BEAT_S", 0.05)
+    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._KEEPALIVE_S", 0.05)
     host = served.lab.hosts[served.target.name]
     host.linux.distros.answers(served.distro).faults.add(InjectedFault("LinuxFile", "set", seconds=2.0))
     object.__setattr__(host.machine.clock, "scale", 1.0)
@@ -402,7 +402,7 @@ def test_whoever_is_refused_and_goes_keeps_no_thread_of_the_lab(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of a file waited half a minute for each of them."""
-    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._PATIENCE_S", 100_000)
+    monkeypatch.setattr("winhost.lab.wire.ssh_endpoint._TIMEOUT_S", 100_000)
     served.distro.keys = [public_line(bytes(32))]
     before = set(threading.enumerate())
     with closing(connector_for(served.target).open()) as agent, pytest.raises(AuthenticationFailed):

@@ -13,7 +13,7 @@ from tests.engine.world import WindowsAlone
 from tests.images.made_qcow2 import made
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import key_refused, not_there
+from winhost.connect.ssh_logon import key_refused_error, no_sshd_error
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped
 from winhost.engine.store import Store
@@ -78,11 +78,11 @@ class GuestWorld(NewVmWorld):
         self.targets.append(target)
         listening = self.guests.find_sshd()
         if listening is None or self._reached(target) not in [address for address, _ in self.machine.neighbours()]:
-            raise not_there(target.name, "Connection refused")
+            raise no_sshd_error(target.name, "Connection refused")
         if public_line(self.shows or listening.seed) not in str(target.host_key).split("\n"):
             raise HostKeyRefused(target.name, "another")
         if target.user != listening.user or OURS not in listening.authorized:
-            raise key_refused(target.name, f"user {target.user}")
+            raise key_refused_error(target.name, f"user {target.user}")
         return Agent(GuestWire(target.name, listening), 60, check_records, "linux")
 
     def _reached(self, target: LinuxHost) -> str:

@@ -15,7 +15,7 @@ from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import not_there
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.ways_in import GuestSilent
 from winhost.engine.failures import PlanRefused, RunInterrupted
 from winhost.engine.planning import check_plan
@@ -227,7 +227,7 @@ def test_one_that_hangs_as_it_starts_with_its_gpus_goes_on_once_its_power_was_cy
 
     def enter_unless_hung(target: LinuxHost, program: str) -> Agent:
         if starts[0] == 2:  # the first time it had no GPUs yet
-            raise not_there(target.name, "timed out")
+            raise no_sshd_error(target.name, "timed out")
         return enter(target, program)
 
     monkeypatch.setattr(here.machine, "start_vm", start_counted)

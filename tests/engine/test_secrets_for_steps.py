@@ -72,10 +72,10 @@ def test_by_hand_it_is_read_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     # As an editor of Windows saves it, which winhost itself reads as well.
     (tmp_path / "marked").write_text(f"{CANARY}\r\n", "utf-8-sig")
     for reference in ("env:REGISTRY", f"file:{tmp_path}/secret", f"file:{tmp_path}/marked"):
-        assert linux_host.secret(reference) == CANARY
+        assert linux_host.resolve_secret(reference) == CANARY
     (tmp_path / "latin").write_text("gehört niemandem", "latin-1")
     unreadable = ("env:NOT_THERE", f"file:{tmp_path}/nothing", f"file:{tmp_path}/latin", "cmd:pass show registry")
     for reference in unreadable:
         with pytest.raises(linux_bundle.BundleRefusal) as caught:
-            linux_host.secret(reference)
+            linux_host.resolve_secret(reference)
         assert (caught.value.result.code, caught.value.result.document["error"]["kind"]) == (2, "SecretUnreadable")

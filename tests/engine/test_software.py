@@ -77,7 +77,7 @@ def test_nothing_is_begun_without_the_consent_to_restart(here: World) -> None:
 
 def test_an_installer_that_is_busy_is_waited_for_and_the_run_goes_on(here: World) -> None:
     physics(here, sources={SOURCE: {"msiexec": (1618,)}})
-    with raises("StepFailed", match="Another installation is under way"):
+    with raises("StepFailed", match="Another installation is in progress"):
         here.apply(plan(here))
     assert here.resume().holds
     assert here.state()["Wsl"][0]["state"]["version"] == "2.7.14.0"

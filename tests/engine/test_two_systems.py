@@ -183,7 +183,7 @@ def test_instances_are_told_by_whoever_has_them(
         assert found["made"] is False
         return
     assert found == state
-    assert linux.each([(resource, tuple(key.items()))]) == [found]
+    assert linux.get_each([(resource, tuple(key.items()))]) == [found]
 
 
 def test_what_windows_could_not_tell_is_not_there_to_be_had(linux: Agent) -> None:
@@ -260,7 +260,7 @@ def test_a_windows_that_answers_is_remembered_as_read(
             return agent
 
     assert reach(windows=Answering()).open() is agent
-    agent.keep(facts({**SAID, "LinuxSystem": Unavailable("RunningSystem"), "FastStartup": ()}))
+    agent.on_facts_read(facts({**SAID, "LinuxSystem": Unavailable("RunningSystem"), "FastStartup": ()}))
     assert memory.answers() == {**SAID, "FastStartup": ()}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import key_refused, not_there
+from winhost.connect.ssh_logon import key_refused_error, no_sshd_error
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Id
@@ -163,11 +163,11 @@ class TwoMachines(World):
         self.targets.append(target)
         listening = self.linux.find_sshd()
         if listening is None:
-            raise not_there(target.name, "Connection refused")
+            raise no_sshd_error(target.name, "Connection refused")
         if public_line(self.shows or listening.seed) != target.host_key:
             raise HostKeyRefused(target.name, "another")
         if OURS not in listening.authorized:
-            raise key_refused(target.name, "user root")
+            raise key_refused_error(target.name, "user root")
         return Agent(LinuxWire(self, target.name, listening), 60, check_records, "linux")
 
     # ---- the distro

@@ -11,9 +11,9 @@ from typing import Any
 from tests.engine.two_machines import OURS
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh_logon import not_there
+from winhost.connect.ssh_logon import no_sshd_error
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped
 from winhost.core.answers import Json
@@ -30,7 +30,7 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.played_installer import play_installer
+from winhost.lab.ubuntu_installer import run_installer
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.fleet import Host, LinuxHost, Ssh, Transport
@@ -58,7 +58,7 @@ class SshdWire:
 
     def __init__(self, target: LinuxHost, sshd: Sshd | None, program: str) -> None:
         if sshd is None:
-            raise not_there(target.name, "nobody listens")
+            raise no_sshd_error(target.name, "nobody listens")
         if public_line(sshd.seed) != target.host_key:
             raise HostKeyRefused(target.name, "it shows another key")
         assert target.user == sshd.user
@@ -87,7 +87,7 @@ class UbuntuWorld(World):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.linux = DualBootLinux(self.machine)
-        self.machine.dual_boot.installer = partial(play_installer, self.machine)
+        self.machine.dual_boot.installer = partial(run_installer, self.machine)
         self.memory = RememberedWindows(self.store, self.host)
 
     @property
@@ -109,7 +109,7 @@ class UbuntuWorld(World):
 
     def _told(self, target: LinuxHost, program: str, **request: Json) -> LinuxFirmware:
         wire = SshdWire(target, self.linux.find_sshd(), program)
-        return one_answer(self.host, wire.invoke(json.dumps(request), 60), LinuxFirmware, "boot")
+        return parse_one_answer(self.host, wire.invoke(json.dumps(request), 60), LinuxFirmware, "boot")
 
     @property
     def context(self) -> RunContext:

@@ -15,8 +15,8 @@ from tests.engine.wsl2_world import Wsl2World
 from winhost.cli import live_hosts, run
 from winhost.cli.change import running
 from winhost.connect.agent import Agent
-from winhost.connect.own_key import public_line
-from winhost.connect.ssh_logon import key_refused, not_there
+from winhost.connect.own_key import public_key_line
+from winhost.connect.ssh_logon import key_refused_error, no_sshd_error
 from winhost.engine import keys
 from winhost.engine.keys import with_ssh_key
 from winhost.engine.run_context import Outcome
@@ -52,10 +52,10 @@ class UpWorld(Wsl2World):
     def _enter(self, target: LinuxHost, program: str) -> Agent:
         listening = self.linux.find_sshd()
         if listening is None:
-            raise not_there(target.name, "Connection refused")
+            raise no_sshd_error(target.name, "Connection refused")
         assert target.key
-        if not any(each.startswith(public_line(target.name, target.key, None)) for each in listening.authorized):
-            raise key_refused(target.name, "user root")
+        if not any(each.startswith(public_key_line(target.name, target.key, None)) for each in listening.authorized):
+            raise key_refused_error(target.name, "user root")
         return Agent(LinuxWire(self, target.name, listening), 60, check_records, "linux")
 
     def typed(self, *words: str) -> int:

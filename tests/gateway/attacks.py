@@ -1,4 +1,6 @@
-"""What an attacker sends to a gateway, without a key or with one, and how long its event loop is held up by that."""
+"""Requests of an attacker to a gateway, with and without a key, and a measurement of how long they hold up its event
+loop.
+"""
 
 import mmap
 import socket
@@ -18,8 +20,8 @@ _CHUNKS = 40_000
 _LARGE = 16 << 20
 
 
-def _told(connect: Connect, *parts: bytes) -> bytes:
-    """What comes back of one connection that sends these."""
+def _send(connect: Connect, *parts: bytes) -> bytes:
+    """Send these parts on one connection, and return the beginning of the answer."""
     with suppress(OSError), connect() as to:
         for part in parts:
             to.sendall(part)
@@ -27,8 +29,8 @@ def _told(connect: Connect, *parts: bytes) -> bytes:
     return b""
 
 
-def _together(connect: Connect, what: bytes) -> None:
-    """Many connections that send it at the same moment, and leave when they have an answer."""
+def _send_together(connect: Connect, what: bytes) -> None:
+    """Send this on many connections at the same moment, and close each after its answer."""
     with ExitStack() as opened, suppress(OSError):
         every = [opened.enter_context(connect()) for _ in range(AT_ONCE)]
         for each in every:
@@ -39,24 +41,24 @@ def _together(connect: Connect, what: bytes) -> None:
 
 
 def tiny_chunks(connect: Connect, plain: Connect, head: bytes, model: str) -> None:
-    """Four bodies in chunks of one byte, of somebody without a key."""
+    """Send four bodies in chunks of one byte, without a key."""
     start = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
-            pool.submit(_told, connect, start, b"1\r\na\r\n" * _CHUNKS)
+            pool.submit(_send, connect, start, b"1\r\na\r\n" * _CHUNKS)
 
 
 def large_bodies(connect: Connect, plain: Connect, head: bytes, model: str) -> None:
-    """Four of 16 MiB, with a key."""
+    """Send four bodies of 16 MiB, with a key."""
     body = b'{"model":"%b","prompt":"%b"}' % (model.encode(), b"x" * (_LARGE - 300))
     request = head + b"Content-Length: %d\r\n\r\n" % len(body)
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
-            pool.submit(_told, connect, request, body)
+            pool.submit(_send, connect, request, body)
 
 
 def silent_connections(connect: Connect, plain: Connect, head: bytes, model: str) -> None:
-    """More than there may be, which say nothing."""
+    """Open more connections than allowed, and send nothing."""
     with ExitStack() as opened:
         for _ in range(1_030):
             with suppress(OSError):
@@ -64,17 +66,17 @@ def silent_connections(connect: Connect, plain: Connect, head: bytes, model: str
 
 
 def requests_without_a_key(connect: Connect, plain: Connect, head: bytes, model: str) -> None:
-    """Many at the same moment."""
-    _together(connect, b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+    """Send many requests at the same moment."""
+    _send_together(connect, b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
 
 
 def handshakes(connect: Connect, plain: Connect, head: bytes, model: str) -> None:
-    """Many at the same moment, of which none is ever finished: the gateway computes its part of each."""
+    """Begin many handshakes at the same moment and finish none. The gateway computes its part of each."""
     out = ssl.MemoryBIO()
     context = ssl.create_default_context()
     with suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="gateway.test").do_handshake()
-    _together(plain, out.read())
+    _send_together(plain, out.read())
 
 
 Attack = Callable[[Connect, Connect, bytes, str], None]
@@ -89,11 +91,11 @@ ATTACKS: Mapping[str, Attack] = {
 
 
 def address_for(name: str) -> str:
-    """Each attack comes from an address of its own, which has sent no key before."""
+    """Return an address for this attack. No key was sent from it before."""
     return f"127.0.0.{2 + list(ATTACKS).index(name)}"
 
 
-def connected_from(address: str, port: int) -> socket.socket:
+def connect_from(address: str, port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), PATIENCE_S, (address, 0))
 
 
@@ -130,7 +132,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 class Steps:
-    """The longest step, in units, of a gateway that runs as STEPPED in this folder."""
+    """The longest step of the event loop, in units, of a gateway that runs as STEPPED in this folder."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "steps"
@@ -145,12 +147,12 @@ class Steps:
             noted[: _NOTED.size // 2] = struct.pack("=d", 0.0)
 
 
-def _again_and_again(name: str, port: str, authority: str, key: str, model: str) -> None:
-    """Until somebody ends it."""
+def _repeat(name: str, port: str, authority: str, key: str, model: str) -> None:
+    """Repeat an attack until the process is killed."""
     context = ssl.create_default_context(cafile=authority)
 
     def plain() -> socket.socket:
-        return connected_from(address_for(name), int(port))
+        return connect_from(address_for(name), int(port))
 
     def connect() -> socket.socket:
         return context.wrap_socket(plain(), server_hostname="127.0.0.1")
@@ -168,4 +170,4 @@ def _again_and_again(name: str, port: str, authority: str, key: str, model: str)
 
 
 if __name__ == "__main__":
-    _again_and_again(*sys.argv[1:])
+    _repeat(*sys.argv[1:])

@@ -1,4 +1,6 @@
-"""A gateway, by the Python of these tests, or in `make real` by the oldest and the newest that are here."""
+"""Fixtures of a gateway, run by the Python of these tests. `make real` also runs it by the oldest and newest
+installed ones.
+"""
 
 import sys
 import tempfile
@@ -17,7 +19,7 @@ MINORS = range(10, 40)
     scope="session", params=["ours", *(pytest.param(each, marks=pytest.mark.real) for each in ("oldest", "newest"))]
 )
 def python(request: pytest.FixtureRequest) -> str:
-    """That of these tests, or the oldest or newest `python3.N` on the PATH that a gateway runs with."""
+    """The Python of these tests, or the oldest or newest `python3.N` on the PATH that can run a gateway."""
     if request.param == "ours":
         return sys.executable
     order = MINORS if request.param == "oldest" else reversed(MINORS)
@@ -26,14 +28,14 @@ def python(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder with a short path: that of a Unix socket has 107 bytes at most."""
+    """A folder with a short path, because the path of a Unix socket has up to 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="door-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(scope="module")
 def door(python: str) -> Iterator[Gateway]:
-    """With limits that tests can reach."""
+    """A gateway with limits that tests can reach."""
     limits = {"body_bytes": 1_000_000, "hold": 3, "receive": 2, "requests": 8, "waiting": 2, "drain": 5, "silence": 2}
     with tempfile.TemporaryDirectory(prefix="door-") as name:
         folder = Path(name)

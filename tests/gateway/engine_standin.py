@@ -1,4 +1,4 @@
-"""A stand-in for vLLM on a Unix socket: its words and routes, in a thread. What it does, a request's prompt says."""
+"""A stand-in for vLLM on a Unix socket, with vLLM's routes. The prompt of a request decides what it does."""
 
 import asyncio
 import gzip
@@ -20,7 +20,7 @@ class StandInEngine:
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
     breaks off in the stream, `die at once` before it; `hang…` says nothing; `unavailable` is a 503 with Retry-After;
-    `status N` has that status, `header` a control byte in one, `encode_json` is compressed; `takes N` reports that many
+    `status N` has that status, `header` a control byte in one, `encoded` is compressed; `takes N` reports that many
     tokens, `spends I O` so many of prompt and answer; `flood N` streams N MiB, and `flooded` counts them as they go;
     anything else is echoed.
     metrics: what /metrics says.

@@ -18,7 +18,7 @@ TOTAL_MIB, AWAKE_MIB = 81_559, 66_000
 
 @asynccontextmanager
 async def served(engine: ProtocolEngine, socket: Path) -> AsyncIterator[None]:
-    """While it is up, it listens there."""
+    """Listen at the socket while the engine is up."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
@@ -41,7 +41,6 @@ async def served(engine: ProtocolEngine, socket: Path) -> AsyncIterator[None]:
 
 
 async def serve(name: str, socket: Path, scale: float, faults: set[str]) -> None:
-    """Until it is killed."""
     engine = ProtocolEngine(name, Gpu(TOTAL_MIB), AWAKE_MIB, times=Times().scaled(scale), faults=faults)
     await engine.start()
     async with served(engine, socket):

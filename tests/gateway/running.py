@@ -1,4 +1,4 @@
-"""The gateway as a program of its own, by the Python to be tried, and raw connections to it."""
+"""The gateway as a program, run by the Python that is tested, and raw connections to it."""
 
 import json
 import os
@@ -32,7 +32,7 @@ MODEL = "org/tiny"
 
 @dataclass
 class Gateway:
-    """A running gateway. log: what it wrote."""
+    """A running gateway. log: its output."""
 
     process: "subprocess.Popen[bytes]"
     socket: Path
@@ -55,17 +55,19 @@ class Gateway:
         return to
 
     def raw(self, request: bytes) -> bytes:
-        """All that comes back until the gateway closes the connection, which may be before it has read the request."""
+        """Send a request, and return all bytes until the gateway closes the connection, perhaps before it has read
+        the request.
+        """
         with self.connected() as to:
             with suppress(BrokenPipeError, ConnectionResetError):
                 to.sendall(request)
-            return rest_of(to)
+            return read_to_end(to)
 
     def ask(
         self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = ""
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of one request by a connection of its own."""
-        return answer_of(self.raw(self.request(path, body, headers, method)))
+        """Send one request on a new connection. Return the status, headers and body."""
+        return parse_answer(self.raw(self.request(path, body, headers, method)))
 
     def request(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = "") -> bytes:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -91,7 +93,7 @@ class Gateway:
         return self.process.wait(PATIENCE_S)
 
 
-def rest_of(to: socket.socket) -> bytes:
+def read_to_end(to: socket.socket) -> bytes:
     parts = []
     try:
         while part := to.recv(65536):
@@ -101,8 +103,8 @@ def rest_of(to: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def answer_of(raw: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Its chunks put together; raises AssertionError where the last one is missing."""
+def parse_answer(raw: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Parse an answer, and join its chunks. Raises AssertionError if the last one is missing."""
     head, _, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -113,7 +115,7 @@ def answer_of(raw: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def dechunked(body: bytes) -> tuple[bytes, bool]:
-    """What is in the chunks, and whether the last one came."""
+    """Return the content of the chunks, and whether the last one came."""
     parts = []
     while body:
         size, _, body = body.partition(b"\r\n")
@@ -130,7 +132,7 @@ def settings_for(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def installed_in(folder: Path) -> Path:
-    """As on a Linux that serves: a folder that has the package `gateway`, and nothing else of ours."""
+    """Copy the package `gateway` into a folder, as on a Linux that serves, and nothing else of winhost."""
     shutil.copytree(SOURCE, folder / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
@@ -144,7 +146,7 @@ def gateway(
     more_keys: str = "",
     instead: str = "",
 ) -> Iterator[Gateway]:
-    """A gateway that listens. Its engine too, where engine_up. instead: a program that runs it."""
+    """Start a gateway, and its engine if engine_up. instead: a program that runs the gateway."""
     engine = StandInEngine(folder / "engine.sock")
     installed_in(folder)
     (folder / "settings.json").write_text(json.dumps(settings))

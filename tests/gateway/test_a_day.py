@@ -1,5 +1,5 @@
-"""A day of requests on a clock that jumps: four models on one GPU, a quiet night, a desktop that takes the GPU in the
-evening, and an engine that dies. Every request has its answer, or a reason, within its deadline.
+"""A day of requests in virtual time: four models on one GPU, a quiet night, a desktop that takes the GPU in the
+evening, and an engine that dies. Every request gets its answer, or an error, before its deadline.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ DIES = 11 * 3600
 
 
 def arrivals(chance: random.Random) -> Iterator[tuple[float, str, str, float]]:
-    """When, of whom, for which model, and how long the answer takes. Nobody asks from one o'clock to six."""
+    """Return the requests: time, key, model, and duration of the answer. There are none from one to six o'clock."""
     at = 0.0
     while (at := at + chance.expovariate(1 / 20 if 8 * 3600 < at < 20 * 3600 else 1 / 90)) < DAY_S:
         if not NIGHT[0] < at < NIGHT[1]:
@@ -59,13 +59,13 @@ def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
     asked = list(arrivals(chance))
     assert len(asked) > 2000
     wrong: list[str] = []
-    told: list[tuple[float, float, str, str]] = []  # when it was asked, how long it took, for what, and what came
+    run_story: list[tuple[float, float, str, str]] = []  # when it was asked, how long it took, for what, and what came
     slept: list[bool] = []
 
     async def client(at: float, key: str, model: str, seconds: float, number: int) -> None:
         await asyncio.sleep(at)
         outcome = await found.ask(model, f"{number}", seconds, key)
-        told.append((at, found.outcomes[-1][2], f"{model}: {number}", outcome))
+        run_story.append((at, found.outcomes[-1][2], f"{model}: {number}", outcome))
 
     async def desktop(begins: float, ends: float) -> None:
         await asyncio.sleep(begins)
@@ -101,9 +101,9 @@ def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
 
     in_virtual_time(day())
     assert (gpu.broken_rules, wrong, slept) == ([], [], [True])
-    assert len(told) == len(asked), "each request came to an end"
+    assert len(run_story) == len(asked), "each request came to an end"
     outcomes: Counter[str] = Counter()
-    for at, took, right, outcome in told:
+    for at, took, right, outcome in run_story:
         outcomes["right" if outcome == right else outcome] += 1
         # A request counts with its end, too: it may run into the time of the desktop, or be with the engine that dies.
         desk = any(begins <= at + took + 1 and at <= ends for begins, ends in DESK)

@@ -1,4 +1,4 @@
-"""An engine's answer is read alike however it is cut, and what is not HTTP ends it."""
+"""An engine's answer is parsed in the same way however it is divided, and invalid HTTP ends it."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Bodies: who may send one, how many bytes are held, how they are bounded, and by whom large ones are read."""
+"""Bodies of requests: the order of clients, the memory for them, their limits, and the process that parses large
+ones.
+"""
 
 import asyncio
 import json
@@ -17,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gateway.running import KEY, MODEL, OTHER_KEY, Gateway, answer_of, gateway, rest_of, settings_for
-from tests.gateway.test_gateway import metric, one_answer, waited_for
-from tests.gateway.test_gateway_start import with_tls
+from tests.gateway.running import KEY, MODEL, OTHER_KEY, Gateway, gateway, parse_answer, read_to_end, settings_for
+from tests.gateway.test_gateway import metric, read_answer, wait_until
+from tests.gateway.test_gateway_start import tls_settings
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import body_process
@@ -32,10 +34,9 @@ MEBI = 1 << 20
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def asks(door: Gateway, length: int, key: str = KEY) -> socket.socket:
-    """A client that has sent its head, and sends a body of this length when it is told to.
-
-    Two that ask at the same time come in either order: who has to be first is told to go on before the next one asks.
+def open_waiting_client(door: Gateway, length: int, key: str = KEY) -> socket.socket:
+    """Open a connection, and send a head that announces a body of this length and waits for `100 Continue`. If two
+    clients do this at the same time, either may be first: a test waits for the answer to the first one.
     """
     to = door.connected()
     head = (
@@ -51,7 +52,7 @@ def of_length(length: int, **more: Any) -> bytes:
 
 
 def waiting(door: Gateway, count: int) -> bool:
-    return waited_for(lambda: metric(door, "winhost_gateway_requests_waiting") == str(count))
+    return wait_until(lambda: metric(door, "winhost_gateway_requests_waiting") == str(count))
 
 
 def has_nothing(to: socket.socket) -> bool:
@@ -71,39 +72,39 @@ def test_a_place_is_taken_before_a_body_is_read(own_door: OwnDoor) -> None:
     with own_door(requests=1, waiting=2) as door, ExitStack() as opened:
         places = []
         for _ in range(3):
-            places.append(opened.enter_context(asks(door, 100)))
+            places.append(opened.enter_context(open_waiting_client(door, 100)))
             assert places[-1].recv(100) == CONTINUE
-        assert one_answer(opened.enter_context(asks(door, 100))) == 503
+        assert read_answer(opened.enter_context(open_waiting_client(door, 100))) == 503
         assert metric(door, 'winhost_gateway_refused_total{reason="busy"}') == "1"
         places[0].sendall(of_length(100))
-        assert answer_of(rest_of(places[0]))[0] == 200
+        assert parse_answer(read_to_end(places[0]))[0] == 200
 
 
 def test_a_key_with_all_places_gives_one_to_another_key(own_door: OwnDoor) -> None:
     with own_door(requests=1, waiting=2) as door, ExitStack() as opened:
         crowd = []
         for _ in range(3):
-            crowd.append(opened.enter_context(asks(door, 100)))
+            crowd.append(opened.enter_context(open_waiting_client(door, 100)))
             assert crowd[-1].recv(100) == CONTINUE
-        other = opened.enter_context(asks(door, 100, OTHER_KEY))
+        other = opened.enter_context(open_waiting_client(door, 100, OTHER_KEY))
         assert other.recv(100) == CONTINUE
-        assert one_answer(crowd[2]) == 503  # the newest
+        assert read_answer(crowd[2]) == 503  # the newest
         other.sendall(of_length(100))
-        assert answer_of(rest_of(other))[0] == 200
+        assert parse_answer(read_to_end(other))[0] == 200
 
 
 def test_only_so_many_bytes_are_held_and_half_of_them_for_a_key(own_door: OwnDoor) -> None:
     size = 2 * SMALL_BYTES
     with own_door(body_bytes=size, bodies_bytes=2 * size, hold=PATIENCE_S) as door, ExitStack() as opened:
-        first = opened.enter_context(asks(door, size))
+        first = opened.enter_context(open_waiting_client(door, size))
         assert first.recv(100) == CONTINUE
-        second = opened.enter_context(asks(door, size))
+        second = opened.enter_context(open_waiting_client(door, size))
         assert waiting(door, 2)
-        other = opened.enter_context(asks(door, size, OTHER_KEY))
+        other = opened.enter_context(open_waiting_client(door, size, OTHER_KEY))
         assert other.recv(100) == CONTINUE
-        last = opened.enter_context(asks(door, size, OTHER_KEY))
+        last = opened.enter_context(open_waiting_client(door, size, OTHER_KEY))
         assert waiting(door, 4)
-        small = opened.enter_context(asks(door, 100))
+        small = opened.enter_context(open_waiting_client(door, 100))
         assert small.recv(100) == CONTINUE  # it needs no room
         assert metric(door, "winhost_gateway_held_body_bytes") == str(2 * size)
         assert [has_nothing(second), has_nothing(last)] == [True, True]
@@ -111,19 +112,19 @@ def test_only_so_many_bytes_are_held_and_half_of_them_for_a_key(own_door: OwnDoo
             if to in (second, last):
                 assert to.recv(100) == CONTINUE
             to.sendall(of_length(size))
-            assert answer_of(rest_of(to))[0] == 200
+            assert parse_answer(read_to_end(to))[0] == 200
         assert metric(door, "winhost_gateway_held_body_bytes") == "0"
 
 
 def test_who_goes_away_gives_back_the_room_for_a_body(own_door: OwnDoor) -> None:
     size = 2 * SMALL_BYTES
-    with own_door(body_bytes=size, bodies_bytes=size, hold=PATIENCE_S) as door, asks(door, size) as to:
-        with asks(door, size) as gone:
+    with own_door(body_bytes=size, bodies_bytes=size, hold=PATIENCE_S) as door, open_waiting_client(door, size) as to:
+        with open_waiting_client(door, size) as gone:
             gone.sendall(b"{")
             assert waiting(door, 2)
         assert to.recv(100) == CONTINUE
         to.sendall(of_length(size))
-        assert answer_of(rest_of(to))[0] == 200
+        assert parse_answer(read_to_end(to))[0] == 200
 
 
 def test_a_large_body_may_come_in_chunks(own_door: OwnDoor) -> None:
@@ -133,7 +134,7 @@ def test_a_large_body_may_come_in_chunks(own_door: OwnDoor) -> None:
         chunks = b"".join(
             b"%x\r\n%b\r\n" % (len(text[at : at + 9_000]), text[at : at + 9_000]) for at in range(0, len(text), 9_000)
         )
-        status, _, body = answer_of(door.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"))
+        status, _, body = parse_answer(door.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"))
         assert (status, json.loads(body)["choices"][0]["text"]) == (200, json.loads(text)["prompt"])
         assert metric(door, "winhost_gateway_held_body_bytes") == "0"
 
@@ -333,7 +334,7 @@ def test_who_leaves_in_the_middle_spoils_nothing() -> None:
 
 
 def memory_mib(process: int) -> int:
-    """The most that it ever had."""
+    """Return the peak memory of a process."""
     lines = Path(f"/proc/{process}/status").read_text("utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
@@ -341,7 +342,7 @@ def memory_mib(process: int) -> int:
 @pytest.mark.costly
 @pytest.mark.parametrize("tls", [False, True])
 def test_large_bodies_at_once_take_little_memory_and_hold_up_nobody(short: Path, python: str, tls: bool) -> None:
-    port, secured = with_tls(short)
+    port, secured = tls_settings(short)
     context = ssl.create_default_context(cafile=str(short / "cert.pem"))
 
     def connected(door: Gateway) -> socket.socket:
@@ -353,14 +354,14 @@ def test_large_bodies_at_once_take_little_memory_and_hold_up_nobody(short: Path,
     def attack(door: Gateway) -> int:
         with closing(connected(door)) as to:
             to.sendall(door.request("/v1/completions", of_length(16 * MEBI - 100)))
-            return answer_of(rest_of(to))[0]
+            return parse_answer(read_to_end(to))[0]
 
     with gateway(short, secured if tls else settings_for(short), python) as door:
         before = memory_mib(door.process.pid)
         with closing(connected(door)) as to, ThreadPoolExecutor(4) as pool:
             to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10", "stream": True}))
             assert [each.result(PATIENCE_S) for each in [pool.submit(attack, door) for _ in range(4)]] == [200] * 4
-            assert b"[DONE]" in answer_of(rest_of(to))[2]
+            assert b"[DONE]" in parse_answer(read_to_end(to))[2]
         # Each body once, and less than as much again for what is on its way.
         assert memory_mib(door.process.pid) - before < 4 * 16 * 2
 
@@ -371,7 +372,7 @@ def test_however_many_send_large_bodies_only_so_many_bytes_are_held(short: Path,
     with gateway(short, settings_for(short, limits=limits), python) as door, ThreadPoolExecutor(40) as pool:
         before = memory_mib(door.process.pid)
         request = door.request("/v1/completions", of_length(4 * MEBI - 100))
-        answers = [pool.submit(lambda: answer_of(door.raw(request))[0]) for _ in range(40)]
+        answers = [pool.submit(lambda: parse_answer(door.raw(request))[0]) for _ in range(40)]
         assert [each.result(PATIENCE_S) for each in answers] == [200] * 40
         # 160 MiB came. Beside the bodies, some 0.4 MiB of each connection are on their way.
         assert memory_mib(door.process.pid) - before < 3 * 8 + 40 * 0.5

@@ -1,4 +1,6 @@
-"""API keys that change while the gateway runs: what counts from then on, what is broken off, and what is counted."""
+"""API keys that change while the gateway runs: which keys are valid, which requests are broken off, and what is
+counted.
+"""
 
 import json
 import tempfile
@@ -17,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gateway.running import KEY_LINE, MODEL, OTHER_KEY, Gateway, gateway, rest_of, settings_for
-from tests.gateway.test_gateway import metric, waited_for
+from tests.gateway.running import KEY_LINE, MODEL, OTHER_KEY, Gateway, gateway, read_to_end, settings_for
+from tests.gateway.test_gateway import metric, wait_until
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.api_keys import ApiKeys, KeyFiles
@@ -123,8 +125,8 @@ def test_a_file_that_is_gone_lets_nobody_in_again(tmp_path: Path) -> None:
 
 @each_row("seed", [*range(30)])
 def test_no_client_has_more_than_its_key_may_while_limits_change(seed: int) -> None:
-    """A minute has what was left at its beginning, which is a minute's worth at most, and what comes in it; a change
-    adds what the higher limit has more.
+    """In each minute a key may use its remaining allowance, at most that of a minute, and the refill. A change adds
+    the difference to a higher limit.
     """
     random, now = Random(seed), [0.0]
     found = KeyLimits(parse_key_limits({"requests_per_minute": 60}), lambda: now[0])
@@ -187,12 +189,12 @@ def changing(short: Path, python: str) -> Callable[..., Any]:
         changes = short / "changes"
 
         def change(text: str) -> None:
-            """As `winhost serve keys` does; returns when the gateway has read it."""
+            """Change the file as `winhost serve keys` does, and wait until the gateway has read it."""
             beside = short / "changes.new"
             beside.write_text(text)
             beside.replace(changes)
             digest = sha256(text.encode()).hexdigest()
-            assert waited_for(lambda: kept(short)["read"]["changes"] == digest)
+            assert wait_until(lambda: read_use(short)["read"]["changes"] == digest)
 
         with gateway(short, settings_for(short, key_changes=str(changes), **more), python) as door:
             yield door, change
@@ -200,13 +202,13 @@ def changing(short: Path, python: str) -> Callable[..., Any]:
     return made
 
 
-def kept(folder: Path) -> dict[str, Any]:
+def read_use(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "use.json").read_text())
     return found
 
 
-def asked(door: Gateway, key: str, prompt: str = "hello", model: str = MODEL) -> tuple[int, str | None]:
-    """The status, and the code of an error."""
+def ask(door: Gateway, key: str, prompt: str = "hello", model: str = MODEL) -> tuple[int, str | None]:
+    """Return the status, and the code of an error."""
     headers = {"Authorization": f"Bearer {key}"}
     status, _, body = door.ask("/v1/completions", {"model": model, "prompt": prompt}, headers)
     return status, json.loads(body).get("error", {}).get("code")
@@ -215,21 +217,21 @@ def asked(door: Gateway, key: str, prompt: str = "hello", model: str = MODEL) ->
 def test_a_key_is_added_limited_and_revoked_without_a_restart(changing: Any) -> None:
     carol = f"carol sha256:{CAROL_HASH}"
     with changing() as (door, change):
-        assert asked(door, CAROL) == (401, "no-key")
+        assert ask(door, CAROL) == (401, "no-key")
         change(f"{carol}\n")
-        assert asked(door, CAROL) == (200, None)
+        assert ask(door, CAROL) == (200, None)
         change(f"{carol} requests_per_minute=1\n")
-        assert [asked(door, CAROL), asked(door, CAROL)] == [(200, None), (429, "rate_limit_exceeded")]
+        assert [ask(door, CAROL), ask(door, CAROL)] == [(200, None), (429, "rate_limit_exceeded")]
         change(f"{carol} models=org/other\n")
-        assert asked(door, CAROL) == (403, "model-not-allowed")
+        assert ask(door, CAROL) == (403, "model-not-allowed")
         listed = json.loads(door.ask("/v1/models", headers={"Authorization": f"Bearer {CAROL}"})[2])
         assert listed["data"] == []
         assert door.ask(f"/v1/models/{MODEL}", headers={"Authorization": f"Bearer {CAROL}"})[0] == 403
         change(f"{carol} expires=2026-01-01T00:00:00Z\n")
-        assert asked(door, CAROL) == (401, "key-expired")
+        assert ask(door, CAROL) == (401, "key-expired")
         change(f"{carol} revoked=2026-01-01T00:00:00Z\n")
-        assert asked(door, CAROL) == (401, "key-revoked")
-        assert asked(door, OTHER_KEY) == (200, None), "nobody else noticed"
+        assert ask(door, CAROL) == (401, "key-revoked")
+        assert ask(door, OTHER_KEY) == (200, None), "nobody else noticed"
         assert door.process.poll() is None
 
 
@@ -237,7 +239,7 @@ def test_an_expiry_comes_by_itself(changing: Any) -> None:
     with changing() as (door, change):
         soon = datetime.now(UTC) + timedelta(seconds=3)
         change(f"carol sha256:{CAROL_HASH} expires={time_text(soon.timestamp())}\n")
-        assert waited_for(lambda: asked(door, CAROL) == (401, "key-expired"))
+        assert wait_until(lambda: ask(door, CAROL) == (401, "key-expired"))
 
 
 def test_a_broken_file_changes_nothing_and_is_told_of(changing: Any, short: Path) -> None:
@@ -245,15 +247,15 @@ def test_a_broken_file_changes_nothing_and_is_told_of(changing: Any, short: Path
         change(f"carol sha256:{CAROL_HASH}\n")
         assert metric(door, "winhost_gateway_keys_unread") == "0"
         (short / "changes").write_text("carol sha256:canary\n")
-        assert waited_for(lambda: kept(short)["read"]["problem"] != "")
-        assert "changed keys, line 1: it is not NAME" in kept(short)["read"]["problem"]
-        assert waited_for(lambda: metric(door, "winhost_gateway_keys_unread") == "1")
-        assert asked(door, CAROL) == (200, None)
+        assert wait_until(lambda: read_use(short)["read"]["problem"] != "")
+        assert "changed keys, line 1: it is not NAME" in read_use(short)["read"]["problem"]
+        assert wait_until(lambda: metric(door, "winhost_gateway_keys_unread") == "1")
+        assert ask(door, CAROL) == (200, None)
         assert "canary" not in door.log
         assert door.log.count("API keys stay as they were") == 1
         change(f"carol sha256:{CAROL_HASH} models=org/other\n")
-        assert kept(short)["read"]["problem"] == ""
-        assert asked(door, CAROL)[0] == 403
+        assert read_use(short)["read"]["problem"] == ""
+        assert ask(door, CAROL)[0] == 403
 
 
 @pytest.mark.costly
@@ -265,29 +267,29 @@ def test_what_runs_by_a_revoked_key_is_broken_off_and_nothing_else(changing: Any
         stream.sendall(door.request("/v1/completions", body, own))
         waits.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "hang"}, own))
         other.sendall(door.request("/v1/completions", {**body, "prompt": "slow 60"}))
-        assert waited_for(lambda: len(door.engine.requests) == 3)
+        assert wait_until(lambda: len(door.engine.requests) == 3)
         assert b"slow 6000" in stream.recv(65536)
         change(f"carol sha256:{CAROL_HASH} revoked=2026-11-28T00:00:00Z\n")
-        ended = rest_of(stream)
+        ended = read_to_end(stream)
         assert b'"code": "key-revoked"' in ended
         assert not ended.endswith(b"0\r\n\r\n")
-        assert b" 401 " in rest_of(waits).partition(b"\r\n")[0]
-        assert waited_for(lambda: len(door.engine.gone) == 2), "the engine stops, too"
-        assert rest_of(other).endswith(b"0\r\n\r\n")
-        assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "0")
+        assert b" 401 " in read_to_end(waits).partition(b"\r\n")[0]
+        assert wait_until(lambda: len(door.engine.gone) == 2), "the engine stops, too"
+        assert read_to_end(other).endswith(b"0\r\n\r\n")
+        assert wait_until(lambda: metric(door, "winhost_gateway_requests_running") == "0")
 
 
 def test_use_is_counted_by_key_and_outlives_the_gateway(changing: Any, short: Path) -> None:
     with changing() as (door, change):
         change(f"carol sha256:{CAROL_HASH}\n")
-        assert asked(door, CAROL, model="org/none")[0] == 404  # which no engine got
+        assert ask(door, CAROL, model="org/none")[0] == 404  # which no engine got
         own = {"Authorization": f"Bearer {CAROL}"}
         status, _, body = door.ask("/v1/completions", {"model": MODEL, "prompt": "spends 5 7", "stream": True}, own)
         assert (status, b"usage" in body) == (200, False), "its client did not ask for it"
         door.ask("/v1/completions", {"model": MODEL, "prompt": "spends 0 0"}, own)
         change(f"carol sha256:{CAROL_HASH} tokens_per_minute=1\n")
-        assert asked(door, CAROL, "spends 30 12")[0] == 200
-        assert asked(door, CAROL)[0] == 429, "it takes 41 minutes to pay for that"
+        assert ask(door, CAROL, "spends 30 12")[0] == 200
+        assert ask(door, CAROL)[0] == 429, "it takes 41 minutes to pay for that"
         for line, value in {
             'key_requests_total{key="carol"}': "3",
             'key_refused_total{key="carol"}': "1",
@@ -296,21 +298,21 @@ def test_use_is_counted_by_key_and_outlives_the_gateway(changing: Any, short: Pa
         }.items():
             assert metric(door, f"winhost_gateway_{line}") == value
         assert door.end() == 0
-        before = kept(short)["used"]["carol"]
+        before = read_use(short)["used"]["carol"]
     assert (before["requests"], before["refused"], before["tokens_in"], before["tokens_out"]) == (3, 1, 35, 19)
     later = short / "later"
     later.mkdir()
     (later / "use.json").write_text((short / "use.json").read_text())
     (later / "changes").write_text(f"carol sha256:{CAROL_HASH}\n")
     with gateway(later, settings_for(later, key_changes=str(later / "changes"))) as door:
-        assert asked(door, CAROL, "spends 1 1")[0] == 200
+        assert ask(door, CAROL, "spends 1 1")[0] == 200
         assert metric(door, 'winhost_gateway_key_requests_total{key="carol"}') == "4"
         assert door.end() == 0
-        assert kept(later)["used"]["carol"]["since"] == before["since"]
+        assert read_use(later)["used"]["carol"]["since"] == before["since"]
 
 
 def test_a_gateway_whose_file_of_changes_went_while_it_was_down_does_not_start(short: Path, python: str) -> None:
-    """Who was revoked would be let in again."""
+    """Revoked keys would be valid again."""
     (short / "use.json").write_text(json.dumps({"format": 1, "read": {"changes": "a" * 64}, "used": {}}))
     settings = settings_for(short, key_changes=str(short / "changes"))
     with pytest.raises(AssertionError, match="changed keys is missing; restore it"), gateway(short, settings, python):
@@ -324,10 +326,10 @@ def test_a_gateway_whose_file_of_changes_went_while_it_was_down_does_not_start(s
 def test_another_key_under_the_same_name_begins_anew(changing: Any, short: Path) -> None:
     with changing() as (door, change):
         change(f"carol sha256:{CAROL_HASH}\n")
-        assert asked(door, CAROL)[0] == 200
+        assert ask(door, CAROL)[0] == 200
         new = "wh-Canary3of3the3key3of3carol"
         change(f"carol sha256:{sha256(new.encode()).hexdigest()}\n")
-        assert [asked(door, CAROL)[0], asked(door, new)[0]] == [401, 200]
+        assert [ask(door, CAROL)[0], ask(door, new)[0]] == [401, 200]
         assert metric(door, 'winhost_gateway_key_requests_total{key="carol"}') == "1"
 
 
@@ -340,13 +342,13 @@ def test_counts_that_cannot_be_read_begin_anew_and_stop_nothing(short: Path, pyt
 
 @pytest.mark.costly
 def test_changes_under_load_lose_no_request_of_others(changing: Any) -> None:
-    """Some clients have a key that stays, others one that comes and goes: the former never notice."""
+    """Some clients have a key that stays, and others one that is added and revoked. The former must not notice."""
     outcomes: dict[str, Counter[int]] = {OTHER_KEY: Counter(), CAROL: Counter()}
     stop = threading.Event()
 
     def client(door: Gateway, key: str) -> None:
         while not stop.is_set():
-            outcomes[key][asked(door, key)[0]] += 1
+            outcomes[key][ask(door, key)[0]] += 1
 
     with changing() as (door, change):
         clients = [threading.Thread(target=client, args=(door, key)) for key in (OTHER_KEY, CAROL) for _ in range(3)]
@@ -356,7 +358,7 @@ def test_changes_under_load_lose_no_request_of_others(changing: Any) -> None:
             for rules in ("", " concurrent=1", " models=org/other", " revoked=2026-11-28T00:00:00Z") * 2:
                 change(f"carol sha256:{CAROL_HASH}{rules}\n")
                 before = {key: found.total() for key, found in outcomes.items()}
-                assert waited_for(lambda before=before: all(outcomes[k].total() > before[k] + 5 for k in before))
+                assert wait_until(lambda before=before: all(outcomes[k].total() > before[k] + 5 for k in before))
         finally:
             stop.set()
             for each in clients:
@@ -369,13 +371,13 @@ def test_changes_under_load_lose_no_request_of_others(changing: Any) -> None:
 
 @contextmanager
 def crowd(door: Gateway, names: list[str], keys: Mapping[str, str], seed: int) -> Iterator[dict[str, Counter[int]]]:
-    """A client for each of the names, which asks again and again; what they are answered."""
+    """Run a client for each name, which sends requests all the time. Return the answers."""
     got: dict[str, Counter[int]] = {name: Counter() for name in keys}
     stop = threading.Event()
 
     def client(name: str, pauses: Random) -> None:
         while not stop.is_set():
-            got[name][asked(door, keys[name])[0]] += 1
+            got[name][ask(door, keys[name])[0]] += 1
             stop.wait(pauses.random() / 50)
 
     clients = [
@@ -394,7 +396,7 @@ def crowd(door: Gateway, names: list[str], keys: Mapping[str, str], seed: int) -
 @pytest.mark.costly
 @each_row("seed", [1, 2, 3])
 def test_random_clients_get_what_their_key_may_and_no_crowd_keeps_another_out(seed: int, python: str) -> None:
-    """Three keys with crowds, and limits that rise; one client of bob, who has no limit."""
+    """Three keys have many clients and rising limits. Bob has one client and no limit."""
     random, rates = Random(seed), dict.fromkeys(("a", "b", "c"), 1)
     keys = {"bob": OTHER_KEY, **{name: f"wh-Canary5of6the7key8of-{name}" for name in rates}}
     names = ["bob", *(name for name in rates for _ in range(random.randint(1, 5)))]
@@ -418,7 +420,7 @@ def test_random_clients_get_what_their_key_may_and_no_crowd_keeps_another_out(se
                     began, before = now, got["bob"][200]
                     changes.with_name("new").write_text(lines())
                     changes.with_name("new").replace(changes)
-                    assert waited_for(lambda before=before: got["bob"][200] >= before + 10), "bob is let in"
+                    assert wait_until(lambda before=before: got["bob"][200] >= before + 10), "bob is let in"
             spent = time.monotonic() - began
             for name in rates:
                 assert got[name][200] <= may[name] + rates[name] * spent / 60 + 1, name

@@ -1,4 +1,4 @@
-"""Who may be connected, and what becomes of what clients send."""
+"""Limits of connections, and how requests on them are read."""
 
 import asyncio
 import errno
@@ -45,7 +45,7 @@ class Transport(asyncio.Transport):
 
 
 class Answers:
-    """In the front door's place. seen: target and body of each request, or why it is refused."""
+    """A stand-in for the front door. seen: target and body of each request, or why it was refused."""
 
     def __init__(self, kept: bool = True, reads: bool = True) -> None:
         self.seen: list[tuple[str, bytes]] = []
@@ -66,8 +66,8 @@ def connection(clients: Clients, answers: Answers | None = None) -> tuple[Client
     return made, transport
 
 
-def in_a_loop(answers: Answers, *parts: bytes) -> bool:
-    """Whether the connection is closed after all of this was answered."""
+def is_closed_after(answers: Answers, *parts: bytes) -> bool:
+    """Receive these parts in an event loop. Return whether the connection is closed after the answers."""
 
     async def told() -> bool:
         made, transport = connection(Clients(8, 8, 60, 60), answers)
@@ -89,32 +89,32 @@ GET = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
 
 def test_requests_of_one_read_are_answered_one_after_another() -> None:
     answers = Answers()
-    assert not in_a_loop(answers, b"".join(GET % each for each in range(MAX_PIPELINED)))
+    assert not is_closed_after(answers, b"".join(GET % each for each in range(MAX_PIPELINED)))
     assert answers.seen == [(f"/{each}", b"") for each in range(MAX_PIPELINED)]
 
 
 def test_no_more_heads_are_read_than_may_be_ahead() -> None:
     answers = Answers()
-    assert in_a_loop(answers, b"".join(GET % each for each in range(9_000)))
+    assert is_closed_after(answers, b"".join(GET % each for each in range(9_000)))
 
 
 def test_what_came_before_a_refusal_is_answered_before_it() -> None:
     answers = Answers()
-    in_a_loop(answers, GET % 1 + b"nonsense\r\n\r\n", GET % 2)
+    is_closed_after(answers, GET % 1 + b"nonsense\r\n\r\n", GET % 2)
     assert answers.seen == [("/1", b""), ("request-line", b"")]
 
 
 def test_a_body_that_nobody_read_is_not_taken_for_the_next_request() -> None:
     answers = Answers(reads=False)
     post = b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(GET % 2)
-    assert not in_a_loop(answers, post + GET % 2 + GET % 3)
-    assert not in_a_loop(answers, post, GET % 2, GET % 3)
+    assert not is_closed_after(answers, post + GET % 2 + GET % 3)
+    assert not is_closed_after(answers, post, GET % 2, GET % 3)
     assert answers.seen == [("/1", b""), ("/3", b"")] * 2
 
 
 def test_an_answer_may_be_the_last_of_its_connection() -> None:
     answers = Answers(kept=False)
-    assert in_a_loop(answers, GET % 1 + GET % 2)
+    assert is_closed_after(answers, GET % 1 + GET % 2)
     assert answers.seen == [("/1", b"")]
 
 
@@ -123,7 +123,7 @@ def test_an_answer_that_fails_closes_its_connection() -> None:
         async def __call__(self, request: Request) -> bool:
             raise ValueError
 
-    assert in_a_loop(Fails(), GET % 1)
+    assert is_closed_after(Fails(), GET % 1)
 
 
 def test_a_client_whose_body_nobody_reads_is_paused() -> None:
@@ -165,7 +165,7 @@ def test_a_client_whose_body_nobody_reads_is_paused() -> None:
 
 
 def test_a_transport_is_not_paused_before_it_is_read() -> None:
-    """Python 3.10 would read it all the same, and TLS would never see what was read."""
+    """Python 3.10 would read in spite of the pause, and TLS would not get these bytes."""
 
     class Paused(Transport):
         paused = False
@@ -223,7 +223,7 @@ def test_a_quarter_is_kept_for_those_with_keys_and_the_oldest_without_one_makes_
 
 
 def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked again at once, it would take the processor from those who are connected."""
+    """An immediate retry would take the processor from the connected clients."""
     asked: list[float] = []
 
     class Full(socket.socket):

@@ -1,4 +1,4 @@
-"""Connections to an engine: when one is used again, and when a request is sent again."""
+"""Connections to an engine: when one is reused, and when a request is sent again."""
 
 import asyncio
 import contextlib
@@ -27,8 +27,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 
 
 class Scripted:
-    """An engine that does by turns with each connection what its script says. seen: bodies, with the connection's
-    number; ended: numbers of those that the gateway closed; spoke: it has closed one, or said something unasked.
+    """An engine that follows a script on each connection. seen: bodies, with the number of the connection; ended:
+    numbers of those that the gateway closed; spoke: it has closed one, or sent bytes without a request.
     """
 
     def __init__(self, *script: Callable[["Scripted", socket.socket, int], None]) -> None:
@@ -53,7 +53,7 @@ class Scripted:
         self.spoke.set()
 
     def request(self, to: socket.socket, number: int) -> bool:
-        """Reads one; False at the end of the connection."""
+        """Read one request; False at the end of the connection."""
         data = b""
         while not (
             found := re.search(rb"Content-Length: (\d+)\r\n.*?\r\n\r\n|Content-Length: (\d+)\r\n\r\n", data, re.S)
@@ -71,7 +71,7 @@ class Scripted:
 
 
 def answering(*answers: bytes, then: Callable[[Scripted, socket.socket, int], None] | None = None):  # type: ignore[no-untyped-def]
-    """These answers, the last one again and again where nothing comes after it."""
+    """Return a script that sends these answers, and the last one again and again."""
 
     def step(engine: Scripted, to: socket.socket, number: int) -> None:
         left = list(answers)
@@ -84,16 +84,16 @@ def answering(*answers: bytes, then: Callable[[Scripted, socket.socket, int], No
 
 
 def closes(engine: Scripted, to: socket.socket, number: int) -> None:
-    """At once, while nobody asks."""
+    """Close the connection at once, without a request."""
 
 
 def leaves_unread(engine: Scripted, to: socket.socket, number: int) -> None:
-    """Closes when the next request has come, without reading it."""
+    """Close the connection when the next request has come, without reading it."""
     select.select([to], [], [], PATIENCE_S)
 
 
 def reads_and_closes(engine: Scripted, to: socket.socket, number: int) -> None:
-    """As an engine that dies over a request."""
+    """Read a request and close the connection, as an engine that dies does."""
     engine.request(to, number)
 
 
@@ -116,14 +116,14 @@ def listens(engine: Scripted, folder: Path, family: int) -> Iterator[SocketOrPor
 
 
 class Asking:
-    """The gateway's side."""
+    """The gateway's connections to the engine."""
 
     def __init__(self, place: SocketOrPort) -> None:
         self.engines = Engines(Limits())
         self.model = PublishedModel("m", place, "m", "completion")
 
     async def ask(self, body: bytes = b"{}", whole: bool = True) -> bytes:
-        """What it answers, or the fault; not whole: only its first part is read."""
+        """Send a request. Return the answer, or the fault; not whole: read only its first part."""
         try:
             async with Answer(self.engines, self.model, "/v1/completions", [body], "id", wait_s=0) as connection:
                 found = b""

@@ -71,7 +71,7 @@ def test_two_engines_are_told_together_and_each_to_whom_it_belongs(python: str, 
 
 
 class Answering:
-    """In the place of Engines: says this, or raises it."""
+    """A stand-in for Engines, which returns this text or raises this error."""
 
     def __init__(self, what: "bytes | Exception") -> None:
         self.what, self.asked = what, 0
@@ -154,7 +154,7 @@ def test_many_who_ask_at_once_read_an_engine_once() -> None:
 
 
 def test_many_who_ask_at_once_get_one_text_which_does_not_stay() -> None:
-    """It may have 4 MB, and who does not read holds it for as long as the gateway waits."""
+    """A text may have 4 MB, and slow readers keep it in memory."""
 
     async def ask() -> tuple[int, int]:
         found = EngineMetrics(Answering(RUNNING.encode()))  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_many_who_ask_at_once_get_one_text_which_does_not_stay() -> None:
 
 
 def test_reading_a_long_answer_leaves_room_for_streams() -> None:
-    """Steps are counted, for their times depend on the machine."""
+    """The test counts steps, because their duration depends on the machine."""
     lines = "\n".join(f'vllm:a{{le="{number}"}} 1' for number in range(5_000))
 
     async def read() -> int:
@@ -196,7 +196,7 @@ def test_states_of_turns_are_known() -> None:
 
 
 def test_whoever_reads_is_cut_off_where_the_engine_is_to_sleep(short: Path) -> None:
-    """An open connection would be in the way of writing the engine's process to disk."""
+    """With an open connection, the engine's process cannot be written to disk."""
 
     async def story() -> str:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""How many clients the event loop looks at in a turn."""
+"""The number of clients that the event loop handles in one turn."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ async def answer(request: Request) -> bool:
 
 
 def pairs(opened: ExitStack, count: int) -> list[tuple[socket.socket, socket.socket]]:
-    """Connected, the second of each has said something."""
+    """Create connected pairs, of which each second socket has sent bytes."""
     found = [socket.socketpair() for _ in range(count)]
     for ours, theirs in found:
         opened.enter_context(ours)

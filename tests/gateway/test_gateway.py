@@ -20,10 +20,10 @@ from tests.gateway.running import (
     MODEL,
     OTHER_KEY,
     Gateway,
-    answer_of,
     dechunked,
     gateway,
-    rest_of,
+    parse_answer,
+    read_to_end,
     settings_for,
 )
 from tests.gateway.test_routes import TARGETS
@@ -39,15 +39,17 @@ def statuses(raw: bytes) -> list[int]:
     return [int(found) for found in re.findall(rb"HTTP/1\.[01] (\d{3}) ", raw)]
 
 
-def waited_for(what: Callable[[], bool]) -> bool:
+def wait_until(what: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE_S
     while not what() and time.monotonic() < until:
         time.sleep(0.02)
     return what()
 
 
-def one_answer(to: socket.socket) -> int:
-    """The status of the next answer by a connection that stays open; its head and its body may come apart."""
+def read_answer(to: socket.socket) -> int:
+    """Read the next answer of a connection that stays open, and return its status. Head and body may come
+    separately.
+    """
     raw = b""
     while not (found := re.search(rb"(?i)content-length: (\d+)\r\n(?:.*\r\n)*\r\n", raw)) or (
         len(raw) < found.end() + int(found[1])
@@ -77,7 +79,7 @@ def test_a_byte_at_a_time_is_read_alike(door: Gateway) -> None:
     with door.connected() as to:
         for byte in door.request("/v1/completions", {"model": MODEL, "prompt": "bytes"}):
             to.sendall(bytes([byte]))
-        assert answer_of(rest_of(to))[0] == 200
+        assert parse_answer(read_to_end(to))[0] == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -108,7 +110,7 @@ def test_without_a_key_nothing_is_told(door: Gateway, header: str) -> None:
     before = len(door.engine.requests)
     for path in ("/v1/models", "/metrics", "/sleep", "/v1/nothing"):
         raw = door.request(path, headers={"Authorization": header} if header else {})
-        status, headers, body = answer_of(door.raw(raw.decode().encode("latin-1")))
+        status, headers, body = parse_answer(door.raw(raw.decode().encode("latin-1")))
         assert (status, headers["www-authenticate"]) == (401, "Bearer")
         assert MODEL.encode() not in body
     assert len(door.engine.requests) == before
@@ -147,7 +149,7 @@ def test_a_body_is_checked_before_an_engine_gets_it(door: Gateway) -> None:
     assert door.ask("/v1/completions", {"model": "other"})[0] == 404
     assert door.ask("/v1/completions", {"model": "tiny"})[0] == 404  # the engine's own name is not published
     plain = door.request("/v1/completions", {"model": MODEL}).replace(b"application/json", b"text/plain")
-    assert answer_of(door.raw(plain))[0] == 415
+    assert parse_answer(door.raw(plain))[0] == 415
     assert len(door.engine.requests) == before
 
 
@@ -156,8 +158,8 @@ def test_slow_heads_and_bodies_end(door: Gateway, own_door: OwnDoor) -> None:
     with own_door(head=1) as hasty, hasty.connected() as head, door.connected() as body:
         head.sendall(b"GET /health HT")
         body.sendall(door.request("/v1/completions", {"model": MODEL})[:-3])
-        assert rest_of(head) == b""
-        status, headers, told = answer_of(rest_of(body))
+        assert read_to_end(head) == b""
+        status, headers, told = parse_answer(read_to_end(body))
         assert (status, headers["connection"], json.loads(told)["error"]["code"]) == (408, "close", "too-slow")
 
 
@@ -246,7 +248,7 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(door: Gateway) -> None:
         to.sendall(head + b"\r\nExpect: 100-continue\r\n\r\n")
         assert to.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         to.sendall(body)
-        assert answer_of(rest_of(to))[0] == 200
+        assert parse_answer(read_to_end(to))[0] == 200
 
 
 def test_a_connection_is_used_again(door: Gateway) -> None:
@@ -262,8 +264,8 @@ def test_a_stream_comes_as_the_engine_says_it(door: Gateway) -> None:
         while b"held/0" not in parts:  # a gateway that keeps it until its end never sends this
             parts += to.recv(65536)
         door.engine.first_came.set()
-        parts += rest_of(to)
-    status, headers, body = answer_of(parts)
+        parts += read_to_end(to)
+    status, headers, body = parse_answer(parts)
     assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert body.count(b"data: ") == 4
 
@@ -280,19 +282,19 @@ def test_streams_at_once_are_not_mixed_up(door: Gateway) -> None:
 
 @pytest.mark.real
 def test_of_five_hundred_streams_at_once_none_is_refused_and_each_is_whole(own_door: OwnDoor) -> None:
-    """With the limits of a deployment: 256 run and the others wait. Each has a prompt of its own."""
+    """The limits are those of a deployment: 256 requests run and the others wait. Each has its own prompt."""
     with own_door(hold=PATIENCE_S) as door, ExitStack() as closing:
         streams: list[tuple[str, socket.socket]] = []
         for number in range(500):
             prompt, to = f"held {number}", closing.enter_context(door.connected())
             to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": prompt, "stream": True}))
             streams.append((prompt, to))
-        assert waited_for(lambda: metric(door, "winhost_gateway_requests_waiting") == "244")
-        assert waited_for(lambda: len(door.engine.requests) == 256)
+        assert wait_until(lambda: metric(door, "winhost_gateway_requests_waiting") == "244")
+        assert wait_until(lambda: len(door.engine.requests) == 256)
         assert metric(door, "winhost_gateway_requests_running") == "256"
         door.engine.first_came.set()
         for prompt, to in streams:
-            status, _, body = answer_of(rest_of(to))
+            status, _, body = parse_answer(read_to_end(to))
             texts = [json.loads(line[6:])["choices"][0]["text"] for line in body.split(b"\n\n")[:3]]
             assert (status, texts) == (200, [f"{prompt}/{each} " for each in range(3)])
             assert body.endswith(b"data: [DONE]\n\n")
@@ -315,7 +317,7 @@ def test_no_more_is_read_of_a_stream_than_its_client_takes(own_door: OwnDoor) ->
         begun = to.recv(1000)
         time.sleep(1)
         assert door.engine.flooded < 16
-        raw = begun + rest_of(to)
+        raw = begun + read_to_end(to)
     assert raw.count(b"x") >= 64 << 20
     assert raw.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
@@ -362,16 +364,16 @@ def test_an_engine_that_says_nothing_is_an_error(door: Gateway, prompt: str) -> 
 
 def test_an_engine_is_told_that_its_client_is_gone(door: Gateway) -> None:
     def those(bodies: Iterable[bytes]) -> int:
-        """Only its own requests: the engine may learn late of clients that other tests had."""
+        """Count only the requests of this test: the engine may notice late that clients of other tests are gone."""
         return sum(b'"hang on"' in body or b'"slow 601"' in body for body in bodies)
 
     with door.connected() as waiting, door.connected() as streaming:
         waiting.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "hang on"}))
         streaming.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 601", "stream": True}))
         streaming.recv(1000)
-        assert waited_for(lambda: those(body for *_, body in door.engine.requests) == 2)
-    assert waited_for(lambda: those(door.engine.gone) == 2)
-    assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "0")
+        assert wait_until(lambda: those(body for *_, body in door.engine.requests) == 2)
+    assert wait_until(lambda: those(door.engine.gone) == 2)
+    assert wait_until(lambda: metric(door, "winhost_gateway_requests_running") == "0")
 
 
 def test_a_request_waits_for_an_engine_that_starts(own_door: OwnDoor) -> None:
@@ -396,12 +398,12 @@ def test_it_waits_so_long_and_no_longer(door: Gateway) -> None:
         assert (status, headers["retry-after"], json.loads(body)["error"]["code"]) == (503, "10", "not-ready")
     finally:
         door.engine.start()
-    assert waited_for(lambda: door.ask("/ready", headers={})[0] == 200)
+    assert wait_until(lambda: door.ask("/ready", headers={})[0] == 200)
     assert json.loads(door.engine.requests[-1][2])["max_tokens"] == 1  # a completion says so, no port that is open
 
 
 def test_readiness_costs_an_engine_little(door: Gateway) -> None:
-    assert waited_for(lambda: door.ask("/ready", headers={})[0] == 200)
+    assert wait_until(lambda: door.ask("/ready", headers={})[0] == 200)
     before = len(door.engine.requests)
     assert {door.ask("/ready", headers={})[0] for _ in range(20)} == {200}
     assert len(door.engine.requests) == before
@@ -410,9 +412,9 @@ def test_readiness_costs_an_engine_little(door: Gateway) -> None:
 def test_who_finds_no_place_is_told_when_to_come_again(own_door: OwnDoor) -> None:
     with own_door(requests=8, waiting=2, hold=PATIENCE_S) as door, ThreadPoolExecutor(12) as pool:
         first = [pool.submit(door.complete, "held", stream=True) for _ in range(8)]
-        assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "8")
+        assert wait_until(lambda: metric(door, "winhost_gateway_requests_running") == "8")
         later = [pool.submit(door.complete, "later") for _ in range(4)]
-        assert waited_for(lambda: sum(each.done() for each in later) == 2)
+        assert wait_until(lambda: sum(each.done() for each in later) == 2)
         door.engine.first_came.set()
         found = [each.result(PATIENCE_S) for each in (*first, *later)]
     busy = [(headers["retry-after"], json.loads(body)) for status, headers, body in found if status == 503]
@@ -503,13 +505,13 @@ def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
         assert statuses(idle.recv(1000)) == [200]
         begun = to.recv(200)
         door.process.terminate()
-        assert waited_for(lambda: "stopping" in door.log)
+        assert wait_until(lambda: "stopping" in door.log)
         with pytest.raises((ConnectionRefusedError, FileNotFoundError)):
             door.connected()
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert statuses(rest_of(idle)) == [503]
+        assert statuses(read_to_end(idle)) == [503]
         door.engine.first_came.set()
-        assert b"[DONE]" in answer_of(begun + rest_of(to))[2]
+        assert b"[DONE]" in parse_answer(begun + read_to_end(to))[2]
         assert door.process.wait(PATIENCE_S) == 0
 
 
@@ -519,7 +521,7 @@ def test_it_ends_in_time_whatever_a_stream_does(own_door: OwnDoor) -> None:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10000", "stream": True}))
         begun = to.recv(200)
         assert door.end() == 0
-        stream, whole = dechunked((begun + rest_of(to)).partition(b"\r\n\r\n")[2])
+        stream, whole = dechunked((begun + read_to_end(to)).partition(b"\r\n\r\n")[2])
         assert not whole
         assert json.loads(stream.rpartition(b"data: ")[2])["error"]["code"] == "stopping"
 
@@ -532,25 +534,25 @@ def test_more_connections_than_the_limit_are_closed(own_door: OwnDoor) -> None:
             assert statuses(each.recv(1000)) == [200]
         assert door.raw(door.request("/health", headers={})) == b""
         held.pop().close()
-        assert waited_for(lambda: statuses(door.raw(door.request("/health", headers={}))) == [200])
+        assert wait_until(lambda: statuses(door.raw(door.request("/health", headers={}))) == [200])
 
 
 def test_silent_connections_take_no_place_from_whoever_has_a_key(own_door: OwnDoor) -> None:
     with own_door(connections=8) as door, ExitStack() as opened:
         first = opened.enter_context(door.connected())
         first.sendall(f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
-        assert one_answer(first) == 200
+        assert read_answer(first) == 200
         silent = [opened.enter_context(door.connected()) for _ in range(20)]
         assert door.complete("hello")[0] == 200
         assert metric(door, "winhost_gateway_connections") is not None
-        assert [rest_of(each) for each in silent[:12]] == [b""] * 12  # those that were silent for longest made room
+        assert [read_to_end(each) for each in silent[:12]] == [b""] * 12  # those that were silent for longest made room
         first.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert one_answer(first) == 200
+        assert read_answer(first) == 200
 
 
 def test_a_connection_that_stays_silent_is_closed(own_door: OwnDoor) -> None:
     with own_door(head=1) as door, door.connected() as to:
-        assert rest_of(to) == b""
+        assert read_to_end(to) == b""
 
 
 def test_a_body_with_too_many_elements_is_refused_before_it_is_parsed(own_door: OwnDoor) -> None:
@@ -576,5 +578,5 @@ def test_a_client_that_does_not_read_holds_nothing_for_long(own_door: OwnDoor) -
         to.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         # A small request, which comes within a second on any machine, with an answer that no buffer holds.
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "flood 64", "stream": True}))
-        assert waited_for(lambda: bool(door.engine.requests))
-        assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "0")
+        assert wait_until(lambda: bool(door.engine.requests))
+        assert wait_until(lambda: metric(door, "winhost_gateway_requests_running") == "0")

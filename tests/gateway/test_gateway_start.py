@@ -1,4 +1,4 @@
-"""What the gateway starts with, and what it says where it does not."""
+"""The start of the gateway, and its message if it cannot start."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.cases import read_cases
-from tests.gateway.running import KEY, MODEL, SOURCE, gateway, rest_of, settings_for
+from tests.gateway.running import KEY, MODEL, SOURCE, gateway, read_to_end, settings_for
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import program
@@ -83,8 +83,8 @@ def test_a_wrong_file_of_keys_is_refused_and_not_repeated(text: str) -> None:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What the program says in one line where it does not start."""
+def error_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that runs the program, which must not start, and returns its message."""
     monkeypatch.setattr(program.logging, "basicConfig", lambda **options: None)
 
     def run(*words: str | Path, **environment: Path) -> str:
@@ -92,33 +92,33 @@ def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         for name, value in environment.items():
             monkeypatch.setenv(name, str(value))
         assert program.main([str(word) for word in words]) == 2
-        said = capsys.readouterr().err
-        assert (said[:7], said.count("\n")) == ("error: ", 1)
-        return said
+        output = capsys.readouterr().err
+        assert (output[:7], output.count("\n")) == ("error: ", 1)
+        return output
 
     return run
 
 
-def test_why_it_does_not_start_is_said_in_a_line(short: Path, said: Callable[..., str]) -> None:
+def test_why_it_does_not_start_is_said_in_a_line(short: Path, error_of: Callable[..., str]) -> None:
     settings = short / "settings.json"
-    assert "give the file" in said()
-    assert "cannot read /nowhere" in said("/nowhere")
-    assert "up to 64 letters" in said("new-key", "two words")
+    assert "give the file" in error_of()
+    assert "cannot read /nowhere" in error_of("/nowhere")
+    assert "up to 64 letters" in error_of("new-key", "two words")
     settings.write_text("{}")
-    assert "listen, models is missing" in said(settings)
+    assert "listen, models is missing" in error_of(settings)
     settings.write_text(json.dumps({**GOOD, "tls": {"certificate": "c", "key": "k"}}))
-    assert "CREDENTIALS_DIRECTORY" in said(settings)
-    assert "cannot read" in said(settings, CREDENTIALS_DIRECTORY=short)
+    assert "CREDENTIALS_DIRECTORY" in error_of(settings)
+    assert "cannot read" in error_of(settings, CREDENTIALS_DIRECTORY=short)
     (short / "keys").write_text("\n")
-    assert "no key is in it" in said(settings, CREDENTIALS_DIRECTORY=short)
+    assert "no key is in it" in error_of(settings, CREDENTIALS_DIRECTORY=short)
     (short / "keys").write_text(new_key("a")[1])
-    assert "certificate c" in said(settings, CREDENTIALS_DIRECTORY=short)
+    assert "certificate c" in error_of(settings, CREDENTIALS_DIRECTORY=short)
     settings.write_text(json.dumps({**GOOD, "per_key": {"keys": {"b": {"concurrent": 1}}}}))
-    assert "per_key.keys: b has no API key; there are a\n" in said(settings, CREDENTIALS_DIRECTORY=short)
+    assert "per_key.keys: b has no API key; there are a\n" in error_of(settings, CREDENTIALS_DIRECTORY=short)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = {"address": "127.0.0.1", "port": taken.getsockname()[1]}
         settings.write_text(json.dumps({**GOOD, "listen": place}))
-        assert "cannot listen on 127.0.0.1" in said(settings, CREDENTIALS_DIRECTORY=short)
+        assert "cannot listen on 127.0.0.1" in error_of(settings, CREDENTIALS_DIRECTORY=short)
 
 
 def test_a_new_key_is_one_that_lets_in(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_the_unit_has_room_for_what_the_settings_allow() -> None:
 
 
 def certificate(folder: Path) -> None:
-    """For 127.0.0.1 and gateway.test, and its key."""
+    """Create a certificate for 127.0.0.1 and gateway.test, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("gateway.test")]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
@@ -154,8 +154,8 @@ def certificate(folder: Path) -> None:
     (folder / "key.pem").write_bytes(key.private_bytes(*private))
 
 
-def with_tls(folder: Path, **limits: int) -> tuple[int, dict[str, Any]]:
-    """A free port, and settings for it."""
+def tls_settings(folder: Path, **limits: int) -> tuple[int, dict[str, Any]]:
+    """Write a certificate. Return a free port, and settings with both."""
     certificate(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -165,12 +165,12 @@ def with_tls(folder: Path, **limits: int) -> tuple[int, dict[str, Any]]:
 
 
 def test_connections_without_a_handshake_are_counted_and_closed(short: Path, python: str) -> None:
-    port, settings = with_tls(short, connections=100, per_address=4, head=1)
+    port, settings = tls_settings(short, connections=100, per_address=4, head=1)
     with gateway(short, settings, python), ExitStack() as opened:
         silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(4)]
         fifth = opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
-        assert rest_of(fifth) == b""  # at once: as many as an address may have are open
-        assert [rest_of(each) for each in silent] == [b""] * 4  # in a second
+        assert read_to_end(fifth) == b""  # at once: as many as an address may have are open
+        assert [read_to_end(each) for each in silent] == [b""] * 4  # in a second
         context = ssl.create_default_context(cafile=str(short / "cert.pem"))
         later = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE_S)
         later.request("GET", "/health")
@@ -179,7 +179,7 @@ def test_connections_without_a_handshake_are_counted_and_closed(short: Path, pyt
 
 
 def test_with_a_certificate_it_speaks_tls_alone(short: Path, python: str) -> None:
-    port, settings = with_tls(short)
+    port, settings = tls_settings(short)
     body = json.dumps({"model": MODEL, "prompt": "a", "stream": True})
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     with gateway(short, settings, python):

@@ -1,4 +1,4 @@
-"""How GPUs are: by a stand-in for the driver's library, through a keeper, to what Prometheus is told."""
+"""Metrics of GPUs, from a stand-in for the driver's library through a keeper to Prometheus."""
 
 import asyncio
 import ctypes
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import Gateway, gateway, settings_for
-from tests.gateway.test_gateway import waited_for
+from tests.gateway.test_gateway import wait_until
 from tests.processes import PATIENCE_S
 from winhost.gateway import gpu_calls
 from winhost.gateway.api_keys import new_key
@@ -26,8 +26,8 @@ NOT_SUPPORTED, LOST, TIMEOUT = 3, 15, 10
 
 
 class Driver:
-    """In the place of libnvidia-ml: two GPUs, of which the second is lost where `lost`. answers: of functions with one
-    number, None where it is not supported, as for much in WSL; xids: that are to be fetched, by GPU.
+    """A stand-in for libnvidia-ml with two GPUs, of which the second is lost if `lost`. answers: results of functions
+    with one number, None: not supported, as many in WSL; xids: not read yet, by GPU.
     """
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ sys.exit(keeper.main([{settings!r}]))
 
 
 @pytest.fixture
-def watched(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
+def gateway_with_keeper(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
     """A gateway with a keeper whose driver is the stand-in, and a key for the metrics of one model."""
     settings = settings_for(short, turns={"keeper": str(short / "keeper.sock")})
     tenant, line = new_key("tenant", "metrics=org/tiny")
@@ -214,9 +214,9 @@ def watched(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
 
 
 @pytest.mark.costly
-def test_gpus_are_told_to_who_sees_all_and_to_no_tenant(watched: tuple[Gateway, str]) -> None:
-    door, tenant = watched
-    assert waited_for(lambda: "\nwinhost_gateway_gpus_read 1\n" in door.metrics())
+def test_gpus_are_told_to_who_sees_all_and_to_no_tenant(gateway_with_keeper: tuple[Gateway, str]) -> None:
+    door, tenant = gateway_with_keeper
+    assert wait_until(lambda: "\nwinhost_gateway_gpus_read 1\n" in door.metrics())
     assert 'hw_gpu_utilization_ratio{hw_id="GPU-00000001"' in door.metrics()
     own = [each for each in door.metrics(tenant).splitlines() if not each.startswith("#")]
     assert not any("hw_" in each for each in own)

@@ -1,4 +1,4 @@
-"""The keeper as a program, with a stand-in for systemctl that says what it was called with."""
+"""The keeper as a program, with a stand-in for systemctl that records its arguments."""
 
 import asyncio
 import json
@@ -37,8 +37,8 @@ esac
 
 
 @pytest.fixture
-def kept(short: Path) -> Iterator[Path]:
-    """A keeper that runs, in this folder."""
+def keeper_folder(short: Path) -> Iterator[Path]:
+    """Start a keeper in this folder."""
     installed_in(short)
     model = {
         "name": "tiny",
@@ -71,35 +71,35 @@ def kept(short: Path) -> Iterator[Path]:
 
 
 def listens(path: Path) -> bool:
-    """It is there a moment before somebody listens at it."""
+    """Tell whether a process listens. The socket exists a moment earlier."""
     with socket.socket(socket.AF_UNIX) as to:
         return to.connect_ex(str(path)) == 0
 
 
-def asked(kept: Path, request: Any) -> dict[str, Any]:
+def send(keeper_folder: Path, request: Any) -> dict[str, Any]:
     data = request if isinstance(request, bytes) else json.dumps(request).encode() + b"\n"
     with socket.socket(socket.AF_UNIX) as to:
         to.settimeout(PATIENCE_S)
-        to.connect(str(kept / "keeper.sock"))
+        to.connect(str(keeper_folder / "keeper.sock"))
         to.sendall(data)
         found: dict[str, Any] = json.loads(to.makefile().readline())
         return found
 
 
-def test_a_unit_that_hangs_is_killed_before_it_is_stopped(kept: Path) -> None:
-    asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).kill(UNIT))
-    said = (kept / "systemctl.said").read_text().splitlines()
+def test_a_unit_that_hangs_is_killed_before_it_is_stopped(keeper_folder: Path) -> None:
+    asyncio.run(KeeperClient(str(keeper_folder / "keeper.sock"), TurnLimits()).kill(UNIT))
+    said = (keeper_folder / "systemctl.said").read_text().splitlines()
     assert [each.removeprefix("--no-ask-password ") for each in said] == [
         f"kill --signal=SIGKILL {UNIT}",
         f"stop {UNIT}",
     ]
 
 
-def test_units_are_started_and_stopped(kept: Path) -> None:
-    client = KeeperClient(str(kept / "keeper.sock"), TurnLimits())
+def test_units_are_started_and_stopped(keeper_folder: Path) -> None:
+    client = KeeperClient(str(keeper_folder / "keeper.sock"), TurnLimits())
     asyncio.run(client.start(UNIT))
     asyncio.run(client.stop(UNIT))
-    said = (kept / "systemctl.said").read_text().splitlines()
+    said = (keeper_folder / "systemctl.said").read_text().splitlines()
     assert [each.removeprefix("--no-ask-password ") for each in said] == [
         f"reset-failed {UNIT}",
         f"start --no-block {UNIT}",
@@ -117,23 +117,23 @@ LOOKS = {
 }
 
 
-def test_it_says_whether_a_unit_runs_or_is_about_to(kept: Path) -> None:
-    client = KeeperClient(str(kept / "keeper.sock"), TurnLimits())
+def test_it_says_whether_a_unit_runs_or_is_about_to(keeper_folder: Path) -> None:
+    client = KeeperClient(str(keeper_folder / "keeper.sock"), TurnLimits())
     found = {}
     for state, job in LOOKS:
-        (kept / "systemctl.shows").write_text(f"ActiveState={state}\n" + (f"Job={job}\n" if job else ""))
+        (keeper_folder / "systemctl.shows").write_text(f"ActiveState={state}\n" + (f"Job={job}\n" if job else ""))
         found[state, job] = asyncio.run(client.runs(UNIT))
     assert found == LOOKS
-    assert asked(kept, {"do": "look", "unit": "ssh.service"})["error"]
+    assert send(keeper_folder, {"do": "look", "unit": "ssh.service"})["error"]
 
 
-def test_what_fails_is_told(kept: Path) -> None:
-    (kept / "systemctl.fails").touch()
+def test_what_fails_is_told(keeper_folder: Path) -> None:
+    (keeper_folder / "systemctl.fails").touch()
     with pytest.raises(KeeperFault, match="Job failed"):
-        asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).stop(UNIT))
-    (kept / "systemctl.nothing").touch()
+        asyncio.run(KeeperClient(str(keeper_folder / "keeper.sock"), TurnLimits()).stop(UNIT))
+    (keeper_folder / "systemctl.nothing").touch()
     with pytest.raises(KeeperNotReady, match="Unit not found"):
-        asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).start(UNIT))
+        asyncio.run(KeeperClient(str(keeper_folder / "keeper.sock"), TurnLimits()).start(UNIT))
     with pytest.raises(KeeperNotReady, match="FileNotFoundError"):
         asyncio.run(KeeperClient("/nowhere/keeper.sock", TurnLimits()).stop(UNIT))
 
@@ -143,32 +143,32 @@ NOT_ITS_OWN: list[Any] = [b"\n", b"[]\n", b"{\n", b"\xff\n", b"a" * 9000 + b"\n"
     {"do": "stop", "unit": ["--help"]}, {"do": "stop"}, {"do": "reboot", "unit": UNIT}]  # fmt: skip
 
 
-def test_nothing_else_is_done(kept: Path) -> None:
+def test_nothing_else_is_done(keeper_folder: Path) -> None:
     for request in NOT_ITS_OWN:
-        assert "error" in asked(kept, request), request
-    assert not (kept / "systemctl.said").exists()
+        assert "error" in send(keeper_folder, request), request
+    assert not (keeper_folder / "systemctl.said").exists()
 
 
-def test_without_a_driver_it_says_so(kept: Path) -> None:
+def test_without_a_driver_it_says_so(keeper_folder: Path) -> None:
     try:
         free = GpuLibrary().free_mib()
     except DriverError:
-        assert "driver" in asked(kept, {"do": "memory"})["error"]
+        assert "driver" in send(keeper_folder, {"do": "memory"})["error"]
     else:
-        assert set(asked(kept, {"do": "memory"})["free_mib"]) == {str(gpu) for gpu in free}
+        assert set(send(keeper_folder, {"do": "memory"})["free_mib"]) == {str(gpu) for gpu in free}
 
 
-def test_what_is_being_done_when_it_is_stopped_is_done(kept: Path) -> None:
-    waits, said = kept / "systemctl.waits", kept / "systemctl.said"
+def test_what_is_being_done_when_it_is_stopped_is_done(keeper_folder: Path) -> None:
+    waits, said = keeper_folder / "systemctl.waits", keeper_folder / "systemctl.said"
     waits.touch()
     with ThreadPoolExecutor(1) as aside:
-        answer = aside.submit(asked, kept, {"do": "start", "unit": UNIT})
+        answer = aside.submit(send, keeper_folder, {"do": "start", "unit": UNIT})
         until = time.monotonic() + PATIENCE_S
         while not (said.exists() and "--no-block" in said.read_text()):
             assert time.monotonic() < until
             time.sleep(0.02)
-        os.kill(int((kept / "pid").read_text()), signal.SIGTERM)
-        while listens(kept / "keeper.sock"):
+        os.kill(int((keeper_folder / "pid").read_text()), signal.SIGTERM)
+        while listens(keeper_folder / "keeper.sock"):
             assert time.monotonic() < until
             time.sleep(0.02)
         waits.unlink()

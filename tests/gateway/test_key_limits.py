@@ -1,4 +1,4 @@
-"""What an API key may use, and what it is told when it has."""
+"""Limits of API keys, and the answers beyond them."""
 
 import json
 from contextlib import AbstractContextManager, ExitStack
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import MODEL, OTHER_KEY, Gateway, gateway, settings_for
-from tests.gateway.test_gateway import metric, waited_for
+from tests.gateway.test_gateway import metric, wait_until
 from tests.rows import each_row
 from winhost.gateway.key_limits import CountedRequest, KeyLimits, OverLimit, TokenCount, parse_key_limits
 
@@ -26,8 +26,8 @@ def limits(clock: Clock, **per_key: Any) -> KeyLimits:
     return KeyLimits(parse_key_limits(per_key), clock)
 
 
-def used(found: KeyLimits, key: str = "alice", tokens: int = 0) -> float:
-    """By one request; seconds that it has to wait instead."""
+def use_tokens(found: KeyLimits, key: str = "alice", tokens: int = 0) -> float:
+    """Use these tokens with one request. Return the seconds to wait if it is refused."""
     try:
         with CountedRequest(found, key) as count:
             count._reported[b"total"] = tokens
@@ -45,28 +45,28 @@ def test_without_limits_there_are_none() -> None:
 def test_a_key_has_so_many_requests_at_a_time() -> None:
     found = limits(Clock(), concurrent=2, keys={"bob": {"concurrent": 1}})
     with CountedRequest(found, "alice"), CountedRequest(found, "alice"), CountedRequest(found, "bob"):
-        assert (used(found), used(found, "bob"), used(found, "carol")) == (1, 1, 0)
-    assert (used(found), used(found, "bob")) == (0, 0)
+        assert (use_tokens(found), use_tokens(found, "bob"), use_tokens(found, "carol")) == (1, 1, 0)
+    assert (use_tokens(found), use_tokens(found, "bob")) == (0, 0)
 
 
 def test_a_key_has_so_many_requests_per_minute() -> None:
     clock = Clock()
     found = limits(clock, requests_per_minute=30)
-    assert [used(found) for _ in range(31)] == [0] * 30 + [2]
-    assert used(found, "bob") == 0
+    assert [use_tokens(found) for _ in range(31)] == [0] * 30 + [2]
+    assert use_tokens(found, "bob") == 0
     clock.now += 2
-    assert [used(found), used(found)] == [0, 2]
+    assert [use_tokens(found), use_tokens(found)] == [0, 2]
     clock.now += 3600
-    assert [used(found) for _ in range(31)] == [0] * 30 + [2]
+    assert [use_tokens(found) for _ in range(31)] == [0] * 30 + [2]
 
 
 def test_a_request_may_take_more_tokens_than_are_left_and_the_next_ones_wait() -> None:
     clock = Clock()
     found = limits(clock, tokens_per_minute=6_000, keys={"bob": {"tokens_per_minute": 60_000}})
-    assert [used(found, tokens=5_000), used(found, tokens=2_001), used(found)] == [0, 0, 11]
-    assert [used(found, "bob", 50_000), used(found, "bob")] == [0, 0]
+    assert [use_tokens(found, tokens=5_000), use_tokens(found, tokens=2_001), use_tokens(found)] == [0, 0, 11]
+    assert [use_tokens(found, "bob", 50_000), use_tokens(found, "bob")] == [0, 0]
     clock.now += 11
-    assert used(found) == 0
+    assert use_tokens(found) == 0
 
 
 def counted(parts: list[bytes], hides: bool = False) -> tuple[bytes, int]:
@@ -135,11 +135,11 @@ def test_who_asks_too_often_is_told_when_to_come_again(limited: Any) -> None:
 def test_a_key_has_so_many_requests_open(limited: Any) -> None:
     with limited(concurrent=1) as door, door.connected() as to:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 1000", "stream": True}))
-        assert waited_for(lambda: len(door.engine.requests) == 1)
+        assert wait_until(lambda: len(door.engine.requests) == 1)
         assert refusal(door.complete("second"))[0] == 429
         assert door.ask("/v1/completions", {"model": MODEL, "prompt": "other"}, BOB)[0] == 200
         to.close()
-        assert waited_for(lambda: door.complete("third")[0] == 200)
+        assert wait_until(lambda: door.complete("third")[0] == 200)
 
 
 def test_tokens_count_whatever_the_answer_is(short: Path, python: str) -> None:

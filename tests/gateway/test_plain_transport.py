@@ -31,8 +31,8 @@ class Told(asyncio.Protocol):
         self.said.append(type(exc))
 
 
-def with_a_transport(work: Callable[[PlainTransport, Told, socket.socket], Awaitable[Any]]) -> list[object]:
-    """What its protocol was told."""
+def run_with_transport(work: Callable[[PlainTransport, Told, socket.socket], Awaitable[Any]]) -> list[object]:
+    """Run a story with a transport, and return the calls of its protocol."""
 
     async def all_of_it() -> None:
         transport = PlainTransport(ours, told, selector)
@@ -68,7 +68,7 @@ def test_what_a_client_does_not_read_is_kept_and_goes_before_the_end() -> None:
             taken += len(await asyncio.get_running_loop().sock_recv(theirs, 1_000_000))
         assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
 
-    assert with_a_transport(work) == ["pause", "resume", type(None)]
+    assert run_with_transport(work) == ["pause", "resume", type(None)]
 
 
 def test_nothing_is_read_while_it_is_paused_nor_after_its_end() -> None:
@@ -86,7 +86,7 @@ def test_nothing_is_read_while_it_is_paused_nor_after_its_end() -> None:
         transport.abort()
         assert not transport.send(b"to nobody")
 
-    assert with_a_transport(work) == [b"one", b"two", type(None)]
+    assert run_with_transport(work) == [b"one", b"two", type(None)]
 
 
 def test_a_client_that_goes_and_a_fault_end_it_alone() -> None:
@@ -96,5 +96,5 @@ def test_a_client_that_goes_and_a_fault_end_it_alone() -> None:
     async def faults(transport: PlainTransport, told: Told, theirs: socket.socket) -> None:
         theirs.sendall(b"raise")
 
-    assert with_a_transport(goes) == [type(None)]
-    assert with_a_transport(faults) == [b"raise", ZeroDivisionError]
+    assert run_with_transport(goes) == [type(None)]
+    assert run_with_transport(faults) == [b"raise", ZeroDivisionError]

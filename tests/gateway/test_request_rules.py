@@ -1,4 +1,4 @@
-"""What a body may contain: what clients send passes, and what a client could misuse is refused by its name."""
+"""Fields of bodies: those that clients send are accepted, and those that a client could misuse are refused by name."""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def test_what_could_be_misused_is_refused_by_its_name(case: dict[str, Any]) -> N
     "case", [each for each in CASES["refused"] if each["code"] == "unknown_parameter"], ids=lambda case: case["name"]
 )
 def test_a_model_may_allow_what_is_not_on_the_list(case: dict[str, Any]) -> None:
-    """By the words of the refusal."""
+    """The message of a refusal says how to allow the field."""
     found = refused(case["body"], case["route"])
     assert found
     named = found.message.partition("`body.fields: [")[2].partition("]")[0]

@@ -1,4 +1,4 @@
-"""What is published, and what cannot be reached by any writing of a path."""
+"""Published routes, and paths that must not reach any other route, however they are written."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A standby takes over: nothing is lost that the promise covers, and no token comes twice."""
+"""A standby takes over without losing anything that is promised, and without repeating a token."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def after(seconds: float, work: "Coroutine[Any, Any, None]") -> None:
 
 
 async def back_to_first(pair: Twins) -> None:
-    """The first engine answers again, and the other one is up."""
+    """Make the first engine answer again, while the other one is up."""
     await pair.first.start()
     await pair.second.kill()
     assert (await pair.ask(CHAT, chat("1/1")))[0] == 200
@@ -151,8 +151,8 @@ def test_an_engine_that_is_stuck_behind_a_healthy_server_is_left_by_its_streams(
     async def test(pair: Twins) -> None:
         loop = asyncio.get_running_loop()
 
-        async def noticed(*others: Any) -> float:
-            """Seconds until the other engine is asked; others: requests beside one stream."""
+        async def seconds_until_failover(*others: Any) -> float:
+            """Return the seconds until the other engine gets a request. others: requests next to one stream."""
             asked = [(CHAT, chat("90/1")), *others]
             answers = [asyncio.ensure_future(pair.ask(*each)) for each in asked]
             await asyncio.sleep(40 * STEP_S)
@@ -170,10 +170,10 @@ def test_an_engine_that_is_stuck_behind_a_healthy_server_is_left_by_its_streams(
 
         within = 10  # times a second: no pause of it was ever longer
         plain = {**chat("3/2 slow"), "stream": False}
-        assert within < await noticed((CHAT, plain), (CHAT, chat("5/1 slow"))) < within + 1
+        assert within < await seconds_until_failover((CHAT, plain), (CHAT, chat("5/1 slow"))) < within + 1
         # Perhaps it was only slow, so it gets twice as long, and never more than two minutes however often.
         for least in (20, 40, 80, 120, 120):
-            assert least < await noticed() < min(2.3 * least, 125)
+            assert least < await seconds_until_failover() < min(2.3 * least, 125)
 
     run(short, test)
 

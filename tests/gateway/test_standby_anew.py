@@ -1,4 +1,4 @@
-"""Where both engines do not fit at a time, the one that died is started anew: requests wait, and streams go on."""
+"""One engine without a second one is started again when it dies: requests wait, and streams go on."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from tests.gateway.test_standby_with_random_faults import (
     faults,
     requests,
 )
-from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, OneUnit, Twins, lone, tokens_of
+from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, OneUnit, Twins, single_engine, tokens_of
 from tests.gateway.virtual_time import in_virtual_time
 from tests.rows import each_row
 
@@ -35,7 +35,7 @@ AROUND_S = 5  # to notice it, to end it, to wait for its memory, and to see that
 
 def run(folder: Path, test: Story, **more: Any) -> None:
     async def done() -> None:
-        async with lone(folder, **more) as found:
+        async with single_engine(folder, **more) as found:
             await test(found)
 
     in_virtual_time(done())
@@ -163,7 +163,7 @@ async def end_engine(found: Twins, breaks: list[Fault]) -> None:
 def played(asked: list[Asked], breaks: list[Fault], image: bool, hold: int) -> list[Seen]:
     async def play() -> list[Seen]:
         with tempfile.TemporaryDirectory(prefix="door-") as folder:
-            async with lone(Path(folder), hold=hold, within=NOTICED_S, image=image) as found:
+            async with single_engine(Path(folder), hold=hold, within=NOTICED_S, image=image) as found:
                 breaking = asyncio.ensure_future(end_engine(found, breaks))
                 seen = await asyncio.gather(*(client(found, each) for each in asked))
                 await breaking

@@ -1,4 +1,4 @@
-"""Engines are killed and hang at random moments, on a clock that jumps: what every client of a standby sees."""
+"""Engines are killed and hang at random times, in virtual time. Every client gets what a standby promises."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ FEW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: when, what for, and when its client goes away."""
+    """A request: its time, its prompt, and when its client goes away."""
 
     at: float
     tokens: int
@@ -125,7 +125,7 @@ def seen(asked: Asked, status: int, body: bytes, whole: bool, seconds: float) ->
 
 
 async def client(pair: Twins, asked: Asked) -> Seen | None:
-    """None: it went away."""
+    """Run a client; None if it went away."""
     await asyncio.sleep(asked.at)
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -167,7 +167,7 @@ def played(asked: list[Asked], breaks: list[Fault]) -> list[Seen]:
 
 
 def check_text(found: Seen, complete: bool) -> None:
-    """It is the answer, or where it is not complete a beginning of it, and is counted so."""
+    """Check that the text is the answer, or its beginning if it is not complete, and that its tokens are counted."""
     tokens = tokens_of(f"{found.asked.tokens}/{found.asked.seed}")
     most = len(tokens) if found.asked.most is None else min(found.asked.most, len(tokens))
     whole = "".join(tokens[:most])

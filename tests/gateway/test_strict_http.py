@@ -1,4 +1,4 @@
-"""How the gateway reads HTTP, and what it refuses."""
+"""Strict parsing of HTTP, and its refusals."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def parts_of(*sent: bytes) -> list[Head | bytes]:
 
 
 def read(parts: list[bytes]) -> tuple[list[tuple[Head, bytes, bool]], str | None]:
-    """Each head with what came of its body, and whether that is whole; and the code of a refusal."""
+    """Parse requests. Return each head with its body and whether that is complete, and the code of a refusal."""
     framing = Framing(LIMIT)
     requests: list[tuple[Head, bytes, bool]] = []
     try:
@@ -41,7 +41,7 @@ def read(parts: list[bytes]) -> tuple[list[tuple[Head, bytes, bool]], str | None
 
 
 def written(requests: list[tuple[Head, bytes, bool]]) -> bytes:
-    """The same requests in plain HTTP, those that are whole."""
+    """Write the complete requests again in plain HTTP."""
     return b"".join(
         f"{head.method} {head.target} HTTP/1.{head.minor}\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         + body

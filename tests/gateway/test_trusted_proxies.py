@@ -1,4 +1,4 @@
-"""For whom a proxy connects or asks: whom the gateway believes, and what it makes of the rest."""
+"""Proxies that name their clients: which of them the gateway trusts, and what it refuses."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.running import KEY, gateway
-from tests.gateway.test_gateway import waited_for
-from tests.gateway.test_gateway_start import certificate, with_tls
+from tests.gateway.test_gateway import wait_until
+from tests.gateway.test_gateway_start import certificate, tls_settings
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.connections import ClientConnection, Clients, PendingConnection, Request
@@ -36,7 +36,9 @@ def v2(source: str, command: int = 0x21, family: int | None = None, more: bytes 
 
 
 def read(data: bytes) -> tuple[str | None, bytes]:
-    """For whom it is, None where it is no header; and what was not read. All is there, and taken as asked for."""
+    """Read a header, in pieces of the size that it asks for. Return the client, None if it is no header, and the
+    unread bytes.
+    """
     header = ProxyHeader()
     try:
         while missing := header.missing_bytes():
@@ -148,7 +150,7 @@ def test_forwarded_addresses_in_several_headers_are_read_in_their_order() -> Non
 
 
 async def answer_with_address(request: Request) -> bool:
-    """The address of its client, or the status and the code of a refused one."""
+    """Return the client's address, or the status and code of a refusal."""
     refused = request.refused
     request.client.write(f"{refused.status} {refused.code}\n".encode() if refused else f"{request.address}\n".encode())
     return True
@@ -172,7 +174,7 @@ async def listening(
 
 
 async def answers(place: tuple[str, int], *sent: bytes) -> list[bytes]:
-    """To each of what is sent on one connection; empty where it is closed instead."""
+    """Send these parts on one connection, and return an answer to each; empty if the connection is closed."""
     reader, writer = await asyncio.open_connection(*place)
     found = [await answer(reader, writer, each) for each in sent]
     writer.close()
@@ -254,7 +256,7 @@ def test_a_proxy_that_goes_away_within_its_header_leaves_nothing() -> None:
 
 
 def test_connections_are_counted_by_client_and_not_by_proxy() -> None:
-    """Two from an address may be there; a third one of the proxy is for another client."""
+    """Two connections from an address are allowed. A third one of the proxy is for another client."""
 
     async def told(protocol: bool) -> list[bytes]:
         async with listening(TrustedProxies(HERE, protocol), clients()) as place:
@@ -296,7 +298,7 @@ def test_a_key_of_one_client_of_a_proxy_is_not_anothers() -> None:
 
 @pytest.mark.parametrize("header", [b"", v2("192.0.2.7")])
 def test_tls_follows_the_header_and_a_request_the_handshake_even_in_one_piece(tmp_path: Path, header: bytes) -> None:
-    """The header is sent with the first bytes of the handshake, and a byte at a time; a request with its last bytes."""
+    """The header is sent with the first bytes of the handshake, and byte by byte; a request with its last bytes."""
 
     def asked(place: tuple[str, int], pieces: int) -> bytes:
         context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
@@ -332,7 +334,7 @@ def test_tls_follows_the_header_and_a_request_the_handshake_even_in_one_piece(tm
 
 
 def test_the_log_names_the_client_behind_a_proxy(short: Path, python: str) -> None:
-    port, settings = with_tls(short)
+    port, settings = tls_settings(short)
     del settings["tls"]
     with gateway(short, {**settings, "trusted_proxies": ["127.0.0.1/32"]}, python) as door:
         head = f"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n"
@@ -340,5 +342,5 @@ def test_the_log_names_the_client_behind_a_proxy(short: Path, python: str) -> No
             with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as to:
                 to.sendall(f"{head}{more}\r\n".encode())
                 assert to.makefile("rb").readline().split()[1] == b"200"
-        assert waited_for(lambda: "client=192.0.2.7 key=alice" in door.log)
-        assert waited_for(lambda: "client=127.0.0.1 key=alice" in door.log)
+        assert wait_until(lambda: "client=192.0.2.7 key=alice" in door.log)
+        assert wait_until(lambda: "client=127.0.0.1 key=alice" in door.log)

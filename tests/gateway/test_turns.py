@@ -1,4 +1,4 @@
-"""Models that take turns on a GPU, by vLLM's protocol, on a clock that jumps."""
+"""Models that take turns on a GPU, with engines that speak vLLM's protocol, in virtual time."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ def engines(names: str = "ab", total: int = 81_559, awake: int = 70_000, **more:
     return [ProtocolEngine(name, gpu, awake, **more) for name in names]
 
 
-def told(story: Story, found: Turning, by_hand: bool = False) -> Turning:
-    """Runs a story after everything that is done while nobody waits; by_hand: somebody else started the engines."""
+def run_story(story: Story, found: Turning, by_hand: bool = False) -> Turning:
+    """Run a story after the moves that are made while no request waits. by_hand: others started the engines."""
 
     async def whole() -> None:
         for engine in found.engines.values() if by_hand else ():
@@ -61,7 +61,7 @@ def test_the_first_sleep_is_over_before_anybody_waits() -> None:
         assert await found.ask("b", "x") == "b: x"
         assert now() - began < 2
 
-    found = told(story, turning(engines()))
+    found = run_story(story, turning(engines()))
     assert [engine.starts for engine in found.engines.values()] == [1, 1]
 
 
@@ -70,7 +70,7 @@ def test_a_request_to_a_sleeper_is_held_and_answered() -> None:
         answers = await asyncio.gather(*(found.ask(name, f"{number}") for number in range(5) for name in "ab"))
         assert answers == [f"{name}: {number}" for number in range(5) for name in "ab"]
 
-    told(story, turning(engines()))
+    run_story(story, turning(engines()))
 
 
 @each_row("between", ["sleep", "stop"])
@@ -87,7 +87,7 @@ def test_connections_to_an_engine_are_hung_up_before_it_leaves_the_gpu(between: 
         assert await found.ask(other, "x") == f"{other}: x"
         assert retirements == [(leaving, True)]
 
-    told(story, turning(engines(), model={} if between == "sleep" else {"between": "stop"}))
+    run_story(story, turning(engines(), model={} if between == "sleep" else {"between": "stop"}))
 
 
 def test_a_running_answer_is_finished_before_its_engine_sleeps() -> None:
@@ -99,7 +99,7 @@ def test_a_running_answer_is_finished_before_its_engine_sleeps() -> None:
         assert await long == "a: long"
         assert 23 < now() - began < 30
 
-    told(story, turning(engines()))
+    run_story(story, turning(engines()))
 
 
 def test_one_that_never_ends_is_broken_off_when_its_turn_is_over() -> None:
@@ -109,7 +109,7 @@ def test_one_that_never_ends_is_broken_off_when_its_turn_is_over() -> None:
         assert await found.ask("b", "short") == "b: short"
         assert await long == "turn ended"
 
-    told(story, turning(engines(), drain=20))
+    run_story(story, turning(engines(), drain=20))
 
 
 def test_a_model_keeps_its_turn_for_a_while() -> None:
@@ -119,7 +119,7 @@ def test_a_model_keeps_its_turn_for_a_while() -> None:
         assert await found.ask("a", "x") == "a: x"
         assert 30 < now() - began < 35
 
-    told(story, turning(engines(), stay=30))
+    run_story(story, turning(engines(), stay=30))
 
 
 def test_the_one_that_was_not_used_for_longest_goes() -> None:
@@ -132,7 +132,7 @@ def test_the_one_that_was_not_used_for_longest_goes() -> None:
         states = {name: found.member(name).state for name in "abcd"}
         assert [name for name, state in states.items() if state is TurnState.AWAKE] == ["a", "b", "d"]
 
-    told(story, turning(engines("abcd", awake=24_000)))
+    run_story(story, turning(engines("abcd", awake=24_000)))
 
 
 def test_what_waits_too_long_is_told_when_to_come_again() -> None:
@@ -145,7 +145,7 @@ def test_what_waits_too_long_is_told_when_to_come_again() -> None:
         assert await found.ask("a", "x") == "a: x"  # nobody waits for b any more, so a goes on
         assert await long == "a: long"
 
-    told(story, turning(engines(), hold=10, drain=300))
+    run_story(story, turning(engines(), hold=10, drain=300))
 
 
 def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
@@ -156,7 +156,7 @@ def test_they_are_told_to_come_when_an_engine_may_have_started() -> None:
                 pass
         assert 47 < busy.value.retry_after <= 60, "its last start took 47 s"
 
-    told(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
+    run_story(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
 
 
 def test_more_than_may_wait_are_told_at_once() -> None:
@@ -167,7 +167,7 @@ def test_more_than_may_wait_are_told_at_once() -> None:
         assert (await found.ask("b", "x"), now() - began) == ("busy", 0)
         assert [await each for each in waiting] == ["b: x", "b: x again", "b: x again"]
 
-    told(story, turning(engines(), requests=1, waiting=2))
+    run_story(story, turning(engines(), requests=1, waiting=2))
 
 
 def turns_of(**limits: int) -> Turns:
@@ -201,25 +201,27 @@ def test_a_stream_that_has_begun_keeps_its_seat_while_its_engine_starts_anew() -
 
 def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
     async def burst() -> list[str]:
-        turns, told = turns_of(requests=8, waiting=8), []
+        turns, outcomes = turns_of(requests=8, waiting=8), []
 
         async def ask() -> None:
             try:
                 with SeatedRequest(turns, "alice") as seat:
                     async with Turn(turns, seat, "a", turns.deadline()):
                         await asyncio.sleep(1)
-                        told.append("answered")
+                        outcomes.append("answered")
             except Busy:
-                told.append("busy")
+                outcomes.append("busy")
 
         await asyncio.gather(*(ask() for _ in range(17)))
-        return told
+        return outcomes
 
     assert in_virtual_time(burst()) == ["busy", *["answered"] * 16]
 
 
 async def crowd_and_one(found: Turning, crowd: str, one: str) -> list[str]:
-    """Two hundred requests of a key for these models, and then one of another key: in which order they are answered."""
+    """Send two hundred requests of a key for these models, and then one of another key. Return the order of the
+    answers.
+    """
     answered: list[str] = []
 
     async def ask(name: str, key: str) -> None:
@@ -237,7 +239,7 @@ def test_a_crowd_of_one_key_delays_another_key_by_one_request() -> None:
     async def story(found: Turning) -> None:
         assert (await crowd_and_one(found, "a", "a")).index("one") == 2, "the one that ran, and the next of the crowd"
 
-    told(story, turning(engines("a"), requests=1, hold=100_000))
+    run_story(story, turning(engines("a"), requests=1, hold=100_000))
 
 
 def test_a_crowd_of_one_key_delays_another_key_by_one_turn() -> None:
@@ -245,7 +247,7 @@ def test_a_crowd_of_one_key_delays_another_key_by_one_turn() -> None:
         order = await crowd_and_one(found, "ab", "c")
         assert order.index("one") <= 2 * 4, "after the four of the turn that was, and those of one more"
 
-    told(story, turning(engines("abc"), requests=4, hold=100_000, stay=5))
+    run_story(story, turning(engines("abc"), requests=4, hold=100_000, stay=5))
 
 
 def test_keys_choose_in_turn_which_model_comes_next() -> None:
@@ -261,7 +263,7 @@ def test_keys_choose_in_turn_which_model_comes_next() -> None:
         await asyncio.gather(*first, ask("e", "one"))
         assert order.index("e") <= 1
 
-    told(story, turning(engines("abcde"), hold=100_000))
+    run_story(story, turning(engines("abcde"), hold=100_000))
 
 
 def test_where_all_seats_are_taken_the_newest_of_the_crowd_gives_its_own_away() -> None:
@@ -276,7 +278,7 @@ def test_where_all_seats_are_taken_the_newest_of_the_crowd_gives_its_own_away() 
         assert [await each for each in crowd[:3]] == ["a: 0", "a: 1", "a: 2"]
         assert (found.turns.running, found.turns.waiting) == (0, 0)
 
-    told(story, turning(engines("a"), requests=2, waiting=2, hold=100_000))
+    run_story(story, turning(engines("a"), requests=2, waiting=2, hold=100_000))
 
 
 @pytest.mark.parametrize("fault", ["lie asleep", "die asleep"])
@@ -288,7 +290,7 @@ def test_one_that_does_not_sleep_as_it_says_is_restarted(fault: str) -> None:
         assert await found.ask("a", "x") == "a: x"
         assert found.engines["a"].starts == 2
 
-    told(story, turning(engines(), hold=300))
+    run_story(story, turning(engines(), hold=300))
 
 
 def test_what_suspending_freed_because_a_sleep_had_not_is_not_needed_twice() -> None:
@@ -298,7 +300,7 @@ def test_what_suspending_freed_because_a_sleep_had_not_is_not_needed_twice() -> 
             assert (await found.ask(name, "x")).startswith(f"{name}: ")
             await asyncio.sleep(20)
 
-    told(story, turning(engines(), model={"level": 1, "suspend": True}, hold=300))
+    run_story(story, turning(engines(), model={"level": 1, "suspend": True}, hold=300))
 
 
 @pytest.mark.parametrize("fault", ["no wake", "corrupt", "die waking"])
@@ -308,7 +310,7 @@ def test_one_that_does_not_wake_as_it_was_is_restarted_and_nobody_sees_it(fault:
         assert await asyncio.gather(found.ask("b", "x"), found.ask("b", "y")) == ["b: x", "b: y"]
         assert found.engines["b"].starts == 2
 
-    told(story, turning(engines(), hold=300))
+    run_story(story, turning(engines(), hold=300))
 
 
 def test_a_request_that_is_not_answered_makes_the_engine_show_that_it_lives() -> None:
@@ -321,7 +323,7 @@ def test_a_request_that_is_not_answered_makes_the_engine_show_that_it_lives() ->
         assert await found.ask("a", "z") == "a: z"
         assert found.engines["a"].starts == 2
 
-    told(story, turning(engines(), hold=300))
+    run_story(story, turning(engines(), hold=300))
 
 
 def test_an_engine_that_ended_is_started_for_the_next_request() -> None:
@@ -329,7 +331,7 @@ def test_an_engine_that_ended_is_started_for_the_next_request() -> None:
         await found.engines["a"].die()
         assert await found.ask("a", "x") == "a: x"
 
-    told(story, turning(engines(), hold=300))
+    run_story(story, turning(engines(), hold=300))
 
 
 def test_nobody_is_woken_where_somebody_else_has_the_memory() -> None:
@@ -340,7 +342,7 @@ def test_nobody_is_woken_where_somebody_else_has_the_memory() -> None:
         assert await found.ask("b", "x") == "b: x"
         assert found.engines["a"].starts == 1, "it gave its memory back, and is not to blame"
 
-    told(story, turning(engines(), hold=60))
+    run_story(story, turning(engines(), hold=60))
 
 
 def test_level_2_reads_its_weights_again() -> None:
@@ -348,14 +350,14 @@ def test_level_2_reads_its_weights_again() -> None:
         assert [await found.ask(name, "x") for name in "abab"] == ["a: x", "b: x"] * 2
         assert {engine.starts for engine in found.engines.values()} == {1}
 
-    told(story, turning(engines(), model={"level": 2, "reloads": True}))
+    run_story(story, turning(engines(), model={"level": 2, "reloads": True}))
 
 
 def test_engines_without_sleep_are_stopped_and_started() -> None:
     async def story(found: Turning) -> None:
         assert [await found.ask(name, "x") for name in "abab"] == ["a: x", "b: x"] * 2
 
-    found = told(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
+    found = run_story(story, turning(engines(dev_mode=False), model={"between": "stop"}, hold=300))
     assert all(engine.asked and not engine.slept for engine in found.engines.values())
 
 
@@ -367,7 +369,7 @@ def test_a_sleeper_is_suspended_and_comes_back() -> None:
         assert await found.ask("b", "x") == "b: x"
         assert 3 < now() - began < 6
 
-    told(story, turning(engines(), model={"suspend": True}))
+    run_story(story, turning(engines(), model={"suspend": True}))
 
 
 def test_a_sleeper_is_written_to_disk_once_and_starts_from_there() -> None:
@@ -383,7 +385,7 @@ def test_a_sleeper_is_written_to_disk_once_and_starts_from_there() -> None:
         assert (asked.count("take"), asked.count("confirm"), asked.count("suspend")) == (1, 2, 1)
         assert found.engines["b"].starts == 1
 
-    told(story, turning(engines(), model={"suspend": True, "image": True}))
+    run_story(story, turning(engines(), model={"suspend": True, "image": True}))
 
 
 def test_an_image_that_answers_otherwise_is_used_once_and_never_again() -> None:
@@ -394,7 +396,7 @@ def test_an_image_that_answers_otherwise_is_used_once_and_never_again() -> None:
         assert found.engines["b"].starts == 2  # restored, given up, started cold
         assert [what for what, unit in found.units.asked if "-b." in unit].count("confirm") == 0
 
-    told(story, turning(engines(), model={"suspend": True, "image": True}, hold=300))
+    run_story(story, turning(engines(), model={"suspend": True, "image": True}, hold=300))
 
 
 def test_an_engine_that_ended_is_restored_and_answers_as_before() -> None:
@@ -411,7 +413,7 @@ def test_an_engine_that_ended_is_restored_and_answers_as_before() -> None:
             assert await found.ask("a", "y") == "a: y"
             assert engine.starts == starts  # the one that answers otherwise is given up, and started cold
 
-    told(story, turning(engines("a"), model={"suspend": True, "image": True}, hold=300))
+    run_story(story, turning(engines("a"), model={"suspend": True, "image": True}, hold=300))
 
 
 def test_a_resident_stays_beside_those_that_take_turns_and_starts_anew_while_they_are_asked() -> None:
@@ -433,7 +435,7 @@ def test_a_resident_stays_beside_those_that_take_turns_and_starts_anew_while_the
         found.member("a").state = TurnState.DOWN  # which is no rest of its own
         assert not found.turns.is_ready("a")
 
-    told(story, turning(engines("abc", awake=30_000, total=70_000), resident="a", hold=300, idle=600))
+    run_story(story, turning(engines("abc", awake=30_000, total=70_000), resident="a", hold=300, idle=600))
 
 
 def test_an_engine_whose_image_cannot_be_written_stays_suspended() -> None:
@@ -447,7 +449,7 @@ def test_an_engine_whose_image_cannot_be_written_stays_suspended() -> None:
     found = turning(engines(), model={"suspend": True, "image": True})
     assert found.units is not None
     found.units.image_fails = True
-    told(story, found)
+    run_story(story, found)
 
 
 def test_what_suspending_freed_has_to_be_free_again() -> None:
@@ -459,7 +461,7 @@ def test_what_suspending_freed_has_to_be_free_again() -> None:
         del found.gpu.used["a game"]
         assert await found.ask("b", "x") == "b: x"
 
-    told(story, turning(engines(), memory=False, model={"suspend": True}, hold=60))
+    run_story(story, turning(engines(), memory=False, model={"suspend": True}, hold=60))
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
@@ -496,7 +498,7 @@ def test_after_a_while_without_requests_every_gpu_is_given_back(
             assert found.member("a").state is resting
             assert used() <= left
 
-    told(story, turning(engines(names), model=model, hold=300, idle=300))
+    run_story(story, turning(engines(names), model=model, hold=300, idle=300))
 
 
 def test_one_that_keeps_its_memory_while_nobody_asks_is_stopped_until_somebody_does() -> None:
@@ -510,7 +512,7 @@ def test_one_that_keeps_its_memory_while_nobody_asks_is_stopped_until_somebody_d
         await asyncio.sleep(3_000)
         assert found.member("a").state is TurnState.ASLEEP
 
-    told(story, turning(engines("a"), hold=300, idle=300))
+    run_story(story, turning(engines("a"), hold=300, idle=300))
 
 
 def test_an_engine_that_starts_for_longer_than_its_client_waits_stays_as_long_as_after_a_request() -> None:
@@ -524,7 +526,7 @@ def test_an_engine_that_starts_for_longer_than_its_client_waits_stays_as_long_as
         assert found.member("a").state is TurnState.DOWN
 
     slow = engines("a", times=Times(start=150))
-    told(story, turning(slow, model={"between": "stop"}, hold=60, idle=40, start=700))
+    run_story(story, turning(slow, model={"between": "stop"}, hold=60, idle=40, start=700))
 
 
 @each_row("fits", [True, False])
@@ -540,7 +542,7 @@ def test_one_that_nobody_can_stop_keeps_no_other_on_its_gpus(fits: bool) -> None
         await asyncio.sleep(3_000)
         assert found.member("b").state is TurnState.ASLEEP
 
-    told(story, turning(engines(awake=40_000), memory=fits, keeper=False, hold=60, idle=300), by_hand=True)
+    run_story(story, turning(engines(awake=40_000), memory=fits, keeper=False, hold=60, idle=300), by_hand=True)
 
 
 def test_two_that_fit_are_awake_together() -> None:
@@ -548,7 +550,7 @@ def test_two_that_fit_are_awake_together() -> None:
         assert [await found.ask(name, "x") for name in "abab"][:2] == ["a: x", "b: x"]
         assert {found.member(name).state for name in "ab"} == {TurnState.AWAKE}
 
-    told(story, turning(engines(awake=40_000)))
+    run_story(story, turning(engines(awake=40_000)))
 
 
 def test_without_a_keeper_engines_sleep_and_wake_all_the_same() -> None:
@@ -562,7 +564,7 @@ def test_without_a_keeper_engines_sleep_and_wake_all_the_same() -> None:
         await asyncio.sleep(60)
         assert await found.ask("a", "z") == "a: z"
 
-    told(story, turning(engines(), keeper=False, hold=60), by_hand=True)
+    run_story(story, turning(engines(), keeper=False, hold=60), by_hand=True)
 
 
 def test_without_a_keeper_that_answers_requests_do_not_wait_for_ever() -> None:
@@ -575,7 +577,7 @@ def test_without_a_keeper_that_answers_requests_do_not_wait_for_ever() -> None:
         found.units.broken = False
         assert await found.ask("a", "x") == "a: x"
 
-    told(story, turning(engines(), hold=200))
+    run_story(story, turning(engines(), hold=200))
 
 
 @each_row("between", ["sleep", "stop"])
@@ -608,7 +610,7 @@ def test_a_keeper_that_restarts_leaves_a_sleeper_asleep() -> None:
         assert found.engines["b"].starts == 1
         assert 4 < now() - began < 9
 
-    told(story, turning(engines(), model={"suspend": True}))
+    run_story(story, turning(engines(), model={"suspend": True}))
 
 
 def test_unpinned_engines_sleep_slowly_each_time_and_no_request_is_lost() -> None:
@@ -617,4 +619,4 @@ def test_unpinned_engines_sleep_slowly_each_time_and_no_request_is_lost() -> Non
         assert await found.ask("b", "x") == "b: x"
         assert 12 < now() - began < 15
 
-    told(story, turning(engines(times=UNPINNED)))
+    run_story(story, turning(engines(times=UNPINNED)))

@@ -22,7 +22,7 @@ FAULTS = ("lie asleep", "corrupt", "no wake", "die asleep", "die waking", "hang"
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: when, of which model, how long its answer takes, and when its client goes away."""
+    """A request: its time, its model, the duration of its answer, and when its client goes away."""
 
     at: float
     model: str

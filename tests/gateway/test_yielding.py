@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.running import METRICS_KEY, MODEL, Gateway, gateway, settings_for
-from tests.gateway.test_gateway import waited_for
-from tests.gateway.test_turns import engines, now, told
+from tests.gateway.test_gateway import wait_until
+from tests.gateway.test_turns import engines, now, run_story
 from tests.gateway.test_turns_with_random_clients import (
     DRAIN_S,
     HOLD_S,
@@ -70,7 +70,7 @@ def test_models_leave_as_they_do_between_their_turns_and_come_back(way: str) -> 
         assert found.member("a").state is TurnState.AWAKE, "the model that was used last is kept awake, as before"
         assert await found.ask("a", "x") in ("a: x", "a: x again")
 
-    told(story, turning(engines("a"), model=model, yields={}))
+    run_story(story, turning(engines("a"), model=model, yields={}))
 
 
 def test_an_engine_that_hangs_is_killed_and_not_asked_to_sleep() -> None:
@@ -90,7 +90,7 @@ def test_an_engine_that_hangs_is_killed_and_not_asked_to_sleep() -> None:
         await asyncio.sleep(5)
         assert [what for what, _ in found.units.asked if what != "look"] == ["kill", "start"]
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_without_a_keeper_they_sleep_on_their_own_word() -> None:
@@ -101,7 +101,7 @@ def test_without_a_keeper_they_sleep_on_their_own_word() -> None:
         yielding(found).resume("desk")
         assert await found.ask("a", "x") == "a: x"
 
-    told(story, turning(engines("a"), keeper=False, yields={}), by_hand=True)
+    run_story(story, turning(engines("a"), keeper=False, yields={}), by_hand=True)
 
 
 def test_a_running_answer_has_the_time_of_drain_and_one_that_waits_is_told_at_once() -> None:
@@ -119,7 +119,7 @@ def test_a_running_answer_has_the_time_of_drain_and_one_that_waits_is_told_at_on
         await asyncio.sleep(5)
         assert found.turns.models_on_gpus == []
 
-    told(story, turning(engines(), drain=300, hold=900, yields={"drain": 10}))
+    run_story(story, turning(engines(), drain=300, hold=900, yields={"drain": 10}))
 
 
 def test_a_start_is_broken_off() -> None:
@@ -135,7 +135,7 @@ def test_a_start_is_broken_off() -> None:
         assert (await asking, found.turns.models_on_gpus, used(found)) == ("turn ended", [], 0)
         assert found.member("a").failures == 0
 
-    told(story, turning(engines("a", dev_mode=False), model={"between": "stop"}, hold=300, yields={}))
+    run_story(story, turning(engines("a", dev_mode=False), model={"between": "stop"}, hold=300, yields={}))
 
 
 def test_who_asks_asks_again_or_the_models_come_back() -> None:
@@ -149,7 +149,7 @@ def test_who_asks_asks_again_or_the_models_come_back() -> None:
         yielding(found).request_gpus("desk", 100_000)
         assert yielding(found).remaining_s == 300, "no request asks for longer than `longest`"
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_each_key_asks_for_itself() -> None:
@@ -161,7 +161,7 @@ def test_each_key_asks_for_itself() -> None:
         yielding(found).resume("other")
         assert not yielding(found).is_requested
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_an_engine_that_somebody_starts_meanwhile_leaves_as_well() -> None:
@@ -175,7 +175,7 @@ def test_an_engine_that_somebody_starts_meanwhile_leaves_as_well() -> None:
         await asyncio.sleep(60)
         assert found.turns.models_on_gpus == []
 
-    told(story, turning(engines("a"), yields={}))
+    run_story(story, turning(engines("a"), yields={}))
 
 
 def test_one_that_nobody_can_take_off_does_not_keep_the_others_there() -> None:
@@ -196,7 +196,7 @@ def test_one_that_nobody_can_take_off_does_not_keep_the_others_there() -> None:
         assert found.member("b").state is TurnState.DOWN
         assert 2 < len(tried) < 40, "it is tried again, and not all the time"
 
-    told(story, turning(engines("ab", awake=30_000), model={"between": "stop"}, yields={}))
+    run_story(story, turning(engines("ab", awake=30_000), model={"between": "stop"}, yields={}))
 
 
 def test_the_administrators_file_decides_over_every_key(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_the_administrators_file_decides_over_every_key(tmp_path: Path) -> None:
         await asyncio.sleep(2)
         assert yielding(found).mode == "auto"
 
-    told(story, turning(engines("a"), yields={"mode": str(mode)}))
+    run_story(story, turning(engines("a"), yields={"mode": str(mode)}))
 
 
 def test_a_model_that_nothing_takes_off_its_gpu_is_refused() -> None:
@@ -348,10 +348,10 @@ def test_its_key_yields_and_resumes_and_opens_nothing_else(door: Gateway) -> Non
         assert (status, json.loads(body)["error"]["code"]) == (503, "yielded")
         assert 1 <= int(headers["retry-after"]) <= 60
         assert [door.ask(path)[0] for path in ("/health", "/ready")] == [200, 503]
-        assert waited_for(lambda: ask(door, None)[1]["state"] == "yielded")
+        assert wait_until(lambda: ask(door, None)[1]["state"] == "yielded")
         assert "winhost_gateway_yielded 1" in door.metrics()
         assert ask(door, {"state": "resume"})[1]["state"] == "serving"
-        assert waited_for(lambda: door.complete("hello")[0] == 200)
+        assert wait_until(lambda: door.complete("hello")[0] == 200)
         for path in ("/v1/models", "/metrics", "/nothing"):
             status, _, body = door.ask(path, headers=DESK)
             assert (status, json.loads(body)["error"]["code"]) == (403, "yield-key")
@@ -367,15 +367,15 @@ def test_what_a_key_asked_for_is_over_when_it_is_revoked(door: Gateway) -> None:
     try:
         ask(door, {"state": "yield", "seconds": 300})
         changes.write_text(other)
-        assert waited_for(lambda: ask(door, None, {"Authorization": f"Bearer {others}"})[0] == 200)
+        assert wait_until(lambda: ask(door, None, {"Authorization": f"Bearer {others}"})[0] == 200)
         assert ask(door, None)[1]["state"] != "serving", "keys that change otherwise end nothing"
         changes.write_text(f"{other}{DESK_LINE} revoked=2026-11-28T00:00:00Z planned\n")
-        assert waited_for(lambda: ask(door, None)[0] == 401)
+        assert wait_until(lambda: ask(door, None)[0] == 401)
         assert ask(door, None, {"Authorization": f"Bearer {others}"})[1]["state"] == "serving"
-        assert waited_for(lambda: door.complete("hello")[0] == 200)
+        assert wait_until(lambda: door.complete("hello")[0] == 200)
     finally:
         changes.write_text("")
-        assert waited_for(lambda: ask(door, {"state": "resume"})[0] == 200)
+        assert wait_until(lambda: ask(door, {"state": "resume"})[0] == 200)
 
 
 def test_its_answer_has_the_id_that_its_client_gave(door: Gateway) -> None:

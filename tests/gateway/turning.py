@@ -1,4 +1,4 @@
-"""Models that take turns, in this process: engines by protocol, their units, and clients."""
+"""Models that take turns, in one process: engines that speak vLLM's protocol, their units, and clients."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ SILENCE_S = 30
 
 
 class Units:
-    """What the keeper does, with engines by protocol."""
+    """A stand-in for the keeper."""
 
     def __init__(self, engines: Sequence[ProtocolEngine]) -> None:
         self._engines = {f"winhost-engine-{engine.name}.service": engine for engine in engines}
@@ -124,7 +124,7 @@ class Turning:
         return self.turns._members()[name]
 
     async def ask(self, name: str, prompt: str, seconds: float = 0.15, key: str = "alice") -> str:
-        """As the front door asks: an answer, or the name of what came instead."""
+        """Send a request as the front door does. Return the answer, or the name of an error."""
         began = asyncio.get_running_loop().time()
         outcome = await self._asked(name, prompt, seconds, key)
         self.outcomes.append((name, outcome, asyncio.get_running_loop().time() - began))

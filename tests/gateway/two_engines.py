@@ -1,7 +1,6 @@
-"""A gateway before two stand-ins of one model, in one event loop: engines are killed and hang, and clients see bytes.
-
-A stand-in answers as vLLM does: the events, their order and their fields. Its answer follows from the prompt, so that
-one that goes on from a text says what the other one would have said.
+"""A gateway before two stand-ins of one model, in one event loop. Engines are killed and hang, and clients read
+bytes. A stand-in sends vLLM's events, with their order and fields. Its answer follows from the prompt, so that a
+second stand-in continues a text as the first one would have.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ _ENDS = (" ", "\n", "\n\n", "  ", "é ", "", "🦀", ". ", "    ")
 
 
 def tokens_of(prompt: str) -> list[str]:
-    """The whole answer to a prompt: `COUNT/SEED`, and anything after it."""
+    """Return the whole answer to a prompt, which is `COUNT/SEED` and any text after it."""
     count, seed = prompt.split(" ")[0].split("/")[:2]
     drawn = random.Random(seed)
     blank = [" "] if drawn.random() < 0.2 else []
@@ -67,7 +66,7 @@ class TwinEngine:
         return self._server is not None
 
     async def kill(self) -> None:
-        """As SIGKILL does: every connection closes, and nothing listens."""
+        """Close every connection and stop listening, as after SIGKILL."""
         self.hangs = True
         if self._server:
             self._server.close()
@@ -122,7 +121,7 @@ class TwinEngine:
         await self._lives(computes=True)
         whole = tokens_of(prompt)
         assert "".join(whole).startswith(said), (said, whole)
-        rest = _after(whole, said)
+        rest = _remaining_tokens(whole, said)
         most = asked.get("max_completion_tokens") or asked.get("max_tokens", 10_000)
         told = rest[:most]
         finish = "length" if len(rest) > most else "stop"
@@ -135,7 +134,7 @@ class TwinEngine:
         await self._plain(writer, 200, json.dumps({"choices": [choice]}).encode())
 
     def _asked(self, asked: dict[str, Any]) -> tuple[str, str]:
-        """The prompt, and the text from which it is to go on."""
+        """Return the prompt, and the text that the answer has to continue."""
         if "prompt" in asked:
             prompt, _, said = asked["prompt"].partition("|")
             return "1/1" if prompt in ("1", "The quick brown fox") else prompt, said  # as the gateway asks it itself
@@ -190,8 +189,8 @@ class TwinEngine:
         await writer.drain()
 
 
-def _after(whole: list[str], said: str) -> list[str]:
-    """The tokens that are left after this text, the first of them perhaps in part."""
+def _remaining_tokens(whole: list[str], said: str) -> list[str]:
+    """Return the tokens after this text, the first of them perhaps in part."""
     left = len(said)
     for index, token in enumerate(whole):
         if left < len(token):
@@ -205,7 +204,9 @@ def _chunk(part: bytes) -> bytes:
 
 
 class OneUnit:
-    """What the keeper does with one engine. start_s: of a cold start, restore_s: of one from its image."""
+    """A stand-in for the keeper with one engine. start_s: the duration of a cold start; restore_s: of a start from
+    its image.
+    """
 
     start_s, restore_s = 50.0, 7.0
 
@@ -264,7 +265,7 @@ class OneUnit:
 
 
 class Twins:
-    """The gateway and its engines. door: for its metrics; unit: of one that is alone."""
+    """The gateway and its engines. door: its front door; unit: of a single engine."""
 
     def __init__(
         self, folder: Path, first: TwinEngine, second: TwinEngine, door: FrontDoor, unit: "OneUnit | None" = None
@@ -273,7 +274,7 @@ class Twins:
         self.unit = unit or OneUnit(first)
 
     async def ask(self, path: str, body: Any = None, key: str = KEY) -> tuple[int, bytes, bool]:
-        """Status, body, and whether it came whole."""
+        """Send a request. Return the status, the body, and whether that is complete."""
         reader, writer = await asyncio.open_unix_connection(self.socket)
         data = b"" if body is None else json.dumps(body).encode()
         head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
@@ -308,7 +309,7 @@ def _dechunked(body: bytes) -> tuple[bytes, bool]:
 
 @asynccontextmanager
 async def twins(folder: Path, hold: int = 60, within: int = 1, **limits: int) -> AsyncIterator[Twins]:
-    """Both engines are up."""
+    """Start a gateway with two engines."""
     second = TwinEngine(folder / "b.sock", "b")
     async with _door(folder, {"engine": {"socket": str(second.socket)}}, second, hold, within, limits) as found:
         await found.first.start()
@@ -317,8 +318,10 @@ async def twins(folder: Path, hold: int = 60, within: int = 1, **limits: int) ->
 
 
 @asynccontextmanager
-async def lone(folder: Path, hold: int = 120, within: int = 1, *, image: bool = False) -> AsyncIterator[Twins]:
-    """One engine, which the gateway starts and starts anew. image: from its process on disk, which is there already."""
+async def single_engine(folder: Path, hold: int = 120, within: int = 1, *, image: bool = False) -> AsyncIterator[Twins]:
+    """Start a gateway with one engine, which it starts again after failures. image: from its process on disk, which
+    exists already.
+    """
     turns = {"gpus": [0], "unit": "winhost-engine-chat.service"}
     turns |= (
         {"between": "sleep", "version": "0.24.0", "suspend": True, "image": True}

@@ -1,7 +1,6 @@
-"""An event loop whose clock stands still while something is done, and jumps where everything waits.
-
-Hours pass in milliseconds. What was written to a socket of the same process is read before time goes on. Where nothing
-will ever happen any more, it says so: that is a deadlock.
+"""An event loop in virtual time: its clock stands still while code runs, and jumps when everything waits. Hours pass
+in milliseconds. Bytes that were written to a socket of the same process are read before the clock jumps. If nothing
+can ever happen, it raises Deadlock.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class Deadlock(AssertionError):
-    """All wait, and nobody for a time."""
+    """Every task waits, and none of them for a time."""
 
 
 class _Jumping(selectors.SelectSelector):
@@ -31,7 +30,7 @@ class _Jumping(selectors.SelectSelector):
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
-    """Begins at 0."""
+    """An event loop whose clock starts at 0."""
 
     def __init__(self) -> None:
         self._jumping = _Jumping()
@@ -42,6 +41,6 @@ class VirtualTime(asyncio.SelectorEventLoop):
 
 
 def in_virtual_time(work: Coroutine[Any, Any, _T]) -> _T:
-    """What it returns. Whatever else still runs then is ended."""
+    """Run a coroutine in virtual time, and return its result. Tasks that still run then are cancelled."""
     with asyncio.Runner(loop_factory=VirtualTime) as runner:
         return runner.run(work)

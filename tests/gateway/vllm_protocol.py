@@ -1,7 +1,6 @@
-"""vLLM's sleep mode as it was seen: states, words, times and failures of real engines, without a GPU.
-
-The times are those of a 7.6B model in bf16 on one GPU, in seconds of whatever clock the event loop has. What no gateway
-may do is noted in `Gpu.broken_rules`.
+"""vLLM's sleep mode without a GPU: states, answers, durations and failures of real engines. The durations are those
+of a 7.6B model in bf16 on one GPU, in seconds of the event loop's clock. `Gpu.broken_rules` lists actions that a
+gateway must never take.
 """
 
 import asyncio
@@ -18,16 +17,16 @@ AGAIN = "Call to wake_up method failed: CUDA Error: invalid argument at /workspa
 
 
 class ConnectionLost(Exception):
-    """The process ended while it had the request."""
+    """The process ended while it had a request."""
 
 
 class NobodyListens(Exception):
-    """The process is not there, or does not listen yet."""
+    """The process does not run, or does not listen yet."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Pinned by default. By a scale, for tests in real time."""
+    """Durations, by default with pinned memory. `scaled` is for tests in real time."""
 
     start: float = 47.2
     first_sleep: float = 12.2
@@ -48,7 +47,7 @@ UNPINNED = Times(first_sleep=10.2, sleep=9.9, wake=2.7)
 
 @dataclass
 class Gpu:
-    """A GPU. Memory in MiB, by who has it; moving: engines that sleep, wake or start now."""
+    """A GPU. Memory in MiB, by engine; moving: engines that sleep, wake or start now."""
 
     total: int
     used: dict[str, int] = field(default_factory=dict)
@@ -90,7 +89,7 @@ class ProtocolEngine:
     # ---- its unit
 
     async def start(self) -> None:
-        """Returns when it listens, or has failed."""
+        """Start, and return when the engine listens or has failed."""
         if self.up:
             return
         self.starts += 1
@@ -107,7 +106,7 @@ class ProtocolEngine:
             self.up = True
 
     async def restore(self) -> None:
-        """From the image of its process: it sleeps, off the GPU."""
+        """Start from the image of the process: the engine sleeps, off the GPU."""
         await asyncio.sleep(4)
         self._resident, self.level, self.up, self.slept = set(), 1, True, True
         self.gpu.used[self.name] = 4
@@ -119,7 +118,7 @@ class ProtocolEngine:
         await self.die()
 
     async def die(self) -> None:
-        """Its requests end without an answer, and its memory is free."""
+        """End. Requests get no answer, and the memory is free."""
         self.up = False
         self.gpu.used.pop(self.name, None)
         await self._tell()
@@ -130,7 +129,7 @@ class ProtocolEngine:
 
     @asynccontextmanager
     async def _moves(self) -> Any:
-        """Two engines that move on a GPU at once crash."""
+        """Note a move on the GPU. Two engines that move at the same time crash."""
         self.gpu.moving.append(self)
         try:
             if len(self.gpu.moving) > 1:
@@ -144,7 +143,7 @@ class ProtocolEngine:
     # ---- HTTP
 
     async def answer(self, method: str, target: str, body: bytes | None) -> tuple[int, Any]:
-        """Status and JSON. Raises NobodyListens, ConnectionLost."""
+        """Return the status and JSON. Raises NobodyListens, ConnectionLost."""
         if not self.up:
             raise NobodyListens(self.name)
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
@@ -256,7 +255,7 @@ class ProtocolEngine:
         return 200, {"success": True}
 
     async def _complete(self, asked: dict[str, Any]) -> tuple[int, Any]:
-        """A request to a sleeper hangs, and is answered soon after waking."""
+        """Answer a request. One to a sleeping engine waits until it is awake."""
         prompt = str(asked.get("prompt", asked.get("messages", asked.get("input"))))
         self.asked.append(prompt)
         hangs = "hang" in self.faults
@@ -279,7 +278,7 @@ class ProtocolEngine:
         return 200, {"model": asked.get("model"), "choices": [{"text": self._text(prompt), "finish_reason": "length"}]}
 
     def _text(self, prompt: str) -> str:
-        """Cached and uncached answers differ. Weights that were lost give one token for ever."""
+        """Return the answer. Cached and uncached answers differ. Without the weights it is one token, repeated."""
         seen = prompt in self.cached
         self.cached.add(prompt)
         return "!" * 16 if self.corrupt else f"{self.name}: {prompt}{' again' if seen else ''}"

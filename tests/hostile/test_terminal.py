@@ -15,7 +15,7 @@ from winhost.cli.look.detect import show_facts
 from winhost.cli.output import error_text
 from winhost.cli.plan.show import PlannedHost, show_planned
 from winhost.cli.tables import table
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import Outcome
@@ -58,7 +58,7 @@ def test_facts_verdicts_plan_progress_and_outcome_show_a_name_and_obey_none_of_i
     plan = make_plan(facts, parse_request(PlanRequest("dda", PLAYBOOK, value)))
     show_facts(facts.document)
     show_outcome(Outcome("run", HOST, "differs", 0, tuple(verify_plan(check_plan(plan), facts)), (f"kept of {value}",)))
-    told = watching()
+    told = show_progress()
     for step in plan.steps:
         for kind in ("step", "done"):
             told(ProgressEvent(HOST, kind, step.title, step, 1, 2))

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
-from winhost.cli.groups import OWN, codes_of
+from winhost.cli.groups import COMMAND_CODES, exit_codes
 from winhost.cli.options import Output
 from winhost.model.errors import Exit
 
@@ -44,12 +44,14 @@ def every_command(group: click.Group = winhost, words: str = "") -> Iterator[tup
 
 def test_exit_codes_of_a_command_stand_in_its_help_and_in_one_table_alone() -> None:
     commands = dict(every_command())
-    assert OWN.keys() <= commands.keys()
+    assert COMMAND_CODES.keys() <= commands.keys()
     for words, command in commands.items():
         said = CliRunner().invoke(winhost, [*words.split(), "--help"], terminal_width=200).output
         prose, _, listed = said.partition("Exit codes")
         shown = dict(line.strip().split(maxsplit=1) for line in listed.splitlines()[1:])
-        assert shown == ({str(code): says for code, says in codes_of(words).items()} if words in OWN else {})
+        assert shown == (
+            {str(code): says for code, says in exit_codes(words).items()} if words in COMMAND_CODES else {}
+        )
         assert re.findall(r"[Ee]xit (?:codes?|[0-9])", prose) == [], words
         reaches = any(parameter.name == "fleet_file" for parameter in command.params)
         assert ("5" in shown) == reaches, words

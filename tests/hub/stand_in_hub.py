@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "I64": 8, "F8_E4M3": 1}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 
 def made_wheel(files: Mapping[str, str]) -> bytes:
@@ -93,7 +93,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 @contextmanager
 def on_loopback(handler: type[LoopbackHandler]) -> Iterator[str]:
     """A server, and its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, served(server):
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, run_server(server):
         server.daemon_threads = True
         yield f"http://127.0.0.1:{server.server_port}"
 

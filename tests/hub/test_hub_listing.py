@@ -14,7 +14,7 @@ from tests.errors import raises
 from winhost.cli import winhost
 from winhost.hub.repositories import model_files
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CANARY = "hf_canary-of-the-listing"
@@ -61,7 +61,7 @@ def api() -> Iterator[Api]:
         def log_message(self, *arguments: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, served(server):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, run_server(server):
         made.url = f"http://127.0.0.1:{server.server_port}"
         yield made
 

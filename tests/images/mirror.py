@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pysequoia
 
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 
 @dataclass

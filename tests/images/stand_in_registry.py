@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.hub.stand_in_hub import part_of
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 OCI = "application/vnd.oci.image."
 INDEX, MANIFEST = f"{OCI}index.v1+json", f"{OCI}manifest.v1+json"

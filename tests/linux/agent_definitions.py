@@ -1,4 +1,4 @@
-"""The functions of the agent for Linux, to be called alone."""
+"""The functions of the Linux agent, for tests that call them directly."""
 
 from functools import cache
 from types import CodeType
@@ -13,7 +13,7 @@ def _code() -> CodeType:
 
 
 def definitions() -> dict[str, Any]:
-    """By name, with globals of their own."""
+    """Return the agent's names, with globals of their own."""
     made: dict[str, Any] = {}
     exec(_code(), made)
     return made

@@ -1,4 +1,4 @@
-"""A person with a bundle in the Linux of a simulated host: the real run.py, in front of the lab's answers."""
+"""A user who runs a bundle in the Linux of a simulated host: the real run.py, with answers of the lab."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ UNTOLD = {"ok": False, "error": {"category": "ReadError", "message": "Input/outp
 
 @dataclass
 class LabAgent:
-    """What agent.py is on a real machine. `hidden`: resources that it cannot read."""
+    """A stand-in for agent.py in a distro of WSL. `hidden`: resources that it cannot read."""
 
     here: Wsl2World
     hidden: Collection[str]
@@ -41,13 +41,13 @@ class LabAgent:
     def __post_init__(self) -> None:
         self.ONCE: dict[str, Any] = {}
 
-    def content(self, path: str) -> bytes:
+    def read_file(self, path: str) -> bytes:
         assert path == linux_bundle.HOST_KEY
         listening = self.here.linux.find_sshd()
         assert listening is not None
         return f"{public_line(listening.seed)} root@distro\n".encode()
 
-    def answers(self, request: dict[str, Any], _wire: object) -> Any:
+    def answer_calls(self, request: dict[str, Any], _wire: object) -> Any:
         listening = self.here.linux.find_sshd()
         assert listening is not None
         told = json.loads(listening.invoke(json.dumps(request)))["answers"]
@@ -57,7 +57,9 @@ class LabAgent:
 
 @dataclass
 class InLinux:
-    """`journals`: as --journals names them; `hidden`: resources that cannot be read."""
+    """A user in the Linux of a simulated host. `journals`: the folder of --journals; `hidden`: resources that cannot
+    be read.
+    """
 
     here: Wsl2World
     journals: Path
@@ -69,7 +71,7 @@ class InLinux:
         return run_py(self.patch, agent, self.journals, made, command, *words)
 
     def facts(self, made: Path) -> Facts:
-        """As the loop goes: what Windows tells, then what Linux adds to it."""
+        """Return the facts of Windows, and those that run.py adds from Linux."""
         known = self.here.facts()
         windows = dataclasses.replace(known, resources={n: a for n, a in known.resources.items() if n not in LINUX})
         file = made.with_name("facts.json")
@@ -86,7 +88,7 @@ class InLinux:
 
 
 def with_windows_done(here: Wsl2World) -> Wsl2World:
-    """Stopped before its Linux, as the bundles of Windows leave it."""
+    """Run the stages of Windows, and stop before those of its Linux, as the bundles of Windows do."""
     here.stop = lambda: any(event.text.startswith("stage 3:") for event in here.events)
     with raises("Stopped"):
         here.apply(here.plan())
@@ -95,7 +97,7 @@ def with_windows_done(here: Wsl2World) -> Wsl2World:
 
 
 class OwnAgent:
-    """What agent.py is on a real machine of its own."""
+    """A stand-in for agent.py on a Linux without Windows."""
 
     BOOT = "LinuxBoot"
 
@@ -103,17 +105,17 @@ class OwnAgent:
         self.ONCE: dict[str, Any] = {}
         self._here, self._machine_id = here, machine_id
 
-    def content(self, path: str) -> bytes:
+    def read_file(self, path: str) -> bytes:
         assert path == linux_bundle.MACHINE_ID
         return f"{self._machine_id}\n".encode()
 
-    def answers(self, request: dict[str, Any], _wire: object) -> Any:
+    def answer_calls(self, request: dict[str, Any], _wire: object) -> Any:
         return json.loads(self._here.answers.invoke(json.dumps(request)))["answers"]
 
 
 @dataclass
 class OnOwnLinux:
-    """A person at a machine without Windows."""
+    """A user of a machine without Windows."""
 
     here: LinuxWorld
     journals: Path
@@ -135,12 +137,12 @@ class OnOwnLinux:
 def run_py(
     patch: pytest.MonkeyPatch, agent: object, journals: Path, made: Path, command: str, *words: str
 ) -> linux_bundle.Result:
-    """One call of run.py in front of this agent."""
-    patch.setattr(linux_bundle, "load", lambda text: agent)
+    """Call run.py once, with this agent."""
+    patch.setattr(linux_bundle, "load_agent", lambda text: agent)
     patch.setattr(linux_commands, "stop_gently", lambda run: None)
     if command in ("apply", "rollback"):
         words = (*words, "--journals", str(journals))
-    given = linux_run.parser().parse_args([command, "--json", *words])
+    given = linux_run.make_parser().parse_args([command, "--json", *words])
     try:
         files = linux_run.open_files(str(made))
     except linux_run.Refused as refused:
@@ -150,8 +152,8 @@ def run_py(
 
 @contextmanager
 def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
-    """Tells of them as the journal of the engine does."""
-    real = linux_journal.Journal._line
+    """Call a function at each line, as the journal of the engine does."""
+    real = linux_journal.Journal._append
     count = 0
 
     def line(journal: linux_journal.Journal, kind: str, fields: Any) -> None:
@@ -163,7 +165,7 @@ def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
         do("after", entry)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linux_journal.Journal, "_line", line)
+        patch.setattr(linux_journal.Journal, "_append", line)
         yield
 
 
@@ -172,7 +174,7 @@ def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
 
 @dataclass
 class ByHand:
-    """Who runs a bundle, restarts the machine where that is asked for, and runs it again."""
+    """A user who runs a bundle, restarts the machine if run.py says so, and runs the bundle again."""
 
     hand: InLinux | OnOwnLinux
     made: Path
@@ -196,7 +198,7 @@ class ByHand:
         return self._through("rollback")
 
     def _through(self, command: str) -> Outcome:
-        """At most two restarts: one that a killed run asked for, and its own."""
+        """Run until the end, over at most two restarts: one that a killed run requested, and its own."""
         for _ in range(3):
             with at_each_line(self.around):
                 done = self.hand.run(self.made, command, "--accept", "restart")
@@ -223,7 +225,7 @@ class ByHand:
 
 @contextmanager
 def in_linux_by_hand(folder: Path) -> Iterator[ByHand]:
-    """The first bundle that is about the Linux in a WSL."""
+    """Run the first bundle for the Linux in WSL."""
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         hand = InLinux(with_windows_done(wsl2_world(folder / "store")), folder / "journals", patch)
@@ -233,7 +235,7 @@ def in_linux_by_hand(folder: Path) -> Iterator[ByHand]:
 
 @contextmanager
 def on_own_linux_by_hand(folder: Path) -> Iterator[ByHand]:
-    """Over a restart."""
+    """Run a bundle that needs a restart."""
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         hand = OnOwnLinux(linux_world(folder / "store", "ubuntu-2xl4-no-driver"), folder / "journals", patch)

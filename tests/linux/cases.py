@@ -1,6 +1,6 @@
-"""What happens to the resources of Linux, as each one's cases.yaml says, in steps of
-`[OUTCOME, VERB, RESOURCE, KEY, DESIRED, MORE]`. An outcome is ok, drift, unavailable or the code of an error. Nothing
-else of an answer is written down, because the lab answers the same as the agent.
+"""The cases of Linux resources in their cases.yaml, as steps of `[OUTCOME, VERB, RESOURCE, KEY, DESIRED, MORE]`. An
+outcome is ok, drift, unavailable or the code of an error. The rest of an answer is not written down, because a test
+compares the lab's answers with those of the agent.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FILES = sorted(Path(resources.__path__[0]).glob("linux/*/cases.yaml"))
 
 @dataclass(frozen=True)
 class LinuxCase:
-    """calls: of the agent's protocol, and how each ends."""
+    """A case. calls: of the agent's protocol, and their outcomes."""
 
     calls: Sequence[dict[str, Any]]
     say: Sequence[str]

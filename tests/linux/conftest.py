@@ -1,4 +1,4 @@
-"""Machines to ask."""
+"""Fixtures of Linux machines with an agent."""
 
 import sys
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 
 @pytest.fixture(scope="module")
 def asked(debian: Debian) -> Iterator[Agent]:
-    """The agent of the Debian, through its sshd."""
+    """The agent of the Debian, reached through its sshd."""
     made = debian.agent()
     yield made
     made.close()
@@ -53,7 +53,7 @@ def asked(debian: Debian) -> Iterator[Agent]:
 
 @pytest.fixture(scope="module")
 def wsl(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Wsl]:
-    """With one image, and nothing imported yet."""
+    """A WSL with one image and no distro."""
     folder = tmp_path_factory.mktemp("wsl")
     try:
         image = Distro(pytestconfig.cache.mkdir("debian") / "base", folder)

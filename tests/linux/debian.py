@@ -1,4 +1,6 @@
-"""A real Debian: systemd as init, its own network adapter, sshd at a static address. Made once, written to a copy."""
+"""A real Debian with systemd as init, its own network adapter, and sshd at a static address. It is made once, and
+written to a copy.
+"""
 
 import os
 import platform
@@ -42,11 +44,13 @@ RESTARTS = 133  # exit code of systemd-nspawn for a machine that restarts itself
 
 
 class NoDebian(Exception):
-    """Why this machine cannot make one."""
+    """This machine cannot make a Debian. The message says why."""
 
 
 class Debian:
-    """`root`: its files, seen from outside. devices: what it has of this machine's, as OURS:THEIRS."""
+    """A running Debian. `root`: its files, seen from outside; devices: those of this machine that it has, as
+    OURS:THEIRS.
+    """
 
     devices: tuple[str, ...] = ()
     tools = TOOLS
@@ -88,21 +92,21 @@ class Debian:
         return self.connector().open()
 
     def run(self, *command: str) -> str:
-        """What a command says there."""
+        """Run a command in the Debian, and return its output."""
         return sure(*self.inside(*command))
 
     def journal(self, unit: str) -> str:
-        """The lines of a unit's journal, with all that its processes have written so far."""
+        """Return the lines of a unit's journal, after all its processes have written theirs."""
         self.run("journalctl", "--sync")
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
 
     def inside(self, *command: str) -> list[str]:
-        """A command of its own, for whoever runs it. It has to run."""
+        """Return a command that runs another one in the Debian, which has to run."""
         assert self._process is not None
         return ["nsenter", f"--target={children(self._process)[0]}", "--all", "--wd", "--", *command]
 
     def kill_agent(self) -> None:
-        """The last one that began, as the kernel does where memory is short; what it started goes on."""
+        """Kill the agent that started last, as the kernel does when memory is short. Its child processes go on."""
         self.run("sh", "-c", f"pkill -KILL --newest -f '^{AGENT}' || true")
 
     @property
@@ -110,7 +114,7 @@ class Debian:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, systemd: bool = True) -> None:
-        """With another init than systemd it only is there."""
+        """Start it. With an init other than systemd, nothing else is started."""
         machine = f"wh-{os.getpid()}"
         adapter = f"{ADAPTERS}{os.getpid()}"
         # One of an earlier machine, which the kernel takes away later than the machine, has the same address.
@@ -135,7 +139,7 @@ class Debian:
 
     @contextmanager
     def kept_going(self) -> Iterator[None]:
-        """Meanwhile it is started again where it restarts itself, as a service manager does."""
+        """Start it again whenever it restarts itself, as a service manager does."""
         assert self._process is not None
         process = self._process
 
@@ -149,7 +153,7 @@ class Debian:
         watching.join(PATIENCE_S)
 
     def stop(self) -> None:
-        """Whether or not it runs."""
+        """Stop it, if it runs."""
         if self._process is not None:
             end(self._process)
         self._process = None
@@ -162,7 +166,7 @@ class Debian:
         make_base(base)
 
     def _furnish(self) -> None:
-        """What the way in puts there, by the text that winhost writes."""
+        """Install what the way in needs, with the text that winhost writes."""
         static = GuestAddress(ip_interface(f"{INSIDE}/{PREFIX}"), ip_address(OUTSIDE), (ip_address(OUTSIDE),))
         texts = {
             "/etc/systemd/network/10-winhost.network": network_file(static),
@@ -189,7 +193,7 @@ class Debian:
 
 @contextmanager
 def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
-    """What is written to `at` lands in `upper`. Nobody waits for a disk: what is lost in a crash is made again."""
+    """Mount `at` so that writes go to `upper`. They are not synced, because a crash only means to make it again."""
     for each in (lower, upper, at, work := upper.with_name(f"{upper.name}.work")):
         each.mkdir(exist_ok=True)
     options = f"lowerdir={lower},upperdir={upper},workdir={work},volatile"
@@ -209,7 +213,7 @@ def layers(lower: Path, upper: Path, at: Path) -> Iterator[None]:
 
 
 def make_base(base: Path) -> None:
-    """The Debian of all, with the packages that it was made of as a source of its own: it never has a network."""
+    """Make the Debian of all tests. Its packages are also a source in it, because it has no network."""
     complete = base / "complete"
     if complete.exists() and complete.read_text() == MADE_OF:
         return
@@ -228,7 +232,7 @@ def make_base(base: Path) -> None:
 
 
 def fetch(root: Path, *packages: str) -> None:
-    """With what they need, to be installed without a network."""
+    """Download packages and their dependencies, to be installed without a network."""
     for words in (["update"], ["install", "--yes", "--download-only", "--no-install-recommends", *packages]):
         done = subprocess.run(
             ["chroot", str(root), "apt-get", "--quiet", *words], capture_output=True, text=True, timeout=600
@@ -249,7 +253,7 @@ def keep_packages(root: Path) -> None:
 
 
 def described(deb: Path, control: str) -> str:
-    """As an index of packages has it."""
+    """Return an entry of an index of packages."""
     data = deb.read_bytes()
     return f"{control}Filename: ./{deb.name}\nSize: {len(data)}\nSHA256: {sha256(data).hexdigest()}\n\n"
 
@@ -297,7 +301,7 @@ class Keyring:
         self._rest()
 
     def _rest(self) -> None:
-        """Its agent would stay behind."""
+        """End its agent, which would stay otherwise."""
         sure("gpgconf", "--homedir", str(self._home), "--kill", "gpg-agent")
 
 
@@ -305,7 +309,7 @@ Control = dict[str, str]
 
 
 def make_repository(folder: Path, keyring: Keyring, packages: list[Control], scripts: dict[str, str]) -> None:
-    """A flat one, as NVIDIA's is. `scripts`: what a package does when it is configured."""
+    """Make a flat repository, like NVIDIA's. `scripts`: run when a package is configured."""
     folder.mkdir(parents=True)
     index = ""
     for control in packages:

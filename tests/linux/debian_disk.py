@@ -1,4 +1,4 @@
-"""A real Debian with a disk of its own, which is a loop device of this machine's."""
+"""A real Debian with a disk of its own, which is a loop device of this machine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,9 @@ NO_LOOPS = pytest.mark.skipif(not Path("/dev/loop-control").exists(), reason="th
 
 
 class DebianWithDisk(Debian):
-    """disk: as this machine has it; names: what udev would say of it, which no container has."""
+    """A Debian with a disk. disk: the device on this machine; names: those that udev would give it, which no
+    container has.
+    """
 
     disk = ""
 
@@ -32,7 +34,7 @@ class DebianWithDisk(Debian):
 
 @contextmanager
 def debian_with_disk(base: Path, folder: Path, *, formatted: bool) -> Iterator[DebianWithDisk]:
-    """The disk is known as UUID where it has, or gets, a file system of that name."""
+    """Start a Debian with a disk. The disk is named UUID if it has, or gets, a file system with that UUID."""
     DebianWithDisk.disk = tool("losetup", "--find", "--show", str(blank(folder / "disk"))).strip()
     try:
         if formatted:

@@ -1,4 +1,4 @@
-"""A Debian as a distro of WSL comes out of its image: no sshd, no address, nobody's keys, and only WSL starts it."""
+"""A Debian in the state of a new WSL distro: without sshd, address and keys. Only WSL starts it."""
 
 import subprocess
 
@@ -15,7 +15,7 @@ WSLINFO = "#!/bin/sh\necho bridged\n"
 
 
 class Distro(Debian):
-    """It has GPUs, as far as a file in /dev says so."""
+    """A distro. It has a GPU if there is a file for one in /dev."""
 
     devices = ("/dev/null:/dev/dxg",)
 

@@ -1,4 +1,4 @@
-"""What a real Debian gets of each resource type of Linux that can be set, for one plan with all of them."""
+"""A plan with every Linux resource type that can be set, for a real Debian."""
 
 import hashlib
 import io
@@ -69,7 +69,7 @@ _WHEEL, _HELLO = "hello-1.0-py3-none-any.whl", _hello()
 
 @dataclass
 class Furnished:
-    """A Debian with what it takes from elsewhere."""
+    """A Debian with the programs and files that the resources need."""
 
     debian: Debian
     source: Entry
@@ -77,7 +77,7 @@ class Furnished:
 
     @property
     def size(self) -> str:
-        """Of the disk, in bytes."""
+        """Return the size of the disk in bytes."""
         return self.debian.run("blockdev", "--getsize64", self.debian.devices[0]).strip()
 
     def stack(self, resource: str) -> Sequence[Entry]:
@@ -85,7 +85,7 @@ class Furnished:
 
 
 def furnish(debian: Debian, keyring: Keyring) -> Furnished:
-    """Programs that stand in for those of GPUs, which no test machine has; packages, an image and a model to fetch."""
+    """Install stand-ins for programs of GPUs, which no test machine has, and serve packages, an image and a model."""
     root = debian.root
     make_repository(root / REPOSITORY.lstrip("/"), keyring, CONTROLS, {})
     put_program(root, "nvidia-ctk", CTK)
@@ -113,7 +113,7 @@ def furnish(debian: Debian, keyring: Keyring) -> Furnished:
 
 
 def archive_of(image: Registry) -> bytes:
-    """As `docker save` writes it."""
+    """Write an archive as `docker save` does."""
     config, layer = "config.json", "layer.tar"
     listed = [{"Config": config, "RepoTags": ["localhost/saved:1"], "Layers": [layer]}]
     raw = io.BytesIO()
@@ -144,7 +144,7 @@ def _image(here: Furnished) -> Sequence[Entry]:
 
 
 def _files(here: Furnished) -> Sequence[Entry]:
-    """The first may cut SSH access."""
+    """Return entries of files. The first one may end SSH access."""
     sshd = entry({"path": "/etc/ssh/sshd_config.d/50-winhost-more.conf"}, {"text": "MaxAuthTries 3\n"})
     node = [entry({"path": path}, {"text": text}) for path, text in K3S_FILES.items()]
     return [sshd, *here.stack("LinuxFile"), *node]
@@ -225,7 +225,7 @@ EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
 
 
 def entries(here: Furnished) -> list[Entry]:
-    """Of a playbook."""
+    """Return the entries of a playbook."""
     return [
         {"resource": resource, "title": resource, "why": "For the test.", **each}
         for resource, make in EVERY.items()

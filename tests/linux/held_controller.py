@@ -1,6 +1,5 @@
-"""winhost that comes to the end of one step and never writes that down: whoever started it kills it before or there.
-
-python -m tests.linux.held_controller RESOURCE NAME=VALUE… -- ARGUMENTS…
+"""Run winhost up to the end of one step, before that is written to the journal; the test kills it there. python -m
+tests.linux.held_controller RESOURCE NAME=VALUE… -- ARGUMENTS…
 """
 
 import json

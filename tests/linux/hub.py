@@ -1,4 +1,4 @@
-"""A hub of models on loopback, and the other host that keeps its large files, as Hugging Face has them."""
+"""A hub of models on loopback, and a second host with its large files, as Hugging Face has them."""
 
 import hashlib
 import threading
@@ -14,8 +14,7 @@ TOKEN = "hf_canary-of-the-hub"
 
 @dataclass
 class Hub:
-    """files: contents by path; fails: what happens to the next requests for content: a status, `cut` or `reset`.
-
+    """The hub. files: contents by path; fails: results of the next requests for content: a status, `cut` or `reset`;
     asked: host, path, Range and Authorization of each request.
     """
 
@@ -31,7 +30,7 @@ class Hub:
         return f"http://127.0.0.1:{self.port}/org/model"
 
     def lines(self, *paths: str) -> list[str]:
-        """As a plan has them. Small ones have the hash of git alone."""
+        """Return the lines of a plan. Small files have only the hash of git."""
         return [line_of(path, self.files[path]) for path in paths or self.files]
 
 
@@ -94,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
-    """Both hosts, each on a port of its own."""
+    """Serve both hosts, each on a port of its own."""
     servers = []
     for host in ("hub", "elsewhere"):
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub, "host": host})))

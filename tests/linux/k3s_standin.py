@@ -1,10 +1,9 @@
 #!/usr/bin/python3
-"""A stand-in for the program k3s: what its documentation says of `server`, `agent` and `kubectl`, as far as asked.
-
-`server` and `agent` read /etc/rancher/k3s/config.yaml, refuse options that k3s does not have, tell systemd when they
-are ready and run until they are told to end. A server has an API: nodes join it with its token, and manifests are
-applied to it. Deployments become available after some requests; the device plugin makes nodes offer GPUs; a gateway
-answers /ready.
+"""A stand-in for the program k3s: its documented commands `server`, `agent` and `kubectl`, as far as winhost uses
+them. `server` and `agent` read /etc/rancher/k3s/config.yaml, refuse options that k3s does not have, notify systemd
+when they are ready, and run until they are stopped. A server has an API: nodes join it with its token, and manifests
+are applied to it. Deployments become available after some requests; the device plugin makes nodes offer GPUs; a
+gateway answers /ready.
 """
 
 import json
@@ -36,7 +35,7 @@ def fail(message):
 
 
 def config():
-    """Lines of `key: value`, and lists of `- value` below a key."""
+    """Parse lines of `key: value`, and lists of `- value` below a key."""
     found, key = {}, ""
     for line in CONFIG.read_text().splitlines() if CONFIG.exists() else []:
         if line.startswith("#") or not line.strip():
@@ -213,7 +212,7 @@ def serve_ready():
 
 
 def understood(words):
-    """Options, and the rest."""
+    """Parse the options, and return the remaining arguments."""
     options, rest, words = {}, [], list(words)
     while words:
         word = words.pop(0)

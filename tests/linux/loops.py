@@ -1,4 +1,4 @@
-"""Files that this machine takes for disks with a serial number, while a test runs."""
+"""Loop devices with a serial number, as disks of a test."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class LoopDisk:
-    """file: what is on it; device: as /dev has it; serial: as udev would tell it."""
+    """A loop device. file: its content; device: its path in /dev; serial: the one that udev would report."""
 
     file: Path
     device: str
@@ -27,7 +27,7 @@ class LoopDisk:
         return {"serial": self.serial, "size": str(self.file.stat().st_size)}
 
     def write(self, at: int, data: bytes) -> None:
-        """Counted from the end where negative."""
+        """Write bytes at an offset; a negative one counts from the end."""
         with self.file.open("r+b") as file:
             file.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
             file.write(data)
@@ -49,7 +49,7 @@ def tool(*command: str) -> str:
 
 @contextmanager
 def loop_disk(sandbox: Sandbox, file: Path, serial: str, *options: str) -> Iterator[LoopDisk]:
-    """Of a file that is there already."""
+    """Attach an existing file."""
     device = tool("losetup", "--find", "--show", *options, str(file)).strip()
     number = Path(f"/sys/class/block/{Path(device).name}/dev").read_text().strip()
     told = f"/run/udev/data/b{number}"

@@ -7,7 +7,9 @@ from hashlib import sha1
 
 
 def fingerprint(armoured: str) -> str:
-    """Of the primary key in an armoured public key, version 4, in upper case (RFC 4880, 12.2). Raises ValueError."""
+    """Return the fingerprint, in upper case, of the primary key in an armoured public key of version 4 (RFC 4880,
+    12.2). Raises ValueError.
+    """
     inside = re.search(r"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?:\S.*\n)*\r?\n([^-]*)", armoured)
     if inside is None:
         raise ValueError("it is no armoured public key")
@@ -28,7 +30,7 @@ _PUBLIC_KEY = 6
 
 
 def _first_packet(data: bytes) -> bytes:
-    """The body of the first packet, which is the primary key (RFC 4880, 4.2)."""
+    """Return the body of the first packet, which is the primary key (RFC 4880, 4.2)."""
     header = data[0] if data else 0
     if header & 0x40:
         tag, start, size = header & 0x3F, *_new_length(data)

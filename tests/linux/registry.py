@@ -1,4 +1,4 @@
-"""A registry of images on loopback, as the OCI distribution specification has it: one image, behind a password."""
+"""A registry of images on loopback, by the OCI distribution specification: one image, which needs a password."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ def digest_of(data: bytes) -> str:
 
 
 def _layer() -> bytes:
-    """No two are the same."""
+    """Return a layer; each one is different."""
     content = os.urandom(16)
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
@@ -40,9 +40,8 @@ def _described(kind: str, data: bytes, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Registry:
-    """claims: what its manifest says that the layer has, in bytes; locked: without the password it gives nothing.
-
-    asked: the paths that came with the right password.
+    """The registry. claims: the size of the layer in its manifest, in bytes; locked: the password is needed; asked:
+    the paths that were requested with the right password.
     """
 
     claims: int | None = None
@@ -122,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def running(registry: Registry) -> Iterator[Registry]:
-    """On a port of its own."""
+    """Serve a registry on a port of its own."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"registry": registry}))
     registry.port = server.server_port
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The agent on this very machine, in a view of its file system of its own: what it writes lands in a folder."""
+"""The agent on this machine, with a view of its file system in which writes go to a folder."""
 
 import json
 import os
@@ -32,11 +32,11 @@ exec sleep infinity
 
 
 class NoSandbox(Exception):
-    """Why this machine cannot give one."""
+    """This machine cannot make a sandbox. The message says why."""
 
 
 class Sandbox:
-    """`root`: its file system, seen from outside."""
+    """A sandbox. `root`: its file system, seen from outside."""
 
     def __init__(self, folder: Path) -> None:
         lacking = [tool for tool in TOOLS if shutil.which(tool, path=SYSTEM_PATH) is None]
@@ -60,7 +60,7 @@ class Sandbox:
         self.path(path).chmod(mode)
 
     def inside(self, *command: str) -> list[str]:
-        """A command of the sandbox, for whoever runs it."""
+        """Return a command that runs another one in the sandbox."""
         return ["nsenter", f"--target={self._holder.pid}", "--mount", "--", *command]
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
@@ -80,7 +80,7 @@ class Sandbox:
 
 
 class PipeWire:
-    """`Wire` through pipes: the agent's program and its lines, without SSH around them."""
+    """`Wire` through pipes: the agent's program and its lines, without SSH."""
 
     host = "here"
 
@@ -110,7 +110,7 @@ class PipeWire:
         return self.answer()
 
     def leave(self) -> None:
-        """As a controller that goes away: nobody writes to it or reads from it any more."""
+        """Close the pipes, as a controller that goes away does."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""A real Debian that serves: engine and gateway as units, and `winhost serve` by its command line."""
+"""A real Debian that serves: engine and gateway as units, and `winhost serve` on the command line."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class Said:
 
 @dataclass
 class Serving:
-    """The command line on the Debian. key: an API key of its gateway."""
+    """The command line for the Debian. key: an API key of its gateway."""
 
     debian: Debian
     folder: Path
@@ -74,7 +74,7 @@ class Serving:
 
 
 def furnished(debian: Debian, asked: Agent, folder: Path, key: str, version: str, unit: str) -> Serving:
-    """unit: more lines for the engine's."""
+    """Install engine and gateway. unit: additional lines for the engine's unit."""
     debian.run("useradd", "--system", "--no-create-home", "engine")
     limits = {"hold": 2, "drain": 20}
     model = {"name": MODEL, "engine": {"socket": SOCKET}, "served_as": "tiny"}

@@ -1,4 +1,4 @@
-"""Programs that stand in for ones that cannot run in the Debian of the tests."""
+"""Stand-ins for programs that cannot run in the Debian of the tests."""
 
 import stat
 from pathlib import Path
@@ -49,26 +49,26 @@ MODINFO = f'#!/bin/sh\n[ "$1" != --field=version ] || echo {DRIVER}\n'
 
 
 def put_program(root: Path, name: str, text: str) -> None:
-    """In /usr/bin, for everybody to run."""
+    """Install a program in /usr/bin, for all users."""
     file = root / "usr/bin" / name
     file.write_text(text)
     file.chmod(file.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
 def put_docker(root: Path) -> None:
-    """A Docker that takes its settings when it starts, and has the containers of a list."""
+    """Install a Docker that reads its settings when it starts, and has these containers."""
     put_dockerd(root)
     put_program(root, "docker", DOCKER)
 
 
 def put_dockerd(root: Path) -> None:
-    """Its daemon alone."""
+    """Install only the daemon of Docker."""
     put_program(root, "dockerd", DOCKERD)
     (root / "etc/systemd/system/docker.service").write_text(DOCKER_UNIT)
 
 
 def put_gpu(debian: Debian, shown_once: str = "/") -> None:
-    """One that its driver lists, once that file is there. Until the next start."""
+    """Add a GPU, which its driver lists once that file exists, until the next start."""
     put_program(debian.root, "nvidia-smi", SMI.format(shown_once=shown_once))
     put_program(debian.root, "modinfo", MODINFO)
     # Where a kernel says which driver runs; of a container /sys is a folder of systemd-nspawn's.

@@ -1,4 +1,4 @@
-"""The agent and the resources that need no systemd, for real, on a file system of their own."""
+"""The real agent, and resources that need no systemd, in a sandbox."""
 
 import json
 import shutil
@@ -387,7 +387,8 @@ def test_without_its_lock_nothing_is_changed(agent: Agent, sandbox: Sandbox, no_
 def test_a_program_that_does_not_end_is_ended_with_its_children(toolkit: Sandbox) -> None:
     toolkit.write("/usr/bin/nvidia-ctk", "#!/bin/sh\n/bin/sleep 54321 & wait\n", 0o755)
     toolkit.write("/run/cdi/nvidia.yaml", "")
-    patient, hasty = (f"must(\n    program: str, *arguments: str, within: float = {each}," for each in ("60", "0.2"))
+    signature = "def run_checked(\n    program: str,\n    *arguments: str,\n    within: float = {},"
+    patient, hasty = signature.format("60"), signature.format("0.2")
     assert session_text().count(patient) == 1
     wire = toolkit.wire(session_text().replace(patient, hasty))
     (answer,) = calls(Agent(wire, 60), {"resource": "CdiSpec", "verb": "get", "key": {}})

@@ -1,4 +1,4 @@
-"""What `winhost boot` sends to a Linux beside Windows, on firmware variables as the kernel shows them."""
+"""The program of `winhost boot` on a Linux next to Windows, with files as the firmware's variables."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def with_entries(root: Path, *entries: Mapping[str, Any]) -> Path:
 
 @pytest.fixture(autouse=True)
 def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What it was asked; no unit is touched."""
+    """A stand-in that records its arguments."""
     log = tmp_path / "asked"
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()
@@ -54,20 +54,20 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_tells_what_the_firmware_starts(root: Path) -> None:
-    told = linux_boot.answered({}, root)
+    told = linux_boot.answer_request({}, root)
     assert (told["current"], told["next"], told["order"], told["timer"]) == ("0003", None, ["0000", "0003"], None)
     assert told["entries"] == [WINDOWS, UBUNTU]
 
 
 def test_windows_is_started_once_by_its_loader_whatever_its_name(root: Path) -> None:
-    told = linux_boot.answered({"to": "windows"}, root)
+    told = linux_boot.answer_request({"to": "windows"}, root)
     assert (told["next"], told["order"]) == ("0000", ["0000", "0003"])
     content = (root / f"sys/firmware/efi/efivars/BootNext-{linux_boot.GLOBAL}").read_bytes()
     assert content == ATTRIBUTES + b"\0\0"
 
 
 def test_this_linux_is_started_once_more_by_the_entry_that_started_it(root: Path) -> None:
-    told = linux_boot.answered({"to": "linux"}, root)
+    told = linux_boot.answer_request({"to": "linux"}, root)
     assert (told["next"], told["order"]) == ("0003", ["0000", "0003"])
 
 
@@ -75,29 +75,29 @@ def test_this_linux_is_started_once_more_by_the_entry_that_started_it(root: Path
 def test_a_linux_that_no_entry_started_is_not_started_again(root: Path, current: bytes) -> None:
     (root / f"sys/firmware/efi/efivars/BootCurrent-{linux_boot.GLOBAL}").write_bytes(ATTRIBUTES + current)
     with pytest.raises(linux_boot.CannotSwitch, match="not in the boot order"):
-        linux_boot.answered({"to": "linux"}, root)
-    assert linux_boot.answered({}, root)["next"] is None
+        linux_boot.answer_request({"to": "linux"}, root)
+    assert linux_boot.answer_request({}, root)["next"] is None
 
 
 @pytest.mark.parametrize("entries", [(UBUNTU,), (WINDOWS, {**WINDOWS, "entry": "0007"}, UBUNTU)])
 def test_without_one_windows_nothing_is_set(tmp_path: Path, entries: tuple[Mapping[str, Any], ...]) -> None:
     root = with_entries(tmp_path / "other", *entries)
     with pytest.raises(linux_boot.CannotSwitch, match="boot entries start Windows"):
-        linux_boot.answered({"to": "windows"}, root)
+        linux_boot.answer_request({"to": "windows"}, root)
     with pytest.raises(linux_boot.CannotSwitch):
-        linux_boot.answered({"timer": 30}, root)
+        linux_boot.answer_request({"timer": 30}, root)
     assert not (root / linux_boot.UNITS).exists()
-    assert linux_boot.answered({}, root)["next"] is None
+    assert linux_boot.answer_request({}, root)["next"] is None
 
 
 def test_firmware_that_forgets_is_found_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "write_bytes", lambda self, data: len(data))
     with pytest.raises(linux_boot.CannotSwitch, match="BootNext was set to 0000, and is None"):
-        linux_boot.answered({"to": "windows"}, root)
+        linux_boot.answer_request({"to": "windows"}, root)
 
 
 def test_the_timer_comes_with_a_program_of_its_own_and_goes(root: Path, systemctl: Path) -> None:
-    assert linux_boot.answered({"timer": 30}, root, boot_text())["timer"] == 30
+    assert linux_boot.answer_request({"timer": 30}, root, boot_text())["timer"] == 30
     assert systemctl.read_text().splitlines() == ["daemon-reload", "enable --now winhost-return.timer"]
     assert (
         "ConditionPathExists=!/run/winhost/heartbeat"
@@ -107,18 +107,18 @@ def test_the_timer_comes_with_a_program_of_its_own_and_goes(root: Path, systemct
     script = (root / linux_boot.RETURN).read_text()
     assert script.endswith("return_to_windows()\n")
     compile(script, "return_to_windows.py", "exec")
-    assert linux_boot.answered({"timer": None}, root)["timer"] is None
+    assert linux_boot.answer_request({"timer": None}, root)["timer"] is None
     assert not list((root / linux_boot.UNITS).iterdir())
 
 
 def test_who_comes_in_time_keeps_linux(root: Path) -> None:
-    linux_boot.answered({"heartbeat": True}, root)
+    linux_boot.answer_request({"heartbeat": True}, root)
     assert (root / linux_boot.HEARTBEAT).exists()
 
 
 def test_what_the_timer_runs_starts_windows(root: Path, systemctl: Path) -> None:
     linux_boot.return_to_windows(root)
-    assert linux_boot.answered({}, root)["next"] == "0000"
+    assert linux_boot.answer_request({}, root)["next"] == "0000"
     assert systemctl.read_text() == "reboot\n"
 
 
@@ -126,7 +126,7 @@ def test_variables_that_nobody_could_mean_are_read_without_a_fault(root: Path) -
     folder = root / "sys/firmware/efi/efivars"
     for content in (b"", b"\1", b"\1\0\0\0\xff\xff", ATTRIBUTES + encode_load_option(UBUNTU)[:40], os.urandom(300)):
         (folder / f"Boot0003-{linux_boot.GLOBAL}").write_bytes(ATTRIBUTES + content)
-        assert [each["entry"] for each in linux_boot.answered({}, root)["entries"]] == ["0000", "0003"]
+        assert [each["entry"] for each in linux_boot.answer_request({}, root)["entries"]] == ["0000", "0003"]
 
 
 def test_as_it_is_sent_it_answers_a_line_with_a_line() -> None:

@@ -1,4 +1,4 @@
-"""The Linux part of a bundle ends where `apply` ends, is gone on with after a crash, and goes back."""
+"""The Linux part of a bundle ends in the state of `apply`, continues after a crash, and can be rolled back."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def hand(windows_done: Wsl2World, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def plan(hand: InLinux, tmp_path: Path) -> Plan:
-    """Of the first stage that is about Linux, made as the loop makes it."""
+    """The plan of the first stage for Linux."""
     reader = unpack_linux(hand.here.plan(), tmp_path / "reader")
     return hand.plan(reader)
 
@@ -83,17 +83,17 @@ def test_all_bundles_end_where_apply_ends_and_go_back(hand: InLinux, plan: Plan,
 
 @dataclasses.dataclass
 class Downloading(LabAgent):
-    """Its calls wait for something that takes long, as seconds of a clock."""
+    """An agent whose calls wait for some seconds of a clock."""
 
     clock: list[float]
 
-    def answers(self, request: dict[str, Any], wire: object) -> Any:
+    def answer_calls(self, request: dict[str, Any], wire: object) -> Any:
         self.WAITS.append("files")
         for second in range(9):
             self.clock[0] += 1
             self.WAITS[-1] = f"files: {second},000 of 16,400 MB"
         self.WAITS.pop()
-        return super().answers(request, wire)
+        return super().answer_calls(request, wire)
 
 
 def test_what_takes_long_says_how_far_it_is(
@@ -101,25 +101,25 @@ def test_what_takes_long_says_how_far_it_is(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr("winhost.bundle.linux_host.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(linux_bundle, "load", lambda text: Downloading(hand.here, (), clock))
+    monkeypatch.setattr(linux_bundle, "load_agent", lambda text: Downloading(hand.here, (), clock))
     monkeypatch.setattr(linux_commands, "stop_gently", lambda run: None)
-    given = linux_run.parser().parse_args(["apply", "--journals", str(hand.journals)])
+    given = linux_run.make_parser().parse_args(["apply", "--journals", str(hand.journals)])
     assert linux_commands.main(given, linux_run.open_files(str(made))).code == 0
     told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("  files")]
     assert told[:3] == [f"  files: {second},000 of 16,400 MB" for second in (0, 5, 1)]
 
 
 def test_the_agent_of_a_bundle_says_it_there() -> None:
-    agent = linux_bundle.load(linux_sources()["agent.py"])
+    agent = linux_bundle.load_agent(linux_sources()["agent.py"])
     said: list[str] = []
-    agent.WAITS = linux_host.Waits(said.append)
+    agent.WAITS = linux_host.WaitReports(said.append)
     with agent.waiting("model files"):
-        agent.doing("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
+        agent.report_progress("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
     assert said == ["  model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left"]
 
 
 def killed(hand: InLinux, made: Path, command: str, number: int, when: str = "after") -> None:
-    """At this line of its journal."""
+    """Kill a run at this line of its journal."""
     at = line(number, when)
 
     def around(moment: str, entry: Any) -> None:
@@ -230,7 +230,9 @@ def test_what_somebody_changed_since_is_kept_and_said(hand: InLinux, made: Path)
 
 
 def read(hand: InLinux, resource: str) -> Any:
-    return LabAgent(hand.here, ()).answers({"exclusive": False, "calls": [{"resource": resource, "verb": "get"}]}, None)
+    return LabAgent(hand.here, ()).answer_calls(
+        {"exclusive": False, "calls": [{"resource": resource, "verb": "get"}]}, None
+    )
 
 
 @pytest.mark.costly
@@ -410,7 +412,7 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
     def change(before: object, desired: object, how: object) -> None:
         call = {"resource": step.resource, "verb": "set", "key": dict(step.key)}
         request = {"calls": [{**call, "desired": desired, "expect": before, "how": how}]}
-        (answer,) = LabAgent(hand.here, ()).answers(request, None)
+        (answer,) = LabAgent(hand.here, ()).answer_calls(request, None)
         assert answer["ok"]
 
     change(later.before, later.desired, {"mark": mark})
@@ -430,7 +432,7 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
 
 
 def test_what_somebody_changed_between_the_look_and_the_step_stays_theirs(hand: InLinux, made: Path) -> None:
-    """The step is refused, so nothing of it is the run's to take back."""
+    """The step is refused, so the run has nothing to undo."""
     path = "/etc/systemd/system/winhost-cdi.path"
     theirs = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
 

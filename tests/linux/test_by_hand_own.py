@@ -1,4 +1,4 @@
-"""By hand on a Linux of its own: the same bundle over a restart, and the same way back."""
+"""A bundle on a Linux without Windows, applied and rolled back over a restart."""
 
 import os
 from pathlib import Path

@@ -49,7 +49,7 @@ runpy.run_path(path, run_name="__main__")
 
 
 def plan_for(agent: Agent, desired: tuple[DesiredResource, ...], key: str = KEY) -> Plan:
-    """As planning does, of what is wanted."""
+    """Make a plan with these resources."""
     resources = agent.read(tuple({each.resource for each in desired}))
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", resources)
     stage = Stage(1, desired, steps_for(desired, host_answers(facts), prefix="1."))
@@ -63,7 +63,7 @@ def file(path: str, text: str, mode: str = "0644") -> DesiredResource:
 
 @pytest.fixture
 def here(sandbox: Sandbox) -> Sandbox:
-    """With a file that will be replaced, and without what earlier tests left."""
+    """A Debian with a file that will be replaced, and without remains of earlier tests."""
     sandbox.write(HOST_KEY, f"{KEY} root@here\n")
     sandbox.run("rm", "-rf", "/var/lib/winhost", NETWORK, DOCKER, PLACE)
     sandbox.write(CONF, HOSTILE, 0o600)
@@ -107,7 +107,7 @@ def test_it_goes_there_says_so_and_goes_back(here: Sandbox, agent: Agent, made: 
 
 
 def test_the_files_of_what_serves_are_told_put_there_and_taken_back(here: Sandbox, agent: Agent) -> None:
-    """All of one plan to an endpoint that needs no engine of containers: its files, by the program itself."""
+    """The plan is for an endpoint without containers. The program itself installs its files."""
     entries: list[Any] = [*stack(linux("ubuntu-2xh100"), request("chat")).entries]
     desired = tuple(DesiredResource(**each) for each in entries if each["resource"] == "LinuxFile")
     plan = replace(plan_for(agent, DESIRED), stages=(Stage(1, desired, ()),))

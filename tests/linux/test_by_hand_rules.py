@@ -1,4 +1,4 @@
-"""What goes into a Linux with run.py is what winhost itself decides by, and can be read where it is to run."""
+"""The rules that are copied into a Linux with run.py are those of winhost, and its Python can parse them."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_core_needs_the_standard_library_alone(name: str) -> None:
 
 
 def test_a_journal_of_another_version_is_refused_by_name() -> None:
-    """Its lines could tell of a run that stands, so nothing goes on beside it."""
+    """It may have an unfinished run, so no other run starts."""
     for number in (2, 4):
         line = json.dumps({"n": 1, "event": "run", "schema": f"winhost.bundle-journal/{number}"})
         with pytest.raises(BundleRefusal, match=f"bundle-journal/{number}") as refused:

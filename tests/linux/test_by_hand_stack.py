@@ -1,4 +1,4 @@
-"""The bundles of one plan to an endpoint: what a person reads and runs ends where `apply` ends, and goes back."""
+"""The bundles of a plan for an endpoint end in the state of `apply`, and can be rolled back."""
 
 import os
 from dataclasses import replace
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, an
 
 
 def texts(here: World) -> dict[str, str]:
-    """Of all files but the agent's own notes, which name the run and places on the disk."""
+    """Return the texts of all files but the agent's records, which have the name of the run and numbers of inodes."""
     return {path: text for path, text in inside(here).texts().items() if not path.startswith("/var/lib/winhost/")}
 
 
@@ -60,7 +60,7 @@ def test_its_bundles_end_at_the_endpoint_where_apply_ends_and_go_back(
 def test_engines_that_take_turns_are_waited_for_after_a_bundle_replaced_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The endpoint was ready when the bundle was written, so that no step of it waits."""
+    """The endpoint was ready when the bundle was written, so no step waits for it."""
     here, _ = driver_and_stack(tmp_path / "store")
     hand = OnOwnLinux(here, tmp_path / "journals", monkeypatch)
     for asked in (request(), upgraded()):

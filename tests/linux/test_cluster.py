@@ -71,7 +71,7 @@ def put_k3s(sandbox: Sandbox) -> None:
 
 @contextmanager
 def running(sandbox: Sandbox, role: str, **config: Any) -> Iterator[None]:
-    """As its unit starts it."""
+    """Start k3s as its unit does."""
     lines = [f"{key.replace('_', '-')}: {json.dumps(value)}" for key, value in config.items()]
     sandbox.write(CONFIG, "\n".join(lines) + "\n")
     with started(sandbox.inside(PROGRAM["path"], role), stderr=subprocess.DEVNULL) as process:
@@ -207,7 +207,7 @@ def server(sandbox: Sandbox) -> Iterator[None]:
 
 
 def gpus(sandbox: Sandbox) -> str | None:
-    """That the node offers pods."""
+    """Return the number of GPUs that the node offers to pods."""
     said = sandbox.run(PROGRAM["path"], "kubectl", "get", "node", "gpu-01", "--output", "json").stdout
     found: str | None = json.loads(said)["status"]["allocatable"].get("nvidia.com/gpu")
     return found

@@ -42,7 +42,7 @@ def registry(podman: Sandbox) -> Iterator[Registry]:
 
 
 def trust(podman: Sandbox, made: Registry) -> None:
-    """Without TLS, as it is nowhere but here."""
+    """Allow the registry without TLS, because it is on loopback."""
     text = f'[[registry]]\nlocation = "127.0.0.1:{made.port}"\ninsecure = true\n'
     podman.write("/etc/containers/registries.conf.d/test.conf", text)
 

@@ -71,7 +71,7 @@ def test_nothing_is_formatted_without_consent_or_by_half_a_wish(sandbox: Sandbox
 
 
 def md_superblock(sector: int) -> bytes:
-    """Of Linux software RAID, version 1: magic, version, and where it stands."""
+    """Write a superblock of Linux software RAID, version 1: magic, version, and offset."""
     head = struct.pack("<4I", 0xA92B4EFC, 1, 0, 0) + b"\1" * 16 + b"host:array".ljust(32, b"\0")
     return head.ljust(144, b"\0") + struct.pack("<Q", sector) + b"\0" * 104
 
@@ -81,7 +81,7 @@ def old_md_superblock() -> bytes:
 
 
 def zfs_label() -> bytes:
-    """Its uberblocks, from 128 KiB on."""
+    """Write uberblocks of ZFS, from 128 KiB on."""
     return b"".join(struct.pack("<5Q", 0x00BAB10C, 5000, number, 1, 1).ljust(1024, b"\0") for number in range(128))
 
 
@@ -133,7 +133,7 @@ def encrypted(disk: LoopDisk) -> None:
 
 
 def stays(agent: Agent, disk: LoopDisk) -> str:
-    """What is said of it."""
+    """Return the message of the refusal."""
     tool("blockdev", "--flushbufs", disk.device)
     found = disk.hash()
     state = agent.get("DataDisk", disk.key) or {}

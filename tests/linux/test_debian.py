@@ -113,7 +113,7 @@ def test_only_a_key_leads_in_and_only_at_that_address(debian: Debian) -> None:
 
 
 def listening(debian: Debian) -> Iterator[str]:
-    """The addresses at which its sshd listens, as its kernel tells."""
+    """Return the addresses at which sshd listens, as the kernel reports them."""
     for line in debian.run("ss", "--listening", "--tcp", "--numeric", "--no-header").splitlines():
         address, _, port = line.split()[3].rpartition(":")
         if port == "22":
@@ -399,7 +399,7 @@ def test_what_cannot_be_installed_leaves_nothing_of_ours(sourced: Agent, debian:
 
 
 def stages(keyring: Keyring) -> tuple[tuple[DesiredResource, ...], ...]:
-    """What could be planned at first, and what only then."""
+    """Return the resources that could be planned at first, and those that could be planned later."""
     units = {
         distro_containers.CDI_SERVICE_FILE: distro_containers.CDI_SERVICE,
         distro_containers.CDI_PATH_FILE: distro_containers.CDI_PATH,

@@ -36,7 +36,7 @@ def databases(debian: Debian) -> list[bytes]:
 
 @pytest.fixture
 def agent(debian: Debian) -> Iterator[Agent]:
-    """All is as it was, afterwards."""
+    """The agent. Its changes are undone at the end."""
     found = databases(debian)
     with closing(debian.agent()) as made:
         yield made

@@ -1,4 +1,6 @@
-"""The unit that tests the endpoint after a start of the machine: installed, enabled and run by a real Debian's boot."""
+"""The unit that tests the endpoint after a start of the machine: installed, enabled, and run by the boot of a real
+Debian.
+"""
 
 import time
 from typing import Any
@@ -40,7 +42,7 @@ def serve(debian: Debian, asked: Agent, tmp_path_factory: pytest.TempPathFactory
 
 
 def of_the_boot_test() -> list[Any]:
-    """The entries that a plan has for it alone, in the order of a run."""
+    """Return the plan's entries for the boot test alone, in the order of a run."""
     with_it = gateway_entries(SETTINGS, [LINE, METRICS_LINE], None, boot_test=True)
     return with_it[len(gateway_entries(SETTINGS, [LINE, METRICS_LINE], None)) :]
 

@@ -1,4 +1,4 @@
-"""By hand in a real Debian, with run.py of a bundle: a port, a group, a user and a key come, stand and go again."""
+"""run.py of a bundle in a real Debian: it adds a port, a group, a user and a key, and removes them."""
 
 import json
 import subprocess

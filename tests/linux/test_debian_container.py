@@ -90,7 +90,7 @@ def made(sha256: str) -> tuple[Stack, Offline]:
 
 @pytest.fixture(scope="module")
 def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
-    """As a run puts it there, but for the model's files, which no hub has."""
+    """The state after a run, without the model's files."""
     for path, text in FILES.items():
         file = debian.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def test_it_answers_through_the_gateway(served: Debian, asked: Agent) -> None:
 
 
 def test_nobody_else_reaches_it_or_its_workers(served: Debian) -> None:
-    """Another user, at every address of the machine; and root, who would see their ports."""
+    """Another user tries every address of the machine. Root would see the ports."""
     addresses = ["127.0.0.1", *served.run("hostname", "-I").split()]
     places = [SOCKET, *(f"{each}:29500" for each in addresses if ":" not in each)]
     said = served.run("runuser", "-u", "somebody", "--", "python3", "/srv/try.py", *places)
@@ -137,7 +137,7 @@ def test_nobody_else_reaches_it_or_its_workers(served: Debian) -> None:
 
 
 def test_another_container_does_not_reach_it(served: Debian) -> None:
-    """With a network of its own, and with that of the machine; it has no folder of the engine's."""
+    """The other container has a network of its own, or that of the machine, and no folder of the engine."""
     for network in ("none", "host"):
         words = ["podman", "run", "--rm", f"--network={network}", "--volume=/srv/try.py:/try.py:ro"]
         said = served.run(*words, "--entrypoint=/usr/bin/python3", NAME, "/try.py", SOCKET, "127.0.0.1:29500")
@@ -159,14 +159,14 @@ def shown(served: Debian, name: str) -> str:
 
 
 def workers(served: Debian) -> int:
-    """By their first word, which no shell that looks for them has."""
+    """Find the workers by their first argument, which a shell that searches for them does not have."""
     said = served.run("python3", "-c", COUNT)
     return int(said)
 
 
 @pytest.mark.parametrize("killed", ["the server", "podman"])
 def test_nothing_of_a_killed_one_stays_and_it_is_back(served: Debian, asked: Agent, killed: str) -> None:
-    """Whoever kills its client leaves the container, and with it the memory of the GPU, until the unit sweeps."""
+    """If its client is killed, the container stays with the memory of the GPU until the unit removes it."""
     before = shown(served, "MainPID")
     inside = served.run("podman", "inspect", "--format={{.State.Pid}}", CONTAINER).strip()
     served.run("kill", "-KILL", before if killed == "podman" else inside)

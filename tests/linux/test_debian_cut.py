@@ -53,7 +53,7 @@ def agent(debian: Debian) -> Iterator[Agent]:
 
 @pytest.fixture
 def netplan(debian: Debian) -> Iterator[None]:
-    """It asks udev to look at adapters again, and a container has none."""
+    """A stand-in, because netplan asks udev about adapters, which a container does not have."""
     standin = debian.root / "usr/bin/udevadm"
     standin.write_text("#!/bin/sh\n")
     standin.chmod(0o755)
@@ -62,7 +62,7 @@ def netplan(debian: Debian) -> Iterator[None]:
 
 
 def forget(debian: Debian) -> None:
-    """What was undone is told once, to whoever wants the same again."""
+    """Drop the record of an undone change, which the next request would report."""
     (debian.root / "var/lib/winhost/undo/record.json").unlink(missing_ok=True)
 
 
@@ -171,7 +171,7 @@ def test_an_old_connection_keeps_nothing_and_one_from_before_the_change_neither(
 
 
 def test_what_was_broken_off_half_way_is_begun_anew(agent: Agent, debian: Debian) -> None:
-    """Its agent was killed: nobody knows how far it came, so nobody can keep it."""
+    """The agent was killed, so it is not known how far the change came, and it cannot be confirmed."""
     with pytest.raises(SessionDropped):
         agent.set("LinuxFile", SSHD, {"text": HARMLESS}, {"text": None}, {"within": 600})
     file = debian.root / "var/lib/winhost/undo/record.json"

@@ -26,7 +26,7 @@ FILES = ("etc/nftables.d/90-winhost-ports.nft", "etc/systemd/system/winhost-fire
 
 @pytest.fixture(scope="module")
 def listening(debian: Debian) -> Iterator[Debian]:
-    """What serves there listens on two ports."""
+    """Listen on two ports."""
     process = subprocess.Popen(debian.inside("python3", "-c", LISTEN.replace("[", "kept = [")))
     wait_for(lambda: reaches(8000) and reaches(8001))
     yield debian

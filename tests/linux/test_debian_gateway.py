@@ -1,4 +1,4 @@
-"""The gateway as a unit of a real Debian 12, by its own Python, before a stand-in for vLLM."""
+"""The gateway as a unit of a real Debian 12, run by its Python, before a stand-in for vLLM."""
 
 import json
 import re
@@ -85,7 +85,7 @@ except OSError as error:
 
 @pytest.fixture(scope="module")
 def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
-    """With the gateway as winhost's own resources put it there; the engine is there and does not run."""
+    """A Debian with the gateway, installed with winhost's resources. The engine is installed and does not run."""
     units = debian.root / "etc/systemd/system"
     (units / "engine.service").write_text(ENGINE_UNIT)
     (debian.root / "srv/engine.py").write_text(ENGINE)
@@ -177,7 +177,7 @@ def test_the_keeper_hears_the_gateways_group_alone_and_moves_only_units_of_the_s
 
 
 def keys(served: Debian, **change: Any) -> dict[str, Any]:
-    """By the program of `winhost serve`, once the gateway has read it."""
+    """Change a key with the program of `winhost serve`, and wait until the gateway has read it."""
     (served.root / "srv/serving.py").write_text(serving_text())
     request = json.dumps({"do": "keys", "change": change or None})
     until = time.monotonic() + PATIENCE_S

@@ -34,7 +34,7 @@ def undone(resource: str, key: dict[str, str], agent: Agent, answer: Any, desire
 
 @pytest.fixture
 def initramfs(debian: Debian) -> Iterator[Debian]:
-    """Its stand-in keeps the files that it was given."""
+    """The stand-in keeps the files that it got."""
     program = debian.root / "usr/sbin/update-initramfs"
     program.write_text(INITRAMFS)
     program.chmod(0o755)
@@ -103,7 +103,7 @@ def test_an_initramfs_that_was_not_made_is_made_by_whoever_goes_on(asked: Agent,
 
 
 def loaded_modules() -> list[str]:
-    """Those that can be taken out again: what is built in has no state."""
+    """Return the modules that can be unloaded; built-in ones have no state."""
     return sorted(path.parent.name for path in Path("/sys/module").glob("*/initstate"))
 
 

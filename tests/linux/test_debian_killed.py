@@ -78,7 +78,7 @@ class World:
         assert run([*words, "--force", "-o", self.plan]) == 0
 
     def take_back_the_rest(self) -> None:
-        """What no rollback undoes, and the plan says so."""
+        """Undo what no rollback undoes, as the plan says."""
         tool("blkdiscard", "--zeroout", "--force", self.debian.devices[0])
         for kept in (NEXT_KEY, f"{NEXT_KEY}.pub", *AWAITED.values()):
             (self.debian.root / kept.lstrip("/")).unlink(missing_ok=True)
@@ -87,7 +87,7 @@ class World:
         (self.debian.root / AWAITED[awaited].lstrip("/")).touch()
 
     def apply(self) -> None:
-        """Without being killed."""
+        """Apply without a kill."""
         with started([sys.executable, "-m", "winhost", "apply", self.plan, *ACCEPT]) as controller:
             for awaited in AWAITED:
                 while not any(resource == awaited for resource, _ in self.begun()):
@@ -122,18 +122,18 @@ class World:
         }
 
     def states(self) -> Mapping[str, Any]:
-        """Of what can be set. A key that the machine made is another each time."""
+        """Return the states that can be set. A key that the machine makes differs each time."""
         with closing(self.debian.agent()) as agent:
             read = agent.read([name for name in LINUX if name in EVERY and name != "SshHostKey"])
         return {name: sorted(map(repr, told)) if isinstance(told, tuple) else told for name, told in read.items()}
 
     @property
     def name(self) -> str:
-        """Of the last run."""
+        """Return the name of the last run."""
         return run_names(self.folder)[-1]
 
     def events(self) -> list[Any]:
-        """Of the last run, as far as they are written."""
+        """Return the events of the last run that are written."""
         if not run_names(self.folder):
             return []
         whole = (self.folder / f"state/runs/{self.name}.jsonl").read_bytes().rpartition(b"\n")[0]
@@ -144,12 +144,14 @@ class World:
         return [[step["resource"], step["key"]] for step in begun]
 
     def first_of_each(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """Those that stand first in the table."""
+        """Return the first step of each type in the table."""
         first = [[resource, make(self.here)[0]["key"]] for resource, make in EVERY.items()]
         return [step for step in steps if step in first]
 
     def killed_at_one(self, steps: Sequence[Step], words: Sequence[str], *, back: bool) -> Step | None:
-        """At the first of the steps that it begins, of which it never writes the end; None where it begins none."""
+        """Kill the run at the first of these steps that it begins, before its end is written. Return the step; None
+        if it begins none.
+        """
         runs, before = run_names(self.folder), 0 if words[0] == "apply" else len(self.events())
         arguments = [sys.executable, "-m", "tests.linux.held_controller", json.dumps(steps), *words, *ACCEPT]
         with started(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as controller:
@@ -174,8 +176,8 @@ class World:
         return step
 
     def killed_at_each(self, steps: Sequence[Step], first: Sequence[str], then: str) -> None:
-        """The steps are in another order where others were done before. In one direction its agent is killed as well,
-        in the other it goes on alone.
+        """Kill a run at each step. The order of steps depends on those that are done. In one direction its agent is
+        killed as well, and in the other it goes on alone.
         """
         left, words = list(steps), first
         while left:
@@ -206,7 +208,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 
 @dataclass(frozen=True)
 class Straight:
-    """What was found, what a run that nobody killed made of it, and its steps there and back, one of each type."""
+    """The state before, the state after a run that was not killed, and its steps in both directions, one of each
+    type.
+    """
 
     packages: str
     files: Mapping[str, str]
@@ -239,7 +243,9 @@ def test_a_run_with_every_resource_type_goes_back_to_the_same_packages_and_files
 
 
 def chosen(steps: Sequence[Step], config: pytest.Config) -> Sequence[Step]:
-    """As many as the dial for costly tests says. What waits for something that this test brings about always counts."""
+    """Choose as many steps as the option for costly tests says, and always those that wait for something of this
+    test.
+    """
     several = len(steps) // CASES_ONE_IN[config.option.costly]
     drawn = random.Random(config.option.costly_seed).sample(steps, several)
     return [step for step in steps if step in drawn or step[0] in AWAITED]

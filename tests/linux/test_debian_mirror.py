@@ -69,7 +69,7 @@ with socket.create_server((words["--host"], int(words["--port"]))) as server:
 
 
 def put(debian: Debian, asked: Agent, through: Mirror, keep: int = 100 * GiB) -> None:
-    """As a run puts it there, but for what it takes of others, and the gateway."""
+    """Install what a run would, without other hosts' files and the gateway."""
     for name, text in (("vllm", ENGINE), ("lmcache", LMCACHE)):
         program = debian.root / f"opt/stand-in/{name}"
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ CDI = {
 
 @pytest.fixture(scope="module")
 def own(debian: Debian, tmp_path_factory: pytest.TempPathFactory) -> Debian:
-    """Whoever logs on becomes root with a password. The libraries are where NVIDIA's packages put them."""
+    """A Debian whose user needs a password for sudo. The libraries are in the folders of NVIDIA's packages."""
     assert CC
     (debian.root / "etc/hosts").write_text(f"127.0.0.1 localhost {debian.run('hostname').strip()}\n")
     debian.run("useradd", "--create-home", "--shell", "/bin/bash", USER)

@@ -54,7 +54,7 @@ def test_an_adapter_that_an_earlier_machine_left_is_in_nobodys_way(debian: Debia
 
 
 def test_through_a_jump_host_it_is_back_by_the_known_key_alone(debian: Debian, tmp_path: Path) -> None:
-    """With another one it is told of at once; nobody waits until it has the old key again."""
+    """Another key is reported at once, without waiting for the old one."""
     with served(tmp_path) as jump:
         known = debian.connector()
         through = SshConnector(known.target.model_copy(update={"jump": jump.login()}), known.program)

@@ -128,7 +128,7 @@ def test_requests_are_tested_and_timed(serve: Serving) -> None:
 
 
 def test_the_key_goes_to_nobody_but_the_gateway(serve: Serving) -> None:
-    """Where another user got its port first, nothing is sent there: not even a connection is made."""
+    """If another user's process has the port, winhost does not even connect."""
     serve.debian.run("systemctl", "stop", GATEWAY)
     listen = "import socket; socket.create_server(('127.0.0.1', 8443)).accept(); open('/var/tmp/reached', 'w')"
     serve.debian.run("systemd-run", "--quiet", "--collect", "--unit=thief", "-pUser=engine", "python3", "-c", listen)

@@ -1,4 +1,4 @@
-"""What a stack is served with, on a real Debian with systemd: Docker's settings."""
+"""Docker's settings for a stack, on a real Debian with systemd."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def refused(agent: Agent, resource: str, key: dict[str, str], desired: dict[str,
 
 
 def taken_back(agent: Agent, resource: str, key: dict[str, str], answer: Any, desired: dict[str, Any]) -> Any:
-    """What there is after rollback has done what it decides."""
+    """Return the state after the rollback."""
     before = {name: answer.before[name] for name in desired}
     undo = find_undo(RULES[resource], before, answer.after, answer.after)
     assert isinstance(undo, dict), undo

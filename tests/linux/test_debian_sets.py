@@ -80,7 +80,7 @@ def installed(debian: Debian) -> str:
 
 @pytest.fixture
 def agent(sourced: Agent, debian: Debian) -> Iterator[Agent]:
-    """Whatever a test did: its undoing leaves all packages as they were."""
+    """The agent. At the end, its undo leaves all packages as they were."""
     before = installed(debian)
     yield sourced
     assert installed(debian) == before
@@ -222,7 +222,7 @@ def test_what_cannot_be_configured_is_taken_back(agent: Agent) -> None:
 
 def test_other_installations_are_waited_for_and_it_says_so(agent: Agent, debian: Debian) -> None:
     heard: list[str] = []
-    agent.hear = heard.append
+    agent.on_wait = heard.append
     (debian.root / "run").mkdir(exist_ok=True)
     with (debian.root / "var/lib/dpkg/lock-frontend").open("r+b") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)

@@ -99,7 +99,7 @@ def made(**changed: Any) -> Stack:
 
 @pytest.fixture(scope="module")
 def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
-    """As a run puts it there, but for the model's files, which no hub has."""
+    """The state after a run, without the model's files."""
     program = debian.root / PROGRAM.lstrip("/")
     program.parent.mkdir(parents=True)
     program.write_text(ENGINE)
@@ -124,7 +124,7 @@ def test_it_serves_and_starts_with_the_machine(served: Debian, asked: Agent) -> 
 
 
 def test_nobody_else_reaches_the_engine_or_its_workers(served: Debian) -> None:
-    """Another user, at the loopback address and at every address of the machine."""
+    """Another user tries the loopback address and every other address of the machine."""
     addresses = ["127.0.0.1", *served.run("hostname", "-I").split()]
     places = [SOCKET, *(f"{each}:29500" for each in addresses if ":" not in each)]
     said = served.run("runuser", "-u", "somebody", "--", "python3", "/srv/try.py", *places)
@@ -134,7 +134,7 @@ def test_nobody_else_reaches_the_engine_or_its_workers(served: Debian) -> None:
 
 
 def test_an_engine_reaches_no_other_engine_and_not_the_keeper(served: Debian) -> None:
-    """Whoever takes it over could run code in the others by their /collective_rpc, and stop them by the keeper."""
+    """An engine that is taken over could run code in others by /collective_rpc, and stop them with the keeper."""
     listen = ["--unit=others", "--property=Group=winhost-engines", "python3", "/srv/listen.py", *OTHERS]
     served.run("systemd-run", "--quiet", "--collect", *listen)
     try:
@@ -171,7 +171,7 @@ def test_the_unit_is_one_that_systemd_accepts_and_is_hardened(served: Debian) ->
 
 
 def test_a_killed_server_leaves_nothing(served: Debian, asked: Agent) -> None:
-    """Its core and workers would keep the memory of the GPU."""
+    """The core and the workers would keep the memory of the GPU."""
     assert "a-worker-that-stays" in served.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     before = served.run("systemctl", "show", "--property=MainPID", "--value", UNIT).strip()
     served.run("kill", "-KILL", before)
@@ -183,7 +183,7 @@ def test_a_killed_server_leaves_nothing(served: Debian, asked: Agent) -> None:
 
 
 def test_an_engine_that_ends_while_it_starts_is_not_waited_for(served: Debian, asked: Agent) -> None:
-    """Its unit has an hour for a start, and systemd lets what waits for it go on."""
+    """The unit has an hour for a start, and systemd starts units that wait for it."""
     program = served.root / PROGRAM.lstrip("/")
     program.write_text("#!/bin/sh\necho out of memory\nexit 1\n")
     asked.set("EngineUnit", {"unit": UNIT}, {"active": False}, {}, {})

@@ -50,7 +50,7 @@ def made() -> Stack:
 
 @pytest.fixture(scope="module")
 def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
-    """As a run puts it there, but for the model's files, which no hub has."""
+    """The state after a run, without the model's files."""
     package = debian.root / "srv/tests/gateway"
     package.mkdir(parents=True, exist_ok=True)
     for name in ("protocol_server.py", "vllm_protocol.py"):
@@ -92,7 +92,7 @@ def test_all_of_them_answer_and_swap_without_new_starts(served: Debian, asked: A
 
 
 def test_the_kept_one_had_started_before_them(served: Debian) -> None:
-    """The gateway asked for them from the beginning of the run on."""
+    """The gateway requests the others from the beginning of the run."""
     (kept,) = shown(served, KEPT, "ActiveEnterTimestampMonotonic")
     for name in TURNS:
         (began,) = shown(served, name, "InactiveExitTimestampMonotonic")

@@ -59,7 +59,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
-    """The engines do not run: whoever asks for one has it started."""
+    """A Debian with the gateway. The engines do not run until a request comes."""
     package = debian.root / "srv/tests/gateway"
     package.mkdir(parents=True)
     for name in ("protocol_server.py", "vllm_protocol.py"):
@@ -97,7 +97,7 @@ def test_each_is_started_and_they_swap(served: Debian) -> None:
 
 @pytest.mark.parametrize("trouble", ["dies", "hangs", "lies"])
 def test_one_in_trouble_is_started_anew_by_its_unit(served: Debian, trouble: str) -> None:
-    """lies: it says that it is awake, and answers otherwise than before it slept."""
+    """lies: the engine reports that it is awake, and answers differently than before it slept."""
     assert said_by(served, "a").startswith("a: hi")
     if trouble == "lies":
         (served.root / "srv/fault-a").write_text("FAULT=corrupt\n")
@@ -120,7 +120,7 @@ def test_the_keeper_alone_has_rights_and_few(served: Debian) -> None:
 
 
 def told_by_the_program(served: Debian, mode: str | None = None) -> dict[str, Any]:
-    """What `winhost yield` asks for."""
+    """Send the request of `winhost yield`."""
     (served.root / "srv/serving.py").write_text(serving_text())
     gateway = {"unit": UNIT, "address": "127.0.0.1", "port": 8443, "tls": False}
     request = json.dumps({"do": "yield", "gateway": gateway, "mode": mode})

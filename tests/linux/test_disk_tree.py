@@ -1,4 +1,4 @@
-"""What lsblk tells of a disk that something uses: enough to leave it alone without reading from it."""
+"""The output of lsblk for a disk that is in use, which is enough to recognize that without reading the disk."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How far a download is, as the agent tells it: bytes, rate, and the time that is left."""
+"""The progress of a download in the agent's text: bytes, rate, and remaining time."""
 
 import time
 
@@ -14,7 +14,7 @@ def test_bytes_come_first_and_rate_and_time_once_they_can_be_told(monkeypatch: p
     told = []
     for seconds, done in ((0, 1_000_000_000), (0.5, 1_010_000_000), (100, 2_000_000_000), (900, 16_000_000_000)):
         now[0] = 100 + seconds
-        told.append(pace.at(done))
+        told.append(pace.describe(done))
     assert told == [
         "1,000 of 16,400 MB",
         "1,010 of 16,400 MB",

@@ -1,4 +1,4 @@
-"""Which sets of packages a Linux names as NVIDIA's driver, by its kernel; and that WSL gets none."""
+"""The sets of packages that are NVIDIA's driver for a kernel, and none for WSL."""
 
 import os
 from pathlib import Path

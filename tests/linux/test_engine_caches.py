@@ -1,4 +1,4 @@
-"""The cache of an engine and the image of its process go with its unit."""
+"""An engine's cache and the image of its process are removed with its unit."""
 
 import shutil
 from pathlib import Path
@@ -31,12 +31,12 @@ def test_it_goes_with_the_unit_and_no_other_does(tmp_path: Path) -> None:
     programs: list[Any] = []
     agent |= {
         "shutil": SimpleNamespace(rmtree=lambda path: shutil.rmtree(moved(path))),
-        "status": lambda path: Path(moved(path)).lstat(),
-        "content": lambda path: Path(moved(path)).read_bytes(),
+        "file_status": lambda path: Path(moved(path)).lstat(),
+        "read_file": lambda path: Path(moved(path)).read_bytes(),
         "remove": lambda path: Path(moved(path)).unlink(),
         "unit_properties": lambda _: STOPPED,
         "run": lambda *words, **_: programs.append(words),
-        "must": lambda *words, **_: programs.append(words),
+        "run_checked": lambda *words, **_: programs.append(words),
     }
     agent["change_engine_unit"]({"unit": UNIT}, {"text": None, "enabled": False, "active": False}, {})
     assert not unit.exists()

@@ -44,8 +44,8 @@ def said(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
             raise AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", "it hangs", program)
         return text
 
-    monkeypatch.setattr(linux_gpus, "place_of", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(linux_gpus, "must", must)
+    monkeypatch.setattr(linux_gpus, "find_program", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(linux_gpus, "run_checked", must)
 
 
 def test_a_gpu_has_its_bars_its_driver_and_what_nvidia_smi_says(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_in_wsl_a_gpu_is_known_by_nvidia_smi_alone(tmp_path: Path, monkeypatch: 
 
 
 def test_without_nvidia_smi_nothing_is_made_up(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux_gpus, "place_of", lambda program: None)
+    monkeypatch.setattr(linux_gpus, "find_program", lambda program: None)
     ((_, state),) = linux_gpus.gpus()
     assert (state["name"], state["uuid"], state["vram"]) == (None, None, None)
 
@@ -97,7 +97,7 @@ def test_without_nvidia_smi_nothing_is_made_up(bus: Path, monkeypatch: pytest.Mo
 def test_a_driver_whose_module_tells_no_version_tells_it_itself(
     said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on an H200 in a VM on 2026-11-27: /sys/module/nvidia had no file `version`."""
+    """Seen on an H200 in a VM on 2026-11-27: /sys/module/nvidia had no file `version`."""
     (tmp_path / "version").write_text(said)
     monkeypatch.setattr(linux_gpus, "RUNNING_MODULE", str(tmp_path / "none"))
     monkeypatch.setattr(linux_gpus, "RUNNING_DRIVER", str(tmp_path / "version"))

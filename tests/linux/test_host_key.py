@@ -18,7 +18,7 @@ KEY = "/etc/ssh/ssh_host_ed25519_key"
 
 @pytest.fixture
 def _keys(sandbox: Sandbox) -> None:
-    """With a host key, and where sshd checks itself."""
+    """A machine with a host key, and with the folder that sshd's own check needs."""
     if shutil.which("sshd", path="/usr/sbin:/sbin") is None:
         pytest.skip("there is no sshd here")
     sandbox.run("sh", "-c", f"mkdir -p /run/sshd; rm -f {KEY}*; ssh-keygen -q -t ed25519 -N '' -f {KEY}")
@@ -29,7 +29,7 @@ def put(agent: Agent, **desired: Any) -> Mapping[str, Any]:
 
 
 def public_half(path: Path) -> str:
-    """Of the private key, by ssh-keygen itself."""
+    """Compute the public key from the private one with ssh-keygen."""
     done = subprocess.run(
         ["ssh-keygen", "-y", "-f", path], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )

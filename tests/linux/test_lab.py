@@ -1,4 +1,4 @@
-"""The Linux of the lab answers as the real agent does, wherever that can run here."""
+"""The Linux of the lab answers as the real agent does, where that can run."""
 
 import json
 import os
@@ -152,7 +152,7 @@ sys.addaudithook(listen)
 
 @contextmanager
 def audited() -> Iterator[list[str]]:
-    """What is changed, started or connected to meanwhile."""
+    """Record what the block changes, starts or connects to."""
     LISTENERS.append([])
     try:
         yield LISTENERS[-1]
@@ -196,7 +196,7 @@ def answered(invoke: Invoke, call: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(answer: dict[str, Any]) -> dict[str, Any]:
-    """Without words that only people read, and without numbers and keys that each machine has of its own."""
+    """Remove messages, and numbers and keys that differ between machines."""
     error = answer.get("error")
     states = {name: without_its_own(answer[name]) for name in ("state", "before", "after") if answer.get(name)}
     return {**answer, **states, **({"error": {**error, "message": ""}} if error else {})}

@@ -1,4 +1,4 @@
-"""Which ports of a Linux listen, read from the kernel's tables."""
+"""Listening ports of a Linux, read from the kernel's tables."""
 
 import io
 import sys

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from winhost.agent.linux_files import MADE, move, put, remove
+from winhost.agent.linux_files import CREATED_ATTRIBUTE, move, put, remove
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="attributes of folders are Linux's")
 
@@ -66,6 +66,6 @@ def test_a_removal_that_was_killed_halfway_is_ended_by_the_next(here: Path) -> N
 
 def test_without_attributes_they_stay_as_they_are(here: Path) -> None:
     put(str(here / "a/one"), "1")
-    os.removexattr(here / "a", MADE)
+    os.removexattr(here / "a", CREATED_ATTRIBUTE)
     remove(str(here / "a/one"))
     assert [*here.iterdir()] == [here / "a"]

@@ -1,4 +1,4 @@
-"""Whether a guest of Hyper-V can see what is assigned to it: by the lists of modules of the kernel that runs."""
+"""A guest of Hyper-V can see assigned devices only with pci-hyperv: read from the kernel's lists of modules."""
 
 import os
 from typing import Any

@@ -1,4 +1,6 @@
-"""The probe's program against a stand-in for the driver: a part that hangs, crashes or is refused ends no other."""
+"""The program of `winhost probe` with a stand-in for the driver: a part that hangs, crashes or is refused ends no
+other.
+"""
 
 import ast
 import json
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.processes import PATIENCE_S
-from winhost.connect.checked_answers import checked, parsed
+from winhost.connect.checked_answers import check_answer, parse_answers
 from winhost.connect.ssh import START
 from winhost.engine.probe import DISTURBING, PARTS
 from winhost.model.measured import ProbeAnswer
@@ -75,7 +77,7 @@ def tried(
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
     (line,) = filter(None, ran.stdout.decode("ascii").splitlines())
-    answer = checked(parsed(line, 1)[0], ProbeAnswer)
+    answer = check_answer(parse_answers(line, 1)[0], ProbeAnswer)
     assert isinstance(answer, ProbeAnswer)
     return answer
 

@@ -24,7 +24,7 @@ def test_no_cache_of_the_driver_stays(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CUDA_CACHE_PATH", raising=False)
     monkeypatch.setitem(PARTS, "cache", (as_the_driver, 300))
-    answer = linux_probe.probed({"parts": ["cache"]}, lambda: None)
+    answer = linux_probe.probe({"parts": ["cache"]}, lambda: None)
     assert answer["outcomes"][0]["outcome"] == "done", answer
     assert not Path(answer["cache"]).exists()
     assert [*tmp_path.iterdir()] == []

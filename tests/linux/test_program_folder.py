@@ -1,4 +1,4 @@
-"""The files of a program come and go together, and those of others among them stay."""
+"""The files of a program are installed and removed together, and other files in their folder stay."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

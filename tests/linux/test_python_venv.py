@@ -125,7 +125,7 @@ def test_nothing_leads_out_of_it(agent: Agent, sandbox: Sandbox, version: str, p
 
 @pytest.mark.parametrize("name", ["evil-1.0.data/scripts/python3", "evil-1.0.data/data/bin/python3"])
 def test_the_python_of_the_machine_stays(agent: Agent, sandbox: Sandbox, version: str, name: str) -> None:
-    """The one in an environment is a link to it."""
+    """The Python of an environment is a link to it."""
     wheels = [wheel(sandbox, "evil-1.0-py3-none-any.whl", {name: "#!/bin/sh\n"})]
     assert refused(agent, {"python": version, "source": SOURCE, "wheels": wheels}) == "Winhost.WrongState"
     assert sandbox.run("python3", "-c", "print(1)").stdout == "1\n"

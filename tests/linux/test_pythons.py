@@ -1,4 +1,4 @@
-"""The agent, core and run.py under every Python of this machine: Linux distros have older and newer ones."""
+"""The agent, core and run.py with every Python of this machine, because distros have older and newer ones."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_a_refusal_names_the_python_that_is_there_and_what_to_do() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What is carried into a Linux, with a plan that is for none."""
+    """The Linux folder of a bundle whose plan is for no real machine."""
     stage = {"desired": [], "steps": [], "deferred": []}
     plan = {"schema": "winhost.plan/3", "request": {"path": "wsl2"}, "stages": [stage]}
     files = {**linux_sources(), "plan.json": json.dumps(plan).encode()}

@@ -1,4 +1,4 @@
-"""What `winhost serve` sends: what it makes of systemd's, journald's, Prometheus' and engines' words."""
+"""The program of `winhost serve`: how it parses the output of systemd, journald, Prometheus and engines."""
 
 import ast
 import grp
@@ -17,7 +17,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.agent import linux_http, linux_keys, linux_serving, linux_units
-from winhost.agent.linux_agent import AgentFault, Done
+from winhost.agent.linux_agent import AgentFault, ProgramResult
 from winhost.connect.ssh import START
 from winhost.gateway.gateway_metrics import TurnMetrics
 from winhost.gateway.key_lines import parse_keys
@@ -84,12 +84,12 @@ def test_versions_are_what_each_program_says_and_who_says_none_is_left_out(monke
         "nvidia-ctk": "NVIDIA Container Toolkit CLI version 1.17.8\ncommit: 1",
     }
 
-    def run(program: str, *words: str, within: float) -> Done:
+    def run(program: str, *words: str, within: float) -> ProgramResult:
         if program == "wslinfo":
             raise AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", "late", program)
-        return Done(0, said[program], "")
+        return ProgramResult(0, said[program], "")
 
-    monkeypatch.setattr(linux_serving, "place_of", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr(linux_serving, "find_program", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(linux_serving, "run", run)
     found = {each["name"]: each["version"] for each in linux_serving.versions()}
     assert (found["driver"], found["toolkit"], "wsl" in found) == ("580.95.05", "1.17.8", False)
@@ -110,7 +110,7 @@ def test_a_test_after_a_start_is_read_and_what_is_none_is_not(tmp_path: Path, mo
 def test_metrics_are_summed_by_model() -> None:
     text = 'a_total{model="x",b="1"} 2.0\na_total{b="2",model="x"} 3\na_total{model="y"} 1\n'
     text += "other 5\n# HELP a_total\na_total NaN\n"
-    found = linux_http.samples(text, {"a_total": "a"})
+    found = linux_http.sum_metrics(text, {"a_total": "a"})
     assert found == [{"name": "a", "model": "x", "value": 5.0}, {"name": "a", "model": "y", "value": 1.0}]
 
 
@@ -118,7 +118,7 @@ def test_a_state_is_part_of_what_a_metric_is_called() -> None:
     metrics = TurnMetrics()
     metrics.record_move("x", 1.25)
     text = "\n".join(metrics.lines({"x": "falling-asleep"}, {"model_requests_waiting": {"x": 3}}))
-    found = {each["name"]: each["value"] for each in linux_http.samples(text, linux_serving.GATEWAY_METRICS)}
+    found = {each["name"]: each["value"] for each in linux_http.sum_metrics(text, linux_serving.GATEWAY_METRICS)}
     assert found.pop("move_at") > 1.7e9
     assert found == {"turn:falling-asleep": 1.0, "turn_waiting": 3.0, "move_seconds": 1.25}
 
@@ -155,11 +155,11 @@ def test_not_where_another_one_listens_at_another_address(listening: tuple[int, 
 def test_a_stream_is_timed_by_its_first_text_and_whole_only_with_its_end(tmp_path: Path) -> None:
     found: dict[str, Any] = {"first": None, "events": 0, "tokens": None, "whole": False, "text": "", "why": None}
     for at, event in enumerate(('{"choices": [{"text": ""}]}', '{"choices": [{"text": "a"}]}', "no JSON", "[]")):
-        linux_http.take(found, event, float(at))
+        linux_http.add_event(found, event, float(at))
     assert (found["first"], found["text"], found["whole"], found["events"]) == (1.0, "a", False, 4)
-    linux_http.take(found, '{"choices": [], "usage": {"completion_tokens": 7}}', 5.0)
-    linux_http.take(found, '{"error": {"message": "broke off"}}', 6.0)
-    linux_http.take(found, "[DONE]", 7.0)
+    linux_http.add_event(found, '{"choices": [], "usage": {"completion_tokens": 7}}', 5.0)
+    linux_http.add_event(found, '{"error": {"message": "broke off"}}', 6.0)
+    linux_http.add_event(found, "[DONE]", 7.0)
     assert (found["tokens"], found["whole"]) == (7, True)
     assert "broke off" in found["why"]
 
@@ -167,8 +167,8 @@ def test_a_stream_is_timed_by_its_first_text_and_whole_only_with_its_end(tmp_pat
 def test_a_request_ends_when_its_engine_fails_for_good(
     listening: tuple[int, Callable[[], bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that listens never answers."""
-    monkeypatch.setattr(linux_http, "BETWEEN_LOOKS_S", 0.001)
+    """The listening socket never answers."""
+    monkeypatch.setattr(linux_http, "CHECK_PAUSE_S", 0.001)
     states = [("activating", "start", "1"), ("failed", "failed", "1"), ("failed", "failed", "1")]
     states += [("activating", "start", "2"), ("failed", "failed", "2"), ("activating", "start", "3")]
     looks = iter(states)
@@ -179,8 +179,8 @@ def test_a_request_ends_when_its_engine_fails_for_good(
     monkeypatch.setattr(linux_units, "unit_states", unit_states)
     starts = linux_units.FailedStarts("winhost-engine-a.service", again=True)
     place = {"address": "127.0.0.1", "port": listening[0], "tls": False}
-    found = linux_http.timed(place, "/v1/completions", {}, None, PATIENCE_S, starts.for_good)
-    assert (found["status"], starts.seen, next(looks)) == (None, ["1", "2"], states[-1])
+    found = linux_http.time_request(place, "/v1/completions", {}, None, PATIENCE_S, starts.has_failed)
+    assert (found["status"], starts.invocations, next(looks)) == (None, ["1", "2"], states[-1])
     assert found["why"]
 
 
@@ -192,10 +192,12 @@ def test_an_engine_that_nobody_starts_again_failed_for_good_at_once(
 ) -> None:
     active = {"failed": "failed", "auto-restart": "activating"}[sub]
     monkeypatch.setattr(
-        linux_units, "unit_states", lambda _: [{"active": active, "sub": sub, "invocation": str(len(starts.seen))}]
+        linux_units,
+        "unit_states",
+        lambda _: [{"active": active, "sub": sub, "invocation": str(len(starts.invocations))}],
     )
     starts = linux_units.FailedStarts("winhost-engine-a.service", again)
-    assert [starts.for_good() for _ in range(looks)] == [False] * (looks - 1) + [True]
+    assert [starts.has_failed() for _ in range(looks)] == [False] * (looks - 1) + [True]
 
 
 @pytest.fixture
@@ -233,7 +235,7 @@ def test_of_many_who_change_keys_at_once_none_loses_a_change(gateway_keys: Path)
 
 
 def test_a_key_that_was_revoked_never_counts_again_whoever_has_its_name(gateway_keys: Path) -> None:
-    """Its name is given to another key, or a new plan has another one under it, whose rules change."""
+    """Its name is given to another key, or a new plan has another key with this name, whose rules change."""
     planned = gateway_keys.parent / "keys"
 
     def change(verb: str, name: str, **more: Any) -> str:
@@ -252,7 +254,7 @@ def test_a_key_that_was_revoked_never_counts_again_whoever_has_its_name(gateway_
 
 def test_who_finds_the_lock_taken_for_long_is_told(gateway_keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linux_keys, "LOCKED_S", 0.01)
-    with linux_keys.keys_alone(), pytest.raises(AgentFault, match="Somebody else changes keys"):
+    with linux_keys.locked_keys(), pytest.raises(AgentFault, match="Another process changes keys"):
         linux_keys.keys({"change": {"verb": "revoke", "name": "alice"}})
     assert not gateway_keys.exists()
 

@@ -1,4 +1,4 @@
-"""What apt would do for each known set is asked for side by side: apt takes its time to begin, anew for each."""
+"""apt simulates all known sets in parallel, because each start takes long."""
 
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent

@@ -1,4 +1,6 @@
-"""What the kernel of a guest says of GPUs that got no place, as pci-hyperv.c writes it, and what is awaited of them."""
+"""Messages of a guest's kernel about GPUs without addresses, as pci-hyperv.c writes them, and the GPUs that are
+expected.
+"""
 
 import time
 from pathlib import Path
@@ -26,7 +28,7 @@ NONE = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
 
 
 def guest(folder: Path, *resources: str, version: str = VERSION, shows: int | None = None) -> dict[str, Any]:
-    """The agent in a Linux with a GPU for each of these resources; shows: by nvidia-smi."""
+    """Return the agent of a Linux with a GPU for each of these resources. shows: the GPUs that nvidia-smi lists."""
     for number, resource in enumerate(resources):
         device = folder / f"bus/{number + 1:04x}:00:00.0"
         device.mkdir(parents=True)
@@ -45,7 +47,7 @@ def guest(folder: Path, *resources: str, version: str = VERSION, shows: int | No
     scripts |= {
         "PCI": folder / "bus",
         "RUNNING_DRIVER": str(folder / "version"),
-        "place_of": lambda program: str(smi) if program == "nvidia-smi" else None,
+        "find_program": lambda program: str(smi) if program == "nvidia-smi" else None,
         "kernel_log": lambda: LOG,
     }
     return scripts

@@ -1,4 +1,6 @@
-"""Whose processes keep a user from going: those of this machine, and not those of containers with the same number."""
+"""A user cannot be removed while its processes run on this machine; those of containers with the same id do not
+count.
+"""
 
 from contextlib import AbstractContextManager
 from pathlib import Path

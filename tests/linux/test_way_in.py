@@ -1,4 +1,4 @@
-"""What winhost runs in a distro before there is a way in: for real, in a Debian with systemd, and by its grammar."""
+"""Commands that winhost runs in a distro before SSH works, in a real Debian with systemd."""
 
 import base64
 import os
@@ -45,7 +45,7 @@ class WayIn:
         assert self._wsl.run(ACCOUNT, "--terminate", NAME).returncode == 0
 
     def put(self, *lines: str) -> None:
-        """As a job does it: the lines go to a program that only writes them."""
+        """Write lines as a job does, through a program that only writes them."""
         self._ask(["/usr/bin/tee", "/var/lib/winhost.wanted"], "".join(f"{line}\n" for line in lines))
 
     def script(self, verb: str, *lines: str) -> list[str]:
@@ -67,7 +67,7 @@ class WayIn:
         return done.returncode, done.stderr.decode().splitlines()[-1]
 
     def key_leads_in(self, key: Path, host_key: str) -> str:
-        """Which Debian it is, told by the agent over SSH."""
+        """Return the machine id that the agent reads over SSH."""
         mine = SecretRef("file", str(key))
         target = LinuxHost(
             name="distro", address=INSIDE, user="root", host_key=host_key, key=mine, port=PORT, connect_timeout=5
@@ -92,7 +92,7 @@ def distro(wsl: Wsl) -> WayIn:
 
 @pytest.fixture(scope="module")
 def addressed(distro: WayIn) -> WayIn:
-    """With the address that it has where bridged WSL leaves its adapter unconfigured."""
+    """A distro with an address, which bridged WSL leaves to the distro."""
     static = GuestAddress(ip_interface(f"{INSIDE}/{PREFIX}"), ip_address(OUTSIDE), (ip_address(OUTSIDE),))
     distro.script("conf", line("network", network_file(static)))
     distro.run("systemctl", "start", "systemd-networkd.service")
@@ -102,7 +102,7 @@ def addressed(distro: WayIn) -> WayIn:
 
 @pytest.fixture(scope="module")
 def open_(addressed: WayIn) -> WayIn:
-    """With a way in."""
+    """A distro that can be reached over SSH."""
     (addressed.root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     (addressed.root / "root/.ssh/authorized_keys").write_text(f"{THEIRS}\n")
     addressed.script("open", *desired(addressed.key))

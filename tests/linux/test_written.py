@@ -1,4 +1,4 @@
-"""The files that the path writes into a distro, judged by the programs that read them."""
+"""The files that the path writes into a distro, checked by the programs that read them."""
 
 import subprocess
 from ipaddress import ip_address

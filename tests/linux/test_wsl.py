@@ -1,4 +1,4 @@
-"""What stands in for wsl.exe does what is known of wsl.exe, before a real Debian."""
+"""The stand-in for wsl.exe behaves as wsl.exe is known to, in front of a real Debian."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def imported(wsl: Wsl) -> Wsl:
 
 
 def as_it_comes(wsl: Wsl, *arguments: str, account: str = ACCOUNT, **environment: str) -> tuple[int, bytes, bytes]:
-    """For whoever asks for no encoding, or for one of theirs."""
+    """Call wsl.exe without an encoding, or with one of its own."""
     there = {name: value for name, value in os.environ.items() if name != "WSL_UTF8"}
     command = [str(wsl.program(account)), *arguments]
     done = subprocess.run(

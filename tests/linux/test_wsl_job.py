@@ -49,7 +49,7 @@ Run = Callable[[Sequence[str], bytes], Ended]
 
 
 class Task:
-    """The script of the task for jobs, in a PowerShell of its own; wsl.exe is the program that stands in for it."""
+    """The script of the task for jobs, in a PowerShell of its own, with the stand-in for wsl.exe."""
 
     def __init__(self, engine: Scripts, program: Path, folder: Path) -> None:
         (text,) = engine.run('"$script:WinhostJobScript"')
@@ -82,10 +82,10 @@ def without_a_task(wsl: Wsl) -> Run:
 
 
 class Host:
-    """A simulated Windows with the stand-in for wsl.exe. `way`: who answers for it."""
+    """A simulated Windows with the stand-in for wsl.exe. `route`: who answers for it."""
 
     def __init__(self, way: str, wsl: Wsl, run: Run, ask: Callable[[Machine, dict[str, Any]], dict[str, Any]]) -> None:
-        self.way, self.wsl = way, wsl
+        self.route, self.wsl = way, wsl
         self.machine = machine(HOST)
         # What its host file tells of distros; here they are real ones.
         self.machine.distros.sessions.clear()
@@ -104,17 +104,17 @@ class Host:
         return dict(found["state"])
 
     def set(self, resource: str, desired: Mapping[str, Any]) -> dict[str, Any]:
-        """The state after it, which is as it was wanted."""
+        """Set a resource. Return the state after it, which is the desired one."""
         found = self._ask(self.machine, {"verb": "set", "resource": resource, "key": OWNED, "desired": desired})
         assert found["ok"], found
-        if self.way == IMITATED:
+        if self.route == IMITATED:
             self._follow(resource, desired, found["after"])
         self.found.setdefault(resource, found["before"])
         assert {name: found["after"][name] for name in desired} == dict(desired)
         return dict(found["after"])
 
     def _follow(self, resource: str, desired: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """What the lab has done to its distro is done to the Debian."""
+        """Repeat the lab's changes of its distro in the Debian."""
         if resource == "WslDistro" and desired["installed"]:
             self._call("--import", NAME, f"{FOLDER}\\distros\\{ACCOUNT}\\{NAME}", STAGED, "--version", "2")
         elif resource == "WslDistro":
@@ -166,12 +166,12 @@ class Host:
             self.hold()
             return None
 
-        if self.way == REAL:
+        if self.route == REAL:
             patch.setattr(Distros, "wsl", wsl)
             patch.setattr(Distros, "keep_alive", keep_alive)
 
     def hold(self) -> None:
-        """As Windows runs the task that keeps it alive."""
+        """Run the task that keeps the distro alive, as Windows does."""
         task = self.machine.accounts.task("keep-alive", ACCOUNT)
         assert task is not None
         words = [str(self.wsl.program(ACCOUNT)), *shlex.split(task.arguments)]
@@ -185,7 +185,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[Scripts, Scripts]]:
-    """One for the agent, one for the task that it starts and waits for."""
+    """Two PowerShells: one for the agent, and one for the task that it starts and waits for."""
     with ExitStack() as both:
         try:
             yield both.enter_context(scripts()), both.enter_context(scripts())
@@ -209,7 +209,7 @@ def host(request: pytest.FixtureRequest, wsl: Wsl, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def desired(wsl: Wsl) -> Mapping[str, Mapping[str, Any]]:
-    """What the plan wants of each resource, bridged and with an address of its own."""
+    """Return the desired state of each resource, bridged and with a static address."""
     playbook = read_playbook(shipped("playbooks") / "wsl2.yaml")
     bridge = {"address": f"{INSIDE}/{PREFIX}", "gateway": OUTSIDE, "dns": [OUTSIDE]}
     key = wsl.images[STAGED].key.with_suffix(".pub").read_text().strip()
@@ -261,7 +261,7 @@ def test_what_it_starts_with_is_in_effect_at_once(host: Host, desired: Mapping[s
 
 def test_its_host_key_comes_back_and_with_it_the_agent_gets_in(host: Host, desired: Mapping[str, Any]) -> None:
     after = host.set("WslAccess", desired["WslAccess"])
-    if host.way == REAL:
+    if host.route == REAL:
         assert (after["user"], after["address"], after["host_key"]) == ("root", INSIDE, host_key(host))
     with closing(agent_there(host, {**after, "host_key": host_key(host)})) as agent:
         answers = agent.read([state.resource_type.name for state in LINUX_STATES])
@@ -304,7 +304,7 @@ def test_taken_back_nothing_of_ours_stays_and_the_distro_is_exported_before_it_g
 
 
 def asked_of(program: Path, engines: tuple[Scripts, Scripts], wsl: Wsl, folder: Path, *calls: dict[str, Any]) -> Any:
-    """How calls end on a host whose wsl.exe is this one."""
+    """Return the outcomes of calls on a host with this wsl.exe."""
     agent, runner = engines
     task = Task(runner, program, folder / "jobs")
     asked = Host(REAL, wsl, task.run, lambda on, call: agent.answers(on, call)[0])

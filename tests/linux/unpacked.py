@@ -1,4 +1,4 @@
-"""The folder of a bundle that goes into a Linux."""
+"""The folder of a bundle that is copied into a Linux."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from winhost.model.plan import Plan
 
 
 def unpack_linux(plan: Plan, folder: Path) -> Path:
-    """As it is carried there; what is in the folder already is removed."""
+    """Unpack the folder. An existing one is removed first."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o755)
     for name, content in bundle(plan).items():

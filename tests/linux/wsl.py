@@ -1,11 +1,9 @@
-"""WSL as scripts meet it: a program in the place of wsl.exe, and behind it a Debian that runs here.
-
-What it does as WSL does, each because a script could stumble over it: whose distros there are and that the system has
-none, what it says itself in UTF-16 with lines as Windows ends them, its -1 and its codes, warnings of a file between
-the words of a program, programs without a shell and with their own bytes and codes, what a start makes of wsl.conf.
-Nothing ends here by itself: a distro lives until it is told to end.
-Sources: microsoft/WSL (WslClient.cpp, LxssUserSession.cpp, WslCoreConfig.cpp, src/linux/init), Microsoft's "Advanced
-settings configuration in WSL".
+"""A stand-in for WSL: a program as wsl.exe, and a Debian that runs here. It copies what scripts could stumble over:
+distros belong to accounts, and the system has none; wsl.exe writes UTF-16 with line ends of Windows, and ends with -1
+or other codes; warnings of a file come between the output of a program; programs are started without a shell, with
+their own bytes and codes; a start reads wsl.conf. A distro runs until it is ended. Sources: microsoft/WSL
+(WslClient.cpp, LxssUserSession.cpp, WslCoreConfig.cpp, src/linux/init), Microsoft's "Advanced settings configuration
+in WSL".
 """
 
 import json
@@ -36,7 +34,7 @@ ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 
 class Failure(Exception):
-    """wsl.exe says it and ends with -1."""
+    """wsl.exe writes this message, and ends with -1."""
 
     def __init__(self, code: str, said: str) -> None:
         super().__init__(code)
@@ -45,7 +43,7 @@ class Failure(Exception):
 
 @dataclass
 class Client:
-    """Somebody who calls wsl.exe. pipes: its standard input, output and errors."""
+    """A process that calls wsl.exe. pipes: its standard input, output and errors."""
 
     account: str
     arguments: Sequence[str]
@@ -53,7 +51,7 @@ class Client:
     pipes: Sequence[int]
 
     def say(self, text: str, pipe: int = 1) -> None:
-        """What is said by wsl.exe itself, through a text mode of the C runtime of Windows."""
+        """Write a message of wsl.exe itself, through the text mode of the C runtime of Windows."""
         data = text.replace("\n", "\r\n").encode("utf-8" if self.utf8 else "utf-16-le")
         with os.fdopen(os.dup(self.pipes[pipe]), "wb") as file:
             file.write(data)
@@ -61,7 +59,7 @@ class Client:
 
 @dataclass
 class User:
-    """What belongs to an account. config: the text of its .wslconfig, read when its VM is made."""
+    """The WSL of an account. config: the text of its .wslconfig, read when its VM is made."""
 
     distros: dict[str, Debian] = field(default_factory=dict)
     config: str = ""
@@ -69,7 +67,9 @@ class User:
 
 
 class Wsl:
-    """Serves while it is open. images: what becomes of each file that can be imported; exported: names and files."""
+    """The service behind wsl.exe, while the block runs. images: the distro of each file that can be imported;
+    exported: names and files.
+    """
 
     def __init__(self, folder: Path, images: Mapping[str, Distro]) -> None:
         self._folder = folder
@@ -97,7 +97,7 @@ class Wsl:
         return self._users.setdefault(account.casefold(), User())
 
     def program(self, account: str, *, old: bool = False) -> Path:
-        """wsl.exe, for whoever runs as this account. old: it has not heard of UTF-8 yet."""
+        """Return the path of wsl.exe for this account. old: a version without UTF-8."""
         program = self._folder / f"wsl-{account}{'-old' if old else ''}"
         words = (sys.executable, "-I", wsl_client.__file__, str(self._folder / "service"), account)
         deaf = "unset WSL_UTF8\n" if old else ""
@@ -107,7 +107,7 @@ class Wsl:
         return program
 
     def run(self, account: str, *arguments: str, content: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        """As a job of this account runs it."""
+        """Run wsl.exe as a job of this account does."""
         environment = {**os.environ, "WSL_UTF8": "1"}
         return subprocess.run(
             [self.program(account), *arguments],
@@ -161,7 +161,7 @@ class Wsl:
         return FAILED
 
     def _manage(self, user: User, arguments: Sequence[str]) -> bool:
-        """Whether that is something that it can do."""
+        """Carry out a command that manages distros. Return whether it is one."""
         match list(arguments):
             case ["--import", name, _, file, "--version", "2"]:
                 self._import(user, name, file)
@@ -214,7 +214,7 @@ class Wsl:
         distro.stop()
 
     def _make_vm(self, client: Client) -> None:
-        """Whoever is first gets the warnings of the file, nobody after them."""
+        """Make the VM of an account. Only the client that needed it gets the warnings of .wslconfig."""
         user = self.user(client.account)
         if user.vm:
             return
@@ -232,7 +232,7 @@ def _find(user: User, name: str) -> Debian:
 
 
 def start(distro: Debian) -> None:
-    """As WSL does it, by /etc/wsl.conf: with systemd only where that says so, and with a resolver of its own."""
+    """Start a distro by its /etc/wsl.conf: with systemd only if that says so, and with a resolver of its own."""
     conf = distro.root / "etc/wsl.conf"
     said = effective(conf.read_text() if conf.exists() else "", WSLCONF)
     resolver = distro.root / "etc/resolv.conf"

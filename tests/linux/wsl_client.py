@@ -1,4 +1,4 @@
-"""The program that stands in for wsl.exe. As wsl.exe it only asks a service, and lends it its pipes: see wsl.py."""
+"""The stand-in for wsl.exe. It calls a service and passes on its pipes, as wsl.exe does: see wsl.py."""
 
 import json
 import os

@@ -45,7 +45,7 @@ def test_an_archive_has_its_name_only_once_it_is_whole(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", cut_short)
         with pytest.raises(OSError, match="full"):
-            collection(tmp_path).keep("vllm@sha256:1", image, tmp_path / "plan")
+            collection(tmp_path).add_archive("vllm@sha256:1", image, tmp_path / "plan")
     assert not (tmp_path / "containers" / "vllm.tar").exists()
-    collection(tmp_path).keep("vllm@sha256:1", image, tmp_path / "plan")
+    collection(tmp_path).add_archive("vllm@sha256:1", image, tmp_path / "plan")
     assert [each.name for each in (tmp_path / "containers").iterdir()] == ["vllm.tar"]

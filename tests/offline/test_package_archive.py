@@ -11,7 +11,13 @@ import pytest
 
 from tests.errors import raises
 from tests.images.mirror import Mirror, Signer, served, signer
-from winhost.offline.package_archive import RELEASES, PackageSource, known_keys, signed_lists, sources_of
+from winhost.offline.package_archive import (
+    RELEASES,
+    PackageSource,
+    distribution_keys,
+    fetch_signed_lists,
+    package_sources,
+)
 
 DEBS = {"hello_1%3a2.0-1_amd64.deb": b"hello", "other_3.0_all.deb": b"other"}
 
@@ -56,7 +62,7 @@ class Archive:
         self.mirror.files[f"{top}/InRelease"] = signed(self.key, release)
 
     def find(self, *wanted: str) -> dict[str, str]:
-        return {each.name: each.cached_as for each in signed_lists(self.source, wanted, "amd64").packages}
+        return {each.name: each.cached_as for each in fetch_signed_lists(self.source, wanted, "amd64").packages}
 
 
 def signed(key: Signer, data: bytes) -> bytes:
@@ -95,7 +101,7 @@ def test_they_are_found_by_name_and_version(archive: Archive, ending: str) -> No
 def test_an_archive_without_suites_is_read_alike(archive: Archive) -> None:
     archive.flat, archive.lists = True, {"": archive.lists["main"].replace("pool/h.deb", "./h.deb")}
     archive.publish()
-    (found,) = signed_lists(archive.source, WANTED, "amd64").packages
+    (found,) = fetch_signed_lists(archive.source, WANTED, "amd64").packages
     assert (found.path, found.url) == ("h.deb", f"{archive.mirror.url}/debian/h.deb")
 
 
@@ -103,7 +109,7 @@ def test_what_somebody_else_signed_is_refused(archive: Archive) -> None:
     stranger = replace(archive, key=signer("a stranger"))
     stranger.publish()
     with raises("NotSignedByThem", match="no good signature by a key that is known"):
-        signed_lists(archive.source, WANTED, "amd64")
+        fetch_signed_lists(archive.source, WANTED, "amd64")
 
 
 @pytest.mark.parametrize("what", ["InRelease", "main/binary-amd64/Packages.xz"])
@@ -113,13 +119,13 @@ def test_what_was_changed_on_its_way_is_refused(archive: Archive, what: str) -> 
     at = data.index(b"test") if what == "InRelease" else len(data) // 2
     archive.mirror.files[path] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
     with raises("NotSignedByThem", match="no good signature|another hash"):
-        signed_lists(archive.source, WANTED, "amd64")
+        fetch_signed_lists(archive.source, WANTED, "amd64")
 
 
 def test_a_text_without_a_signature_is_refused(archive: Archive) -> None:
     archive.mirror.files["/debian/dists/noble/InRelease"] = b"Origin: test\nSHA256:\n"
     with raises("NotSignedByThem"):
-        signed_lists(archive.source, WANTED, "amd64")
+        fetch_signed_lists(archive.source, WANTED, "amd64")
 
 
 @pytest.mark.parametrize("path", ["../../x.deb", "/etc/x.deb", "a b.deb", "a.txt", "https://elsewhere/x.deb/../y"])
@@ -131,13 +137,13 @@ def test_a_file_at_a_strange_place_is_not_taken(archive: Archive, path: str) -> 
 
 def test_an_archive_that_is_not_there_is_told(archive: Archive) -> None:
     with raises("NoPackages", match="answered with 404"):
-        signed_lists(replace(archive.source, suite="jammy"), WANTED, "amd64")
+        fetch_signed_lists(replace(archive.source, suite="jammy"), WANTED, "amd64")
     with raises("NotSignedByThem", match="lists no packages in main/binary-arm64/"):
-        signed_lists(archive.source, WANTED, "arm64")
+        fetch_signed_lists(archive.source, WANTED, "arm64")
 
 
 def test_each_release_has_its_suites_and_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = known_keys()
+    keys = distribution_keys()
     prints = {str(pysequoia.Cert.from_bytes(each).fingerprint).upper() for each in keys}
     assert prints == {
         "F6ECB3762474EDA9D21B7022871920D1991BC93C",
@@ -147,9 +153,9 @@ def test_each_release_has_its_suites_and_known_keys(monkeypatch: pytest.MonkeyPa
         "5E04A1E3223A19A20706E20F9904613D4CCE68C6",
     }
     for release in RELEASES:
-        assert any(each.suite.endswith("-security") for each in sources_of(release, None))
-        assert all(each.base.startswith("https://") for each in sources_of(release, None))
-    mirrored = sources_of("debian-12", "https://mirror.example.com/debian/")
+        assert any(each.suite.endswith("-security") for each in package_sources(release, None))
+        assert all(each.base.startswith("https://") for each in package_sources(release, None))
+    mirrored = package_sources("debian-12", "https://mirror.example.com/debian/")
     assert {each.base for each in mirrored} == {
         "https://mirror.example.com/debian",
         "https://mirror.example.com/debian-security",

@@ -18,7 +18,7 @@ from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, seams
-from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, PowerShellEngine, find_engine
+from winhost.lab.powershell.powershell_engine import LAB_VARIABLE, Loopback, PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import standins
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
@@ -126,7 +126,7 @@ class Person:
             [*command, str(script), *words],
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env={**os.environ, VARIABLE: self._loopback.address},
+            env={**os.environ, LAB_VARIABLE: self._loopback.address},
         ) as process:
 
             def kill(given: BoundParameters) -> None:

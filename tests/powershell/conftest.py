@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from winhost.lab.powershell.powershell_engine import CHOSEN, find_engine
+from winhost.lab.powershell.powershell_engine import ENGINE_VARIABLE, find_engine
 from winhost.model.errors import UsageError
 
 HERE = Path(__file__).parent
@@ -23,7 +23,7 @@ def why_not() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mine = [item for item in items if str(item.path).startswith(f"{HERE}{os.sep}")]
     reason = why_not() if mine else ""
-    if reason and os.environ.get(CHOSEN):
+    if reason and os.environ.get(ENGINE_VARIABLE):
         raise pytest.UsageError(reason)
     for item in mine:
         if item.get_closest_marker("timeout") is None:
@@ -34,4 +34,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _the_variable_is_not_ours() -> None:
-    assert CHOSEN == "WINHOST_PWSH", "the workflow and the documentation say so"
+    assert ENGINE_VARIABLE == "WINHOST_PWSH", "the workflow and the documentation say so"

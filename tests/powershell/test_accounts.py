@@ -20,7 +20,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.lab.powershell.calls.cmdlet_process import seams
-from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, find_engine
+from winhost.lab.powershell.powershell_engine import LAB_VARIABLE, Loopback, find_engine
 from winhost.lab.powershell.standins import standins
 from winhost.resources.windows.windows_scripts import agent_text
 
@@ -210,7 +210,9 @@ def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.Mo
     script.write_text("\n".join([standins(), agent_text(), seams(), session]), encoding="ascii")
     with Loopback(on) as lab:
         words = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File", str(script))
-        subprocess.run([find_engine(), *words], env={**os.environ, VARIABLE: lab.address}, check=True, timeout=BUSY_S)
+        subprocess.run(
+            [find_engine(), *words], env={**os.environ, LAB_VARIABLE: lab.address}, check=True, timeout=BUSY_S
+        )
     kept = transcript.read_text(encoding="utf-8-sig")
     assert kept.count('"ok":true') == len(calls)
     assert len(given) == 2

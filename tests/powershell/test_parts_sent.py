@@ -92,7 +92,7 @@ def test_a_host_that_says_what_it_needs_is_read_like_one_that_has_all(host: str)
 
     with EngineHost(machine(host)) as served:
         runspace, whole = served.open_runspace("someone"), served.open_runspace("someone")
-        found = json.loads(sent_parts.ask(SCRIPTS, request, run))["answers"]
+        found = json.loads(sent_parts.call_with_parts(SCRIPTS, request, run))["answers"]
         expected = json.loads(sent(whole, set(), tuple(digests()), request))["answers"]
         runspace.close()
         whole.close()
@@ -120,7 +120,7 @@ def test_a_real_powershell_takes_a_pipeline_as_it_is_sent() -> None:
     Over PSRP as `pwsh -SSHServerMode` speaks it, with the deserializer that is also behind WinRM.
     """
     script = "$text = @'\nfirst & <second>\n\n\tthird\n'@\n# a comment\n$text\n$args[0]\n"
-    assert psrp._serialized(script).text == script
+    assert psrp._script_element(script).text == script
     pool = ClientRunspacePool()
     command = [find_engine(), "-NoLogo", "-NoProfile", "-SSHServerMode"]
     with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:

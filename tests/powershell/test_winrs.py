@@ -6,7 +6,7 @@ from base64 import b64decode
 import pytest
 
 from tests.powershell.conftest import BUSY_S
-from winhost.connect.remote_powershell import OPTIONS, encoded_command, input_of
+from winhost.connect.remote_powershell import OPTIONS, encoded_command, format_input
 from winhost.lab.powershell.powershell_engine import find_engine
 
 ECHO = "function Invoke-Echo { param([string]$Json) $script:Kept = $Json; $script:Kept }\nInvoke-Echo -Json $args[0]\n"
@@ -22,7 +22,9 @@ HOSTILE = [
 
 def call(script: str, request: str) -> tuple[int, list[str], str]:
     command = [find_engine(), *OPTIONS, encoded_command()]
-    done = subprocess.run(command, input=input_of(script, request), capture_output=True, timeout=BUSY_S, check=False)
+    done = subprocess.run(
+        command, input=format_input(script, request), capture_output=True, timeout=BUSY_S, check=False
+    )
     return done.returncode, [b64decode(line).decode() for line in done.stdout.split()], done.stderr.decode()
 
 

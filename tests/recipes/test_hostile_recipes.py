@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.findings.linted import linted_recipe, target_of
 from tests.recipes.test_recipes import EVERY
 from tests.rows import each_row
-from winhost.recipes.command_editor import replaced
+from winhost.recipes.command_editor import replace_value
 from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe, read_recipe
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.shell_words import ShellKind, commands
-from winhost.recipes.yaml_nodes import documents
+from winhost.recipes.shell_words import ShellKind, split_commands
+from winhost.recipes.yaml_nodes import parse_documents
 
 NOWHERE = RecipeTarget()
 WSL = RecipeTarget("wsl2")
@@ -29,7 +29,7 @@ SIGNS = st.text(alphabet="ab-=.:/\\\"'` ^$(){}<>|&;#\n\r\t\u201c\u2019\u2013\ufe
 
 
 def words_of(text: str, shell: ShellKind = ShellKind.SH) -> list[str]:
-    found, _ = commands(SourceFile(text, "utf-8", b"").whole, shell)
+    found, _ = split_commands(SourceFile(text, "utf-8", b"").all_text, shell)
     return [word.value for command in found for word in command.words]
 
 
@@ -52,13 +52,13 @@ def test_what_is_quoted_comes_back(words: list[str]) -> None:
 @pytest.mark.parametrize("shell", ShellKind)
 @given(text=SIGNS)
 def test_every_place_is_where_the_character_stands(shell: ShellKind, text: str) -> None:
-    found, slips = commands(SourceFile(text, "utf-8", b"").whole, shell)
+    found, slips = split_commands(SourceFile(text, "utf-8", b"").all_text, shell)
     for command in found:
         for word in command.words:
             assert 0 <= word.start <= word.end <= len(text)
-            assert list(word.at) == sorted(word.at)
+            assert list(word.offsets) == sorted(word.offsets)
             dashes = word.value[:2] == "--" and text[word.start : word.start + 1] not in ("-", "")
-            letters = [text[place] for place in word.at[2 if dashes else 0 :]]
+            letters = [text[place] for place in word.offsets[2 if dashes else 0 :]]
             assert letters == list(word.value[2 if dashes else 0 :])
     assert all(0 <= slip.position <= len(text) for slip in slips)
 
@@ -69,14 +69,14 @@ def test_every_place_is_where_the_character_stands(shell: ShellKind, text: str) 
 def test_a_word_within_yaml_is_replaced_where_it_stands(style: str | None, value: str) -> None:
     """In whatever style the scalar is written: another parser then reads the value with that word replaced."""
     text = yaml.dump({"a": 1, "k": {"v": value}}, default_style=style, width=30, allow_unicode=True)
-    (document,) = documents(SourceFile(text, "utf-8", b""))
+    (document,) = parse_documents(SourceFile(text, "utf-8", b""))
     scalar = document.get("k", "v").text
     assert scalar.value == value
     for word in re.finditer(r"[ab=é-]+", value):
         part = scalar.part(*word.span())
-        if not part.solid:
+        if not part.is_contiguous:
             continue
-        edited = SourceFile(text, "utf-8", b"").edited(replaced(part, "z" * len(word[0])))
+        edited = SourceFile(text, "utf-8", b"").edited(replace_value(part, "z" * len(word[0])))
         assert yaml.safe_load(edited)["k"]["v"] == value[: word.start()] + "z" * len(word[0]) + value[word.end() :]
 
 
@@ -92,7 +92,7 @@ def test_nothing_breaks_it(text: str, before: str) -> None:
 def test_bytes_that_are_no_text_stay(data: bytes) -> None:
     whole = b"VLLM_LOGGING_LEVEL=INFO\n# " + data.replace(b"\n", b"") + b"\nVLLM_SERVER_DEV_MODE=0\n"
     assert lint_recipe(whole, NOWHERE, mend=True).mended == whole
-    assert SourceFile.of(data).edited([]) == data
+    assert SourceFile.decode(data).edited([]) == data
 
 
 # What each is when it is so large; twice as large it means the same.
@@ -216,5 +216,5 @@ def test_both_ends_of_a_line_and_marks_mean_the_same(name: str) -> None:
 
 def test_what_starts_no_engine_is_no_recipe() -> None:
     for text in ("", "hello world", "docker run nginx", "services:\n  db: {image: postgres}\n"):
-        recipe = read_recipe(SourceFile.of(text.encode()))
+        recipe = read_recipe(SourceFile.decode(text.encode()))
         assert recipe is None or recipe.engines == ()

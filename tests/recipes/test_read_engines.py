@@ -28,7 +28,7 @@ STARTS = {
 
 @each_row("text", STARTS)
 def test_the_engine_that_is_started(text: str) -> None:
-    recipe = read_recipe(SourceFile.of(text.encode()))
+    recipe = read_recipe(SourceFile.decode(text.encode()))
     assert [engine.kind for engine in (recipe.engines if recipe else ())] == STARTS[text]
 
 
@@ -58,7 +58,7 @@ def test_values_of_the_chart_are_options_of_vllm() -> None:
     hf_token: {secretName: hub, secretKey: token}
     vllmConfig: {tensorParallelSize: 2, maxModelLen: 4096, enablePrefixCaching: false, extraArgs: ["--enforce-eager"]}
 """
-    recipe = read_recipe(SourceFile.of(text.encode()))
+    recipe = read_recipe(SourceFile.decode(text.encode()))
     assert recipe is not None
     (engine,) = recipe.engines
     options = {each.name: each.value for each in engine.options}
@@ -84,7 +84,7 @@ def test_a_null_in_values_of_the_chart_is_no_value() -> None:
     shmSize: null
     vllmConfig: {tensorParallelSize: null, maxModelLen: null}
 """
-    recipe = read_recipe(SourceFile.of(text.encode()))
+    recipe = read_recipe(SourceFile.decode(text.encode()))
     assert recipe is not None
     (engine,) = recipe.engines
     assert not engine.options

@@ -13,7 +13,7 @@ from winhost.findings.condition import find_mistake
 from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.reason import Category
 from winhost.recipes.lint_docker_daemon import daemon_keys
-from winhost.recipes.recipe_rows import FILE_KEYS, MENDS, ROWS, SELECTORS, answers
+from winhost.recipes.recipe_rows import FILE_KEYS, MENDS, ROWS, SELECTORS, is_question
 
 FOLDER = ROOT / "tests/data/recipes"
 CASES: dict[str, Any] = {
@@ -80,7 +80,9 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
             continue
         assert {*row.find} <= {*SELECTORS}
         assert (
-            find_mistake({**row.when, "value": row.find.get("value")}, lambda asked: asked == "value" or answers(asked))
+            find_mistake(
+                {**row.when, "value": row.find.get("value")}, lambda asked: asked == "value" or is_question(asked)
+            )
             is None
         )
 

@@ -102,6 +102,6 @@ def inside(here: Wsl2World | GuestWorld) -> Linux:
 
 def lines_at_the_end(here: Any, outcome: Outcome) -> list[str]:
     """What a run tells of the endpoint that it made."""
-    record = replay(outcome.run, read_journal(here.store.existing(outcome.run)))
+    record = replay(outcome.run, read_journal(here.store.existing_journal(outcome.run)))
     served = find_serving_run(record, None, outcome.checks)
     return list(describe_endpoint(served, Shell.POSIX)) if served else []

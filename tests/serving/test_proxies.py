@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.running import MODEL, Gateway, answer_of, gateway, rest_of, settings_for
+from tests.gateway.running import MODEL, Gateway, gateway, parse_answer, read_to_end, settings_for
 from tests.gateway.test_gateway_start import certificate
 from tests.gateway.test_strict_http import CASES, sent
 from tests.processes import PATIENCE_S
@@ -62,7 +62,7 @@ class Behind:
             return rest(to)
 
     def complete(self, prompt: str) -> tuple[int, dict[str, str], bytes]:
-        return answer_of(self.raw(self.posted(prompt)))
+        return parse_answer(self.raw(self.posted(prompt)))
 
     def posted(self, prompt: str, *, headers: dict[str, str] | None = None, **more: Any) -> bytes:
         body = {"model": MODEL, "prompt": prompt, **more}
@@ -72,7 +72,7 @@ class Behind:
 def rest(to: ssl.SSLSocket) -> bytes:
     """What comes until the end, which a proxy need not announce."""
     try:
-        return rest_of(to)
+        return read_to_end(to)
     except (ssl.SSLError, OSError):
         return b""
 
@@ -186,7 +186,7 @@ def test_each_event_comes_before_the_engine_sends_the_next(behind: Behind) -> No
         assert b"held/1" not in came
         behind.engine.first_came.set()
         came += rest(to)
-    assert answer_of(came)[2].endswith(b"data: [DONE]\n\n")
+    assert parse_answer(came)[2].endswith(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("prompt", ["held", "hang"])
@@ -227,16 +227,16 @@ def test_the_gateway_sees_the_address_of_the_client(behind: Behind) -> None:
     spoofed = [{}, {"X-Forwarded-For": "192.0.2.66"}, {"X-Forwarded-For": "a, b", "Forwarded": "for=192.0.2.66"}]
     for number, headers in enumerate(spoofed, 10):
         asked = behind.posted("who", headers=headers)
-        assert answer_of(behind.raw(asked, f"127.0.0.{number}"))[0] == 200
+        assert parse_answer(behind.raw(asked, f"127.0.0.{number}"))[0] == 200
     until(lambda: all(f"client=127.0.0.{number} key=alice" in behind.door.log for number in (10, 11, 12)))
     assert "192.0.2.66" not in behind.door.log
     assert "client=127.0.0.1 " not in behind.door.log
 
 
 def test_a_key_is_handed_on_and_nothing_answers_without_one(behind: Behind) -> None:
-    assert answer_of(behind.raw(behind.door.request("/v1/models", headers={})))[0] == 401
-    assert answer_of(behind.raw(behind.door.request("/v1/models")))[0] == 200
-    assert answer_of(behind.raw(behind.door.request("/sleep", {"model": MODEL})))[0] == 404
+    assert parse_answer(behind.raw(behind.door.request("/v1/models", headers={})))[0] == 401
+    assert parse_answer(behind.raw(behind.door.request("/v1/models")))[0] == 200
+    assert parse_answer(behind.raw(behind.door.request("/sleep", {"model": MODEL})))[0] == 404
 
 
 # ---- what is sent
@@ -256,7 +256,7 @@ def test_bodies_have_the_size_that_the_gateway_takes(behind: Behind) -> None:
         chunks = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in (body[:70_000], body[70_000:], b""))
         for request in (behind.door.request("/v1/completions", body), head + chunks):
             answer = behind.raw(request)
-            assert (answer_of(answer)[0] if answer else None) in statuses
+            assert (parse_answer(answer)[0] if answer else None) in statuses
         assert len(behind.engine.requests) - asked == (2 if size == BODY_BYTES else 0)
 
 
@@ -297,7 +297,7 @@ def test_no_request_hides_in_another(behind: Behind) -> None:
         with behind.connected() as to, suppress(OSError):
             to.settimeout(0.9)
             to.sendall(text + b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            rest_of(to)
+            read_to_end(to)
         came = behind.engine.requests[before:]
         assert len(came) <= text.count(b" HTTP/1.")
         for method, path, body in came:
@@ -334,6 +334,6 @@ def test_a_gateway_with_another_name_gets_no_request(behind: Behind) -> None:
 def test_only_networks_that_are_allowed_are_answered(behind: Behind) -> None:
     request = behind.posted("who")
     with changed(behind, allowed=("127.0.0.8/32", "2001:db8::/32")) as other:
-        assert answer_of(other.raw(request, "127.0.0.8"))[0] == 200
+        assert parse_answer(other.raw(request, "127.0.0.8"))[0] == 200
         with suppress(OSError):  # there is no handshake
             assert other.raw(request).split()[1:2] in ([], [b"403"])

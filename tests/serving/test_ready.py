@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.serving import ready
-from winhost.web.served import served as running
+from winhost.web.server import run_server as running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it runs in a unit of systemd")
 

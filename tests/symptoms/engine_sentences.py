@@ -18,10 +18,10 @@ from typing import Any
 from tests.symptoms.pastes import pastes, read
 from winhost.model.catalogue_file import load_catalogue
 from winhost.symptoms.scan import scan
-from winhost.symptoms.table import _HERE
+from winhost.symptoms.table import _FOLDER
 
-TABLE = Path(str(_HERE)) / "families" / "engine-areas.yaml"
-SENTENCES = Path(str(_HERE)) / "engine-sentences.json"
+TABLE = Path(str(_FOLDER)) / "families" / "engine-areas.yaml"
+SENTENCES = Path(str(_FOLDER)) / "engine-sentences.json"
 GAP = "\x00"  # stands for what is filled in when it is said
 CPP = "llama.cpp"
 GO = "ollama"

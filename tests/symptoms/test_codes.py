@@ -4,8 +4,18 @@ from pathlib import Path
 
 from tests.rows import each_row
 from winhost.symptoms import codes
-from winhost.symptoms.codes import WINDOWS, Code, _by_name, _family, _names, spellings, spoken_in, told, written_in
-from winhost.symptoms.diagnosis import diagnosis
+from winhost.symptoms.codes import (
+    WINDOWS,
+    Code,
+    _codes_by_name,
+    _family_of,
+    _names_by_section,
+    describe_code,
+    find_codes,
+    find_described_codes,
+    spellings,
+)
+from winhost.symptoms.diagnosis import diagnose
 
 # What people paste, the code as it is shown, and its name.
 PASTED = [
@@ -51,10 +61,10 @@ PASTED = [
 @each_row(("pasted", "code", "name"), PASTED)
 def test_a_code_has_its_name_and_what_would_settle_it(pasted: str, code: str, name: str | None) -> None:
     named = [
-        told(each, 1)
+        describe_code(each, 1)
         for each in (
-            *(Code(WINDOWS, number) for number in written_in(pasted.lower())),
-            *(spoken for spoken, _ in spoken_in(pasted, pasted.lower())),
+            *(Code(WINDOWS, number) for number in find_codes(pasted.lower())),
+            *(spoken for spoken, _ in find_described_codes(pasted, pasted.lower())),
         )
     ]
     assert (code, name) in {(each.code, each.name) for each in named}
@@ -105,12 +115,12 @@ NUMBERS = [
 
 @each_row("text", NUMBERS)
 def test_a_number_that_is_no_code_is_left_alone(text: str) -> None:
-    assert list(written_in(text.lower())) == []
-    assert list(spoken_in(text, text.lower())) == []
+    assert list(find_codes(text.lower())) == []
+    assert list(find_described_codes(text, text.lower())) == []
 
 
 def test_a_stop_of_windows_alone_is_read_as_events_write_it() -> None:
-    assert [codes.alone(text) for text in ("0x00000116", "0x0000007e", "0x0", "278")] == [
+    assert [codes.normalize_single_code(text) for text in ("0x00000116", "0x0000007e", "0x0", "278")] == [
         "bugcheck 0x116",
         "bugcheck 0x7E",
         "0x0",
@@ -119,17 +129,17 @@ def test_a_stop_of_windows_alone_is_read_as_events_write_it() -> None:
 
 
 def test_a_name_is_no_cause_and_says_less_than_a_symptom() -> None:
-    named = diagnosis(["exit code 139"], "text")
+    named = diagnose(["exit code 139"], "text")
     assert named.found == ()
     assert [each.name for each in named.unknown_codes] == ["SIGSEGV, 128 + 11"]
-    known = diagnosis(["Error code: Wsl/0x80070569\nexit code 139"], "text")
+    known = diagnose(["Error code: Wsl/0x80070569\nexit code 139"], "text")
     assert known.unknown_codes == ()
 
 
 def test_the_name_of_a_code_leads_to_its_symptom_where_nothing_else_is_known() -> None:
-    (found,) = diagnosis(["two lines\nHNS said HCN_E_DEGRADED_OPERATION"], "text").found
+    (found,) = diagnose(["two lines\nHNS said HCN_E_DEGRADED_OPERATION"], "text").found
     assert (found.code, found.line) == ("hns.degraded", 2)
-    other = diagnosis(["HCN_E_DEGRADED_OPERATION\nError code: Wsl/0x80070569"], "text")
+    other = diagnose(["HCN_E_DEGRADED_OPERATION\nError code: Wsl/0x80070569"], "text")
     assert [each.code for each in other.found] == ["wsl.service-logon"]
 
 
@@ -137,28 +147,28 @@ def test_every_code_in_the_file_has_a_family() -> None:
     without = [
         f"0x{number:08X} {name}"
         for section in ("hresult", "ntstatus")
-        for number, name in _names()[section].items()
-        if _family(Code(WINDOWS, number)) is None
+        for number, name in _names_by_section()[section].items()
+        if _family_of(Code(WINDOWS, number)) is None
     ]
     assert without == []
-    assert all(_family(Code(section, 1)) for section in _names().keys() - {"hresult", "ntstatus"})
+    assert all(_family_of(Code(section, 1)) for section in _names_by_section().keys() - {"hresult", "ntstatus"})
 
 
 def test_the_file_of_names_is_small_and_sorted() -> None:
     data = (Path(codes.__file__).parent / "code_names.txt").read_bytes()
     assert len(data) < 250_000
-    assert all(list(names) == sorted(names) for names in _names().values())
+    assert all(list(names) == sorted(names) for names in _names_by_section().values())
 
 
 def test_a_name_leads_to_its_number_and_back() -> None:
     for name in ("E_OUTOFMEMORY", "STATUS_NO_MEMORY", "HCS_E_HYPERV_NOT_INSTALLED", "HCN_E_NETWORK_NOT_FOUND"):
-        number = _by_name()[name].number
-        assert list(written_in(f"error {spellings(number)[0]}")) == [number]
-        assert told(_by_name()[name], 1).name == name
+        number = _codes_by_name()[name].number
+        assert list(find_codes(f"error {spellings(number)[0]}")) == [number]
+        assert describe_code(_codes_by_name()[name], 1).name == name
 
 
 def test_a_code_in_a_line_that_is_explained_needs_no_answer_of_its_own() -> None:
     line = "model requires more system memory (12.0 GiB) than is available (3.1 GiB), error 0x8007000E"
-    assert diagnosis([line], "log").unknown_codes == ()
-    beside = diagnosis([f"{line}\nanother step: 0x80070002"], "log").unknown_codes
+    assert diagnose([line], "log").unknown_codes == ()
+    beside = diagnose([f"{line}\nanother step: 0x80070002"], "log").unknown_codes
     assert [code.name for code in beside] == ["ERROR_FILE_NOT_FOUND"]

@@ -6,7 +6,7 @@ import json
 
 from tests.rows import each_row
 from tests.symptoms.engine_sentences import SENTENCES, is_general, is_shared
-from winhost.symptoms.diagnosis import diagnosis
+from winhost.symptoms.diagnosis import diagnose
 from winhost.symptoms.table import Symptom, symptoms
 
 # What any program says of any failure, in Linux, in Windows, and over the network, alone and in a usual frame.
@@ -94,7 +94,7 @@ def sure_of_one_cause(symptom: Symptom) -> bool:
 @each_row("word", WORDS)
 def test_a_general_word_leads_to_no_single_cause(word: str) -> None:
     for frame in FRAMES:
-        told = diagnosis([frame.format(word)], "log").found
+        told = diagnose([frame.format(word)], "log").found
         sure = [each.code for each in told if sure_of_one_cause(symptoms()[each.code])]
         assert sure == [], frame.format(word)
 
@@ -149,7 +149,7 @@ def test_a_general_word_of_a_program_leads_to_no_single_cause(program: str) -> N
     sure = {
         (program, word, each.code)
         for word in WORDS
-        for each in diagnosis([f"{program}: {word}"], "log").found
+        for each in diagnose([f"{program}: {word}"], "log").found
         if sure_of_one_cause(symptoms()[each.code])
     }
     assert sure <= SAID_BY_THE_PROGRAM
@@ -181,5 +181,5 @@ def test_a_sentence_that_other_programs_say_counts_beside_the_name_of_the_engine
     rows = json.loads(SENTENCES.read_bytes())
     assert [sign for name, row in rows.items() for sign in row["signs"] if is_shared(sign, name)] == []
     sentence = "ValueError: Failed to parse JSON content from file"
-    assert diagnosis([f'File "/srv/train.py", line 8\n{sentence}'], "log").found == ()
-    assert diagnosis([f'File "/venv/lib/vllm/x.py", line 8\n{sentence}'], "log").found[0].subject == "vLLM and SGLang"
+    assert diagnose([f'File "/srv/train.py", line 8\n{sentence}'], "log").found == ()
+    assert diagnose([f'File "/venv/lib/vllm/x.py", line 8\n{sentence}'], "log").found[0].subject == "vLLM and SGLang"

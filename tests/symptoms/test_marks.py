@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tests.rows import each_row
 from winhost.knowledge import catalogue
-from winhost.symptoms.diagnosis import SymptomFinding, diagnosis
+from winhost.symptoms.diagnosis import SymptomFinding, diagnose
 from winhost.symptoms.scan import scan
 from winhost.symptoms.table import ORIGINS, Symptom, marks, symptoms
 
@@ -43,7 +43,7 @@ def test_a_sentence_that_an_entry_quotes_is_one_of_its_signs(symptom: str, quote
 
 
 def first(text: str) -> SymptomFinding:
-    return diagnosis([text], "text").found[0]
+    return diagnose([text], "text").found[0]
 
 
 SMI = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
@@ -141,7 +141,7 @@ TOO_OLD = "CUDA driver version is insufficient for CUDA runtime version"
     ],
 )
 def test_the_order_of_causes_follows_the_text(text: str, leads: str) -> None:
-    causes = diagnosis([text], "text").found[0].causes
+    causes = diagnose([text], "text").found[0].causes
     assert leads in causes[0].sentence
     left = [cause for cause in causes if cause.standing != "ruled-out"]
     wanting = [number for number, cause in enumerate(left) if cause.observed.startswith("only if")]
@@ -160,14 +160,14 @@ def test_the_order_of_causes_follows_the_text(text: str, leads: str) -> None:
     ],
 )
 def test_what_only_another_engine_says_is_not_said(text: str, first_program: str | None, not_said: str | None) -> None:
-    told = [found.subject for found in diagnosis([text], "text").found]
+    told = [found.subject for found in diagnose([text], "text").found]
     assert (told or [None])[0] == first_program
     assert not_said is None or not_said not in told
 
 
 def test_a_symptom_of_another_engine_comes_last_and_says_so() -> None:
     needs = "Error: model requires more system memory (8 GiB) than is available"
-    told = diagnosis([f"ollama run qwen\n{NO_BLOCKS}\n{needs}"], "text").found
+    told = diagnose([f"ollama run qwen\n{NO_BLOCKS}\n{needs}"], "text").found
     assert [each.subject for each in told] == ["Ollama", "vLLM"]
     assert [(cause.standing, cause.observed) for each in told[1:] for cause in each.causes] == [
         ("ruled-out", "it is Ollama") for each in told[1:] for _ in each.causes
@@ -178,4 +178,4 @@ def test_a_cause_without_its_companion_says_what_would_show_it() -> None:
     cause = first(f"{WSL}{ILLEGAL}").causes[-1]
     assert (cause.by, cause.standing) == ("text", "possible")
     assert cause.observed.startswith("only if ")
-    assert diagnosis([OOM], "text").found[0].causes[-1].observed == "it is a program of PyTorch"
+    assert diagnose([OOM], "text").found[0].causes[-1].observed == "it is a program of PyTorch"

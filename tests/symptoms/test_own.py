@@ -3,18 +3,18 @@
 from tests.rows import each_row
 from winhost.cli.output import error_text
 from winhost.model.errors import UsageError
-from winhost.symptoms.diagnosis import diagnosis, of_code
-from winhost.symptoms.own import OwnError, own_error, own_errors
+from winhost.symptoms.diagnosis import diagnose, explain_error_code
+from winhost.symptoms.own import OwnError, all_errors, match_error
 
 FILLED = "gpu-01"
 
 
 def long_enough() -> list[OwnError]:
-    return [error for error in own_errors() if sum(map(len, error.words)) >= 16]
+    return [error for error in all_errors() if sum(map(len, error.words)) >= 16]
 
 
 def test_most_errors_of_winhost_are_read_from_the_source() -> None:
-    codes = {error.code for error in own_errors()}
+    codes = {error.code for error in all_errors()}
     assert len(codes) > 120
     assert {"DiskTooSmall", "NoSuchFile", "HostKeyUnknown"} <= codes
 
@@ -22,15 +22,15 @@ def test_most_errors_of_winhost_are_read_from_the_source() -> None:
 @each_row("error", long_enough, ids=lambda error: error.code)
 def test_an_error_is_known_by_what_it_always_says(error: OwnError) -> None:
     said = f"error: {error.what.replace('…', FILLED)}"
-    known = own_error(said)
+    known = match_error(said)
     assert known is not None
-    assert known.fits(said) >= error.fits(said) > 0
+    assert known.match_length(said) >= error.match_length(said) > 0
 
 
 def test_an_error_as_it_is_printed_is_found_with_what_to_do() -> None:
     what = "gpu-01 has 12 GB free on the volume of Windows, and 40 GB are needed"
     text = error_text(UsageError("DiskTooSmall", what=what, meaning="Nothing was changed.", hint="Free some"))
-    (found,) = diagnosis([f"$ winhost up gpu-01\n{text}\n"], "text").found
+    (found,) = diagnose([f"$ winhost up gpu-01\n{text}\n"], "text").found
     assert (found.code, found.line) == ("winhost.DiskTooSmall", 2)
     remedy = found.causes[0].remedy
     assert remedy
@@ -39,15 +39,15 @@ def test_an_error_as_it_is_printed_is_found_with_what_to_do() -> None:
 
 def test_an_error_that_a_terminal_broke_into_lines_is_the_same() -> None:
     text = "error: gpu-01 has 12 GB free on the\nvolume of Windows, and 40 GB are needed\n  Nothing was changed.\n"
-    assert [found.code for found in diagnosis([text], "text").found] == ["winhost.DiskTooSmall"]
+    assert [found.code for found in diagnose([text], "text").found] == ["winhost.DiskTooSmall"]
 
 
 def test_an_error_is_explained_by_its_code() -> None:
-    known = of_code("DiskTooSmall")
+    known = explain_error_code("DiskTooSmall")
     assert known is not None
     assert known.found[0].subject == "winhost"
-    assert of_code("NoSuchErrorAtAll") is None
-    assert of_code("disk.full") is None
+    assert explain_error_code("NoSuchErrorAtAll") is None
+    assert explain_error_code("disk.full") is None
 
 
 @each_row(
@@ -62,4 +62,4 @@ def test_an_error_is_explained_by_its_code() -> None:
     ],
 )
 def test_an_error_of_another_program_is_not_ours(line: str) -> None:
-    assert own_error(line) is None
+    assert match_error(line) is None

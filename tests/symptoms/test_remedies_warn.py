@@ -6,7 +6,7 @@ import re
 
 from tests.rows import each_row
 from winhost.knowledge.catalogue import remedies
-from winhost.symptoms.diagnosis import diagnosis
+from winhost.symptoms.diagnosis import diagnose
 from winhost.symptoms.table import symptoms
 
 DESTROYS = re.compile(
@@ -162,15 +162,15 @@ NOT_OF = {
 
 @each_row("text", NOT_OF)
 def test_a_sign_does_not_claim_what_is_not_its_own(text: str) -> None:
-    assert NOT_OF[text] not in [each.code for each in diagnosis([text], "text").found]
+    assert NOT_OF[text] not in [each.code for each in diagnose([text], "text").found]
 
 
 @each_row("text", LEADS_TO)
 def test_a_sign_leads_to_the_cause_that_fits_it(text: str) -> None:
-    found = diagnosis([text], "text").found
+    found = diagnose([text], "text").found
     assert LEADS_TO[text] in found[0].causes[0].sentence
 
 
 @each_row("text", OF_OTHERS)
 def test_the_same_words_of_other_programs_are_not_claimed(text: str) -> None:
-    assert [each.code for each in diagnosis([text], "text").found if each.severity == "unsupported"] == []
+    assert [each.code for each in diagnose([text], "text").found if each.severity == "unsupported"] == []

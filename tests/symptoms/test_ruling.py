@@ -8,7 +8,7 @@ from tests.symptoms.pastes import read
 from winhost.lab.hostfile import expand, find
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.symptoms.diagnosis import CauseFinding, diagnosis
+from winhost.symptoms.diagnosis import CauseFinding, diagnose
 
 
 def of_host(name: str) -> HostFacts:
@@ -23,7 +23,7 @@ def named(causes: list[CauseFinding]) -> list[str]:
 @each_row("case", read("ruled.yaml"), ids=lambda case: f"{case['host']}-{case['text'][-24:]}")
 def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
     facts = of_host(case["host"])
-    (found,) = diagnosis([case["text"]], "text", facts).found
+    (found,) = diagnose([case["text"]], "text", facts).found
     standing = {each: [cause for cause in found.causes if cause.standing == each] for each in ("shown", "ruled-out")}
     left = [cause for cause in found.causes if cause.standing != "ruled-out"]
     assert (named(left) or [None])[0] == case["first"]

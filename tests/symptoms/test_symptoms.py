@@ -17,9 +17,9 @@ from winhost.findings.condition import find_mistake
 from winhost.knowledge import catalogue
 from winhost.model.masking import MASK, masked
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.symptoms.codes import alone, spellings
-from winhost.symptoms.diagnosis import Diagnosed, diagnosis, of_fault, of_symptom
-from winhost.symptoms.scan import Hit, _add, pieces
+from winhost.symptoms.codes import normalize_single_code, spellings
+from winhost.symptoms.diagnosis import Diagnosed, diagnose, explain_fault, explain_symptom
+from winhost.symptoms.scan import Hit, _add_hit, pieces
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
 PASTES = pastes()
@@ -28,7 +28,7 @@ HEALTHY = read("healthy.yaml")
 
 
 def of(data: bytes) -> Diagnosed:
-    return diagnosis(pieces(BytesIO(data)), "log")
+    return diagnose(pieces(BytesIO(data)), "log")
 
 
 @each_row("paste", PASTES, ids=lambda paste: paste.symptom)
@@ -128,7 +128,7 @@ def _codes(symptom: Symptom) -> list[int]:
 def test_a_code_is_known_however_it_is_written(symptom: str, code: int) -> None:
     hexadecimal, signed, unsigned = spellings(code)
     for text in (hexadecimal, hexadecimal.upper().replace("X", "x"), hexadecimal[2:].upper(), signed, unsigned):
-        assert [found.code for found in of(alone(text).encode()).found] == [symptom]
+        assert [found.code for found in of(normalize_single_code(text).encode()).found] == [symptom]
     assert of(f"Ошибка: ({hexadecimal})。".encode()).found[0].code == symptom
 
 
@@ -137,7 +137,7 @@ def test_a_line_is_known_by_its_longest_literal_in_whatever_order_they_are_found
     for order in permutations(literals):
         hits: dict[str, Hit] = {}
         for literal in order:
-            _add(hits, symptom, 2, "a line", literal)
+            _add_hit(hits, symptom, 2, "a line", literal)
         (hit,) = hits.values()
         assert (hit.literal, hit.literals, hit.count) == ("element not found", {*literals}, 1)
 
@@ -168,13 +168,13 @@ def test_no_line_of_a_case_is_masked_but_for_its_secrets() -> None:
     ],
 )
 def test_what_a_host_reports_is_known_by_its_codes_before_its_words(fault: RemoteFault, symptom: str | None) -> None:
-    found = of_fault(fault)
+    found = explain_fault(fault)
     assert (found.code if found else None) == symptom
 
 
 @each_row("name", SYMPTOMS)
 def test_a_symptom_is_explained_by_its_name(name: str) -> None:
-    (found,) = of_symptom(name).found
+    (found,) = explain_symptom(name).found
     assert (found.code, found.line, found.count, found.observed) == (name, 0, 0, "")
     assert found.signs
     assert name not in catalogue.entries()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.running import Gateway, answer_of, gateway
+from tests.gateway.running import Gateway, gateway, parse_answer
 from tests.processes import PATIENCE_S
 from tests.vllm.real_engine import VERSION, NoVllm, RealEngine, installed, tiny_model
 
@@ -153,7 +153,7 @@ def test_a_stream_comes_to_its_end_before_its_model_sleeps(door: Gateway, engine
         rest = b""
         while part := to.recv(65536):
             rest += part
-        status, _, said = answer_of(first + rest)
+        status, _, said = parse_answer(first + rest)
         assert status == 200
         assert b'"finish_reason":"length"' in said
         assert said.endswith(b"data: [DONE]\n\n")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.connect.sshd import free_port
-from tests.gateway.running import KEY, MODEL, Gateway, dechunked, gateway, rest_of
+from tests.gateway.running import KEY, MODEL, Gateway, dechunked, gateway, read_to_end
 from tests.processes import PATIENCE_S
 from tests.serving.situations import TWO_GPUS, shipped, workload
 from tests.serving.situations import model as a_model
@@ -107,7 +107,7 @@ class Client:
 
     def status(self, path: str, body: Any = None, key: str | None = KEY, method: str = "") -> int:
         with self.send(path, body, key, method) as to:
-            return int(rest_of(to).split(b" ")[1])
+            return int(read_to_end(to).split(b" ")[1])
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +321,7 @@ class Stream(threading.Thread):
 
     def run(self) -> None:
         with self._to:
-            raw = self._first + rest_of(self._to)
+            raw = self._first + read_to_end(self._to)
         self.body, self.whole = dechunked(raw.partition(b"\r\n\r\n")[2])
 
     @property

@@ -1,4 +1,4 @@
-# Part of the agent, accounts of this machine: its own files, never a directory that it asks.
+# Part of the agent: the local accounts of this machine, from its own files. No directory service is asked.
 from __future__ import annotations
 
 import grp
@@ -7,11 +7,11 @@ import pwd
 from contextlib import suppress
 from typing import NamedTuple
 
-from winhost.agent.linux_agent import NotThereYet, matching, once
-from winhost.agent.linux_files import content
+from winhost.agent.linux_agent import NotThereYet, check_text, once
+from winhost.agent.linux_files import read_file
 
 ENGINES_GROUP = "winhost-engines"
-SYSTEM_IDS = 1000  # below are those of the system: SYS_UID_MAX and SYS_GID_MAX of /etc/login.defs
+SYSTEM_IDS = 1000  # lower ids are those of system accounts: SYS_UID_MAX and SYS_GID_MAX of /etc/login.defs
 
 
 class LocalUser(NamedTuple):
@@ -28,20 +28,20 @@ class LocalGroup(NamedTuple):
     members: tuple[str, ...]
 
 
-def needs_engines() -> None:
-    """Raise NotThereYet until the group exists that engines and gateway run as."""
+def require_engines_group() -> None:
+    """Raise NotThereYet unless the group exists as which engines and gateway run."""
     if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
         raise NotThereYet("LinuxGroup")
 
 
-def lines_of(path: str) -> list[list[str]]:
-    lines = content(path).decode("utf-8", "replace").splitlines()
+def read_fields(path: str) -> list[list[str]]:
+    lines = read_file(path).decode("utf-8", "replace").splitlines()
     return [line.split(":") for line in lines if ":" in line and line[0] not in "+-#"]
 
 
 def accounts() -> dict[str, LocalUser]:
     def read() -> dict[str, LocalUser]:
-        lines = lines_of("/etc/passwd")
+        lines = read_fields("/etc/passwd")
         return {each[0]: LocalUser(each[0], int(each[2]), int(each[3]), each[5], each[6]) for each in lines}
 
     return once("accounts", read)
@@ -49,7 +49,7 @@ def accounts() -> dict[str, LocalUser]:
 
 def groups() -> dict[str, LocalGroup]:
     def read() -> dict[str, LocalGroup]:
-        lines = lines_of("/etc/group")
+        lines = read_fields("/etc/group")
         return {each[0]: LocalGroup(each[0], int(each[2]), tuple(filter(None, each[3].split(",")))) for each in lines}
 
     return once("groups", read)
@@ -57,16 +57,16 @@ def groups() -> dict[str, LocalGroup]:
 
 def account_name(name: str) -> str:
     """Check the name of a user or a group, as Debian allows it."""
-    return matching(r"[a-z_][a-z0-9_-]{0,31}", name, "the name of an account")
+    return check_text(r"[a-z_][a-z0-9_-]{0,31}", name, "the name of an account")
 
 
-def of_directory(name: str) -> bool:
-    """It is known here, and not by this machine's own files."""
+def is_directory_account(name: str) -> bool:
+    """Tell whether an account comes from a directory service, and not from this machine's own files."""
     with suppress(KeyError):
         return bool(pwd.getpwnam(name)) and name not in accounts()
     return False
 
 
-def logs_us_on(user: str) -> bool:
-    """winhost comes in as this user: root, or who became root by sudo."""
+def is_logon_account(user: str) -> bool:
+    """Tell whether winhost logs on as this user: root, or the user that became root with sudo."""
     return user in ("root", os.environ.get("SUDO_USER", "root"))

@@ -1,5 +1,5 @@
 # Json {exclusive, calls: [{resource, verb: get | set | restart, key, desired, expect, how}]}   answer {answers: [...]}
-"""Constant text. Values come in as lines of JSON and go out as lines of JSON; none ever becomes part of a script."""
+"""The agent is a constant text. Requests and answers are lines of JSON; no value ever becomes part of a script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
     Set = Callable[[Key, State, State], None]
     Cuts = Callable[[Key], bool]
 
-KEPT = "/var/lib/winhost"  # what we must remember on the machine itself
+STATE_FOLDER = "/var/lib/winhost"  # winhost's records on this machine
 PROGRAMS = (
     "apt-cache",
     "apt-get",
@@ -64,27 +64,27 @@ PROGRAMS = (
     "wipefs",
     "wslinfo",
 )
-PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib")  # the last has the nvidia-smi of WSL
-# Where no package puts anything, and more than root may write on some systems: only what is looked for there.
-LOCAL = {"k3s": ("/usr/local/bin",)}
+PROGRAM_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib")  # the last has the nvidia-smi of WSL
+# Packages install nothing there, and on some systems not only root can write there. So only these are searched there.
+EXTRA_FOLDERS = {"k3s": ("/usr/local/bin",)}
 ENVIRONMENT = {
-    "PATH": ":".join(PLACES),
+    "PATH": ":".join(PROGRAM_FOLDERS),
     "HOME": "/root",
     "LC_ALL": "C",
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
     "APT_LISTCHANGES_FRONTEND": "none",
-    # It would restart services by itself, sshd among them.
+    # needrestart would restart services by itself, also sshd.
     "NEEDRESTART_MODE": "l",
     "UCF_FORCE_CONFFOLD": "1",
 }
 
 
-# ---- what may go wrong, as data
+# ---- errors
 
 
 class AgentFault(Exception):
-    """An error with a code of ours."""
+    """An error with a code of winhost."""
 
     def __init__(
         self, code: str, category: str, message: str, program: str = "", details: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class AgentFault(Exception):
 
 
 class NotThereYet(Exception):
-    """It cannot be looked at before this resource is there."""
+    """A resource cannot be read before another one exists. The message is the type of that one."""
 
 
 CATEGORIES = {
@@ -110,7 +110,9 @@ CATEGORIES = {
 
 
 def describe_error(error: BaseException) -> State:
-    """An error as the wire carries it. Codes are ours, errno's or Python's; the message may be in any language."""
+    """Return an error as JSON. Its code is one of winhost, of errno or of Python; its message may be in any
+    language.
+    """
     if isinstance(error, AgentFault):
         code, category, program, details = error.code, error.category, error.program, error.details
     else:
@@ -132,7 +134,7 @@ WARNINGS: list[str] = []
 
 
 def warn(text: str) -> None:
-    """Goes with the answer of the running call."""
+    """Add a warning to the answer of the running call."""
     WARNINGS.append(text)
 
 
@@ -141,7 +143,7 @@ WAITS: list[str] = []
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Meanwhile the signs of life say what is waited for."""
+    """Report what the agent waits for, in the heartbeats of the running call."""
     WAITS.append(text)
     try:
         yield
@@ -149,26 +151,28 @@ def waiting(text: str) -> Iterator[None]:
         WAITS.pop()
 
 
-def doing(text: str) -> None:
-    """Report the progress of what is waited for."""
+def report_progress(text: str) -> None:
+    """Replace the text of `waiting`."""
     WAITS[-1] = text
 
 
-def said_until(ask: Callable[[], str], within: float, pause: float = 2.0) -> str:
-    """Ask again and again until nothing is left to say, or the time is over. Returns what was said last."""
-    over = time.monotonic() + within
+def poll(check: Callable[[], str], within: float, pause: float = 2.0) -> str:
+    """Call `check` until it returns an empty text, or the time is over. Return its last text: what is missing."""
+    deadline = time.monotonic() + within
     while True:
-        left = ask()
-        if not left or time.monotonic() >= over:
-            return left
-        time.sleep(max(0.0, min(pause, over - time.monotonic())))
+        remaining = check()
+        if not remaining or time.monotonic() >= deadline:
+            return remaining
+        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
 
 
-# ---- what resources are
+# ---- resources
 
 
 class Entry(NamedTuple):
-    key: dict[str, Callable[[str], Any]]  # the parts of a key, each with what refuses a wrong one
+    """A resource. sets: the properties that `set` can change; cuts: whether a change may end the connection."""
+
+    key: dict[str, Callable[[str], Any]]  # the parts of a key, each with its check
     get: Get
     set: Set | None
     sets: tuple[str, ...]
@@ -179,9 +183,9 @@ RESOURCES: dict[str, Entry] = {}
 
 
 def reads(resource: str, **key: Callable[[str], Any]) -> Callable[[Get], Get]:
-    """Declares what finds the instances of a resource: of one key, or of all that it knows without being asked.
+    """Declare the function that reads the instances of a resource: the one with this key, or all that it can find.
 
-    key: its parts, each with what refuses a wrong one before anything is read or changed.
+    key: its parts, each with a check that refuses a wrong one before anything is read or changed.
     """
 
     def declare(get: Get) -> Get:
@@ -192,10 +196,11 @@ def reads(resource: str, **key: Callable[[str], Any]) -> Callable[[Get], Get]:
 
 
 def changes(resource: str, *properties: str, cuts: Cuts = lambda key: False) -> Callable[[Set], Set]:
-    """Declares what changes these properties of an instance; it gets the key, the request, and how to go about it.
+    """Declare the function that changes these properties of an instance. It gets the key, the desired properties, and
+    the options of the request (`how`).
 
-    cuts: of which instances a change may cut off whoever makes it. Such a change is undone by the machine itself
-    unless it is asked for again through a new connection; `how` has `undoing` then.
+    cuts: tells of a key whether a change may end the connection that requests it. Such a change is undone by the
+    machine itself unless it is requested again through a new connection; `how` has `undoing` then.
     """
 
     def declare(change: Set) -> Set:
@@ -205,20 +210,20 @@ def changes(resource: str, *properties: str, cuts: Cuts = lambda key: False) -> 
     return declare
 
 
-def entry(resource: str) -> Entry:
+def find_resource(resource: str) -> Entry:
     if resource not in RESOURCES:
         raise AgentFault("Winhost.UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
     return RESOURCES[resource]
 
 
-# ---- what resources read with
+# ---- reading
 
 ONCE: dict[str, Any] = {}
 T = TypeVar("T")
 
 
 def once(label: str, read: Callable[[], T]) -> T:
-    """Read for this batch, and until the next change."""
+    """Return a value that is read once in a batch, and again after a change."""
     if label not in ONCE:
         ONCE[label] = read()
     found: T = ONCE[label]
@@ -226,64 +231,68 @@ def once(label: str, read: Callable[[], T]) -> T:
 
 
 def value(read: Callable[[], Any]) -> Any:
-    """The value that is read, or the reason why it cannot be."""
+    """Return the value that `read` returns, or why it cannot be read."""
     try:
         return read()
     except NotThereYet as unavailable:
         return {"unavailable": str(unavailable)}
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is this property's
+    except Exception as error:  # noqa: BLE001 - any error is the value of this property
         return {"unknown": describe_error(error)}
 
 
-def matching(pattern: str, text: Any, says: str) -> str:
-    """The text, if it matches as a whole."""
+def check_text(pattern: str, text: Any, description: str) -> str:
+    """Return the text if all of it matches; else raise AgentFault."""
     if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
-        raise bad_request(f"{text!r} is not {says}.")
+        raise bad_request(f"{text!r} is not {description}.")
     return text
 
 
-def is_text(pattern: str, says: str) -> Callable[[str], str]:
-    """Make the check of a part of a key: the whole text matches."""
-    return lambda text: matching(pattern, text, says)
+def text_check(pattern: str, description: str) -> Callable[[str], str]:
+    """Return a check for a part of a key: all of the text has to match."""
+    return lambda text: check_text(pattern, text, description)
 
 
-ANY_TEXT = is_text("(?s).*", "text")
+ANY_TEXT = text_check("(?s).*", "text")
 
 
 # ---- programs
 
 
-class Done(NamedTuple):
+class ProgramResult(NamedTuple):
     code: int
     output: str
     errors: str
 
 
-def place_of(program: str) -> str | None:
-    """The path of one of our programs, or None."""
+def find_program(program: str) -> str | None:
+    """Return the path of one of PROGRAMS; None if it is not installed."""
     if program not in PROGRAMS:
         raise bad_request(f"{program} is not among the programs that winhost runs.")
-    paths = (f"{folder}/{program}" for folder in (*PLACES, *LOCAL.get(program, ())))
+    paths = (f"{folder}/{program}" for folder in (*PROGRAM_FOLDERS, *EXTRA_FOLDERS.get(program, ())))
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
 def run(
-    program: str, *arguments: str, within: float = 60, more: dict[str, str] | None = None, given: int | None = None
-) -> Done:
-    """One of our programs, without a shell. It ends within so many seconds, or is ended.
+    program: str,
+    *arguments: str,
+    within: float = 60,
+    environment: dict[str, str] | None = None,
+    stdin: int | None = None,
+) -> ProgramResult:
+    """Run one of PROGRAMS, without a shell. It is ended after `within` seconds.
 
-    more: of its environment; given: an open file, to read from its stdin.
+    environment: added to ENVIRONMENT; stdin: the descriptor of an open file.
     """
-    path = place_of(program)
+    path = find_program(program)
     if path is None:
-        raise AgentFault("Winhost.NoProgram", "ObjectNotFound", f"{program} is not there.", program)
-    process = subprocess.Popen(  # noqa: S603 - no shell; the program is one of ours
+        raise AgentFault("Winhost.NoProgram", "ObjectNotFound", f"{program} is not installed.", program)
+    process = subprocess.Popen(  # noqa: S603 - no shell; the program is one of PROGRAMS
         [path, *arguments],
-        stdin=subprocess.DEVNULL if given is None else given,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd="/",
-        env={**ENVIRONMENT, **(more or {})},
+        env={**ENVIRONMENT, **(environment or {})},
         start_new_session=True,
     )
     try:
@@ -292,11 +301,13 @@ def run(
         end(process)
         message = f"{program} did not end within {within:.0f} s."
         raise AgentFault("Winhost.ProgramTimedOut", "OperationTimeout", message, program) from None
-    return Done(process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+    return ProgramResult(process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """It and its children: first asked, because a package half unpacked is worse than ten seconds."""
+    """End a process and its children. SIGTERM comes first, because a half unpacked package is worse than ten
+    seconds.
+    """
     for how, seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, how)
@@ -305,20 +316,24 @@ def end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def must(
-    program: str, *arguments: str, within: float = 60, more: dict[str, str] | None = None, given: int | None = None
+def run_checked(
+    program: str,
+    *arguments: str,
+    within: float = 60,
+    environment: dict[str, str] | None = None,
+    stdin: int | None = None,
 ) -> str:
     """Run a program that has to succeed, and return its output."""
-    done = run(program, *arguments, within=within, more=more, given=given)
+    done = run(program, *arguments, within=within, environment=environment, stdin=stdin)
     if done.code != 0:
         message = (done.errors.strip() or done.output.strip())[-2000:]
         raise AgentFault("Winhost.ProgramFailed", "InvalidResult", message, program, (f"exit {done.code}",))
     return done.output
 
 
-def seconds(how: State, least: float) -> float:
-    """The seconds that a slow change may take."""
-    return max(least, float(how.get("within") or 0))
+def seconds(how: State, minimum: float) -> float:
+    """Return the seconds that a slow change may take."""
+    return max(minimum, float(how.get("within") or 0))
 
 
 def systemd_runs() -> bool:

@@ -1,7 +1,8 @@
-"""Runs on a Linux beside Windows: what the firmware starts next, once, and a timer that goes back to Windows by itself.
+"""Choose what the firmware of a Linux next to Windows starts next, and set a timer that returns to Windows.
 
-What `winhost boot` sends over SSH: constant, Python 3.8, the standard library alone. It reads and writes the firmware's
-variables as the kernel shows them, and reads back what it wrote: some firmware takes a value and forgets it.
+`winhost boot` sends this text over SSH. It is constant, and runs with Python 3.8 and the standard library alone. It
+reads and writes the firmware's variables through the kernel, and reads back what it wrote: some firmware accepts a
+value and drops it.
 """
 
 import json
@@ -14,12 +15,12 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 WINDOWS_LOADER = "\\efi\\microsoft\\boot\\bootmgfw.efi"
-KEPT = 7  # attributes: without power, and while the firmware and a system run
+VARIABLE_ATTRIBUTES = 7  # non-volatile, boot service access, runtime access
 RETURN = "usr/local/lib/winhost/return_to_windows.py"
 UNITS = "etc/systemd/system"
 HEARTBEAT = "run/winhost/heartbeat"
 SERVICE = """[Unit]
-Description=Back to Windows, where winhost never came since this system was started
+Description=Return to Windows if winhost has not connected since this system was started
 ConditionPathExists=!/run/winhost/heartbeat
 
 [Service]
@@ -27,7 +28,7 @@ Type=oneshot
 ExecStart=/usr/bin/python3 -I /usr/local/lib/winhost/return_to_windows.py
 """
 TIMER = """[Unit]
-Description=Back to Windows after {minutes} minutes without winhost
+Description=Return to Windows after {minutes} minutes without winhost
 
 [Timer]
 OnBootSec={minutes}min
@@ -38,11 +39,11 @@ WantedBy=timers.target
 
 
 class CannotSwitch(Exception):
-    """It cannot be done here; why."""
+    """The system cannot be switched. The message says why."""
 
 
 class BootFirmware:
-    """Its variables below a root."""
+    """The variables of the firmware. root: the root of the file system."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "sys/firmware/efi/efivars"
@@ -57,21 +58,21 @@ class BootFirmware:
         content = file.read_bytes()[4:] if file.exists() else b""
         return [f"{number:04X}" for (number,) in struct.iter_unpack("<H", content[: len(content) // 2 * 2])]
 
-    def one(self, name: str) -> Optional[str]:
+    def first_number(self, name: str) -> Optional[str]:
         return next(iter(self.numbers(name)), None)
 
     def entries(self) -> List[Dict[str, Any]]:
-        """The entries in the boot order; missing ones are left out."""
+        """Read the entries in the boot order; missing ones are skipped."""
         known = ((number, self._file("Boot" + number)) for number in self.numbers("BootOrder"))
-        return [load_option(number, file.read_bytes()[4:]) for number, file in known if file.exists()]
+        return [parse_load_option(number, file.read_bytes()[4:]) for number, file in known if file.exists()]
 
     def set_next(self, number: str) -> None:
-        self._file("BootNext").write_bytes(struct.pack("<IH", KEPT, int(number, 16)))
-        if self.one("BootNext") != number:
-            raise CannotSwitch(f"BootNext was set to {number}, and is {self.one('BootNext')}")
+        self._file("BootNext").write_bytes(struct.pack("<IH", VARIABLE_ATTRIBUTES, int(number, 16)))
+        if self.first_number("BootNext") != number:
+            raise CannotSwitch(f"BootNext was set to {number}, and is {self.first_number('BootNext')}")
 
 
-def load_option(number: str, option: bytes) -> Dict[str, Any]:
+def parse_load_option(number: str, option: bytes) -> Dict[str, Any]:
     end = 6
     while end + 2 <= len(option) and option[end : end + 2] != b"\0\0":
         end += 2
@@ -81,7 +82,7 @@ def load_option(number: str, option: bytes) -> Dict[str, Any]:
         return found
     attributes, length = struct.unpack_from("<IH", option)
     found["active"] = bool(attributes & 1)
-    for kind, content in nodes(option[end + 2 : end + 2 + length]):
+    for kind, content in device_path_nodes(option[end + 2 : end + 2 + length]):
         if kind == (4, 1) and len(content) >= 38 and content[37] == 2:
             found["partition"] = str(uuid.UUID(bytes_le=content[20:36]))
         elif kind == (4, 4):
@@ -89,7 +90,7 @@ def load_option(number: str, option: bytes) -> Dict[str, Any]:
     return found
 
 
-def nodes(path: bytes) -> Iterator[Tuple[Tuple[int, int], bytes]]:
+def device_path_nodes(path: bytes) -> Iterator[Tuple[Tuple[int, int], bytes]]:
     while len(path) >= 4:
         kind, sub, length = struct.unpack_from("<BBH", path)
         if length < 4 or length > len(path):
@@ -98,27 +99,27 @@ def nodes(path: bytes) -> Iterator[Tuple[Tuple[int, int], bytes]]:
         path = path[length:]
 
 
-def windows_entry(entries: List[Dict[str, Any]]) -> str:
-    """The one that starts Windows, by its loader: its number changes, and its name is in a language."""
+def find_windows_entry(entries: List[Dict[str, Any]]) -> str:
+    """Find the entry that starts Windows, by its loader: the number can change, and the name is in any language."""
     found = [each["entry"] for each in entries if (each["path"] or "").lower() == WINDOWS_LOADER]
     if len(found) != 1:
         raise CannotSwitch(f"{len(found)} boot entries start Windows, and one is needed")
     return str(found[0])
 
 
-def started(firmware: BootFirmware) -> str:
-    """The entry that this system was started by."""
-    number = firmware.one("BootCurrent")
+def find_started_entry(firmware: BootFirmware) -> str:
+    """Find the entry by which this system was started."""
+    number = firmware.first_number("BootCurrent")
     if number not in {each["entry"] for each in firmware.entries()}:
         raise CannotSwitch(f"this system was started by {number or 'no boot entry'}, which is not in the boot order")
     return str(number)
 
 
 def return_to_windows(root: Path = Path("/")) -> None:
-    """Restart into Windows: the timer runs this."""
+    """Restart into Windows. The timer runs this."""
     firmware = BootFirmware(root)
-    firmware.set_next(windows_entry(firmware.entries()))
-    subprocess.run(["systemctl", "reboot"], check=True)  # noqa: S607 - as the system finds it
+    firmware.set_next(find_windows_entry(firmware.entries()))
+    subprocess.run(["systemctl", "reboot"], check=True)  # noqa: S607 - found on the PATH
 
 
 # ---- the timer
@@ -132,7 +133,7 @@ def timer_minutes(root: Path) -> Optional[int]:
 
 
 def set_timer(root: Path, minutes: Optional[int], program: str) -> None:
-    """Nothing as the minutes takes it away."""
+    """Set the timer, or remove it if minutes is None."""
     texts = {
         RETURN: program.rpartition("serve()")[0] + "return_to_windows()\n",
         UNITS + "/winhost-return.service": SERVICE,
@@ -153,49 +154,51 @@ def set_timer(root: Path, minutes: Optional[int], program: str) -> None:
         systemctl("enable", "--now", "winhost-return.timer")
 
 
-def systemctl(*words: str) -> None:
-    ended = subprocess.run(["systemctl", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603, S607
-    if ended.returncode and words[0] != "disable":
-        told = ended.stdout.decode("utf-8", "replace").strip()[-300:]
-        raise CannotSwitch(f"systemctl {' '.join(words)}: {told}")
+def systemctl(*arguments: str) -> None:
+    ended = subprocess.run(["systemctl", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603, S607
+    if ended.returncode and arguments[0] != "disable":
+        output = ended.stdout.decode("utf-8", "replace").strip()[-300:]
+        raise CannotSwitch(f"systemctl {' '.join(arguments)}: {output}")
 
 
 # ---- one request
 
 
-def answered(request: Dict[str, Any], root: Path = Path("/"), program: str = "") -> Dict[str, Any]:
+def answer_request(request: Dict[str, Any], root: Path = Path("/"), program: str = "") -> Dict[str, Any]:
     firmware = BootFirmware(root)
     if request.get("heartbeat"):
         (root / HEARTBEAT).parent.mkdir(parents=True, exist_ok=True)
         (root / HEARTBEAT).touch()
     if "timer" in request:
-        windows_entry(firmware.entries())  # without one it would restart into this system for ever
+        find_windows_entry(
+            firmware.entries()
+        )  # without an entry for Windows it would restart into this system for ever
         set_timer(root, request["timer"], program)
     if request.get("to") == "windows":
-        firmware.set_next(windows_entry(firmware.entries()))
-    if request.get("to") == "linux":  # again: a restart alone starts the first of the order, which may be Windows
-        firmware.set_next(started(firmware))
+        firmware.set_next(find_windows_entry(firmware.entries()))
+    if request.get("to") == "linux":  # a restart starts the first entry of the order, which may be Windows
+        firmware.set_next(find_started_entry(firmware))
     answer = {
         "ok": True,
         "boot_id": (root / "proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
-        "current": firmware.one("BootCurrent"),
-        "next": firmware.one("BootNext"),
+        "current": firmware.first_number("BootCurrent"),
+        "next": firmware.first_number("BootNext"),
         "order": firmware.numbers("BootOrder"),
         "entries": firmware.entries(),
         "timer": timer_minutes(root),
     }
     if request.get("restart"):
-        # In a moment, so that this answer still leaves.
+        # After two seconds, so that this answer is still sent.
         wait = ["sh", "-c", "sleep 2; exec systemctl reboot"]
         subprocess.Popen(wait, start_new_session=True, stdin=subprocess.DEVNULL)  # noqa: S603
     return answer
 
 
 def serve() -> None:
-    """Answer lines of requests until there are no more."""
+    """Answer lines of requests until the input ends."""
     for line in iter(sys.stdin.buffer.readline, b""):
         try:
-            answer = answered(json.loads(line.decode("ascii")), Path("/"), globals().get("PROGRAM", ""))
+            answer = answer_request(json.loads(line.decode("ascii")), Path("/"), globals().get("PROGRAM", ""))
         except (CannotSwitch, OSError, ValueError, struct.error) as error:
             hresult = [] if not isinstance(error, OSError) else [f"errno {error.errno}"]
             fault = {"category": "InvalidOperation", "code": "Winhost.Boot", "hresults": hresult, "cmdlet": "boot"}

@@ -1,4 +1,4 @@
-# Part of the agent, one call: what is so, and what is changed.
+# Part of the agent: one call, which reads or changes a resource.
 from __future__ import annotations
 
 import sys
@@ -12,30 +12,37 @@ from winhost.agent.linux_agent import (
     State,
     bad_request,
     describe_error,
-    entry,
+    find_resource,
     in_wsl,
-    must,
+    run_checked,
     value,
 )
 from winhost.agent.linux_marks import add_mark
-from winhost.agent.linux_unkept import as_kept, awaiting, same, set_for_good, set_revocably, undo_unkept
+from winhost.agent.linux_revocable import (
+    apply_change,
+    apply_revocably,
+    confirmed_state,
+    equals_json,
+    find_pending_change,
+    undo_unconfirmed,
+)
 
-CHANGES_FROM = (3, 10)  # of Python, as Ubuntu 22.04 has it: nothing older is tried with changes
+CHANGES_FROM = (3, 10)  # of Python, as in Ubuntu 22.04: changes are not tested with older versions
 
 
-def instances(resource: str, key: Key | None) -> list[State]:
-    known = entry(resource)
+def read_instances(resource: str, key: Key | None) -> list[State]:
+    known = find_resource(resource)
     if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
-        # Half a key would name several things; changing the first of them is not what anybody asked for.
+        # An incomplete key names several instances, and the first of them may not be the one that is meant.
         raise bad_request("The key is {}.".format(", ".join(sorted(known.key))))
     for part, text in (key or {}).items():
         known.key[part](text)
-    found = [{"key": each, "state": as_kept(resource, each, state)} for each, state in known.get(key)]
+    found = [{"key": each, "state": confirmed_state(resource, each, state)} for each, state in known.get(key)]
     return [each for each in found if key is None or each["key"] == key]
 
 
 def state_of(resource: str, key: Key) -> State | None:
-    found = instances(resource, key)
+    found = read_instances(resource, key)
     return found[0]["state"] if found else None
 
 
@@ -44,20 +51,22 @@ def differences(desired: State, state: State) -> State:
     if unknown:
         raise bad_request("There is no property {}.".format(", ".join(unknown)))
     return {
-        name: {"expected": each, "found": state[name]} for name, each in desired.items() if not same(each, state[name])
+        name: {"expected": each, "found": state[name]}
+        for name, each in desired.items()
+        if not equals_json(each, state[name])
     }
 
 
 def restart_of(state: State | None) -> list[State]:
-    """The system that has to restart before the change takes effect. Restarting a distro's would restart Windows, which
-    is not ours.
+    """Return the system that has to restart before the change takes effect; none for a distro of WSL, because its
+    restart would be one of Windows.
     """
     return [{"system": "host"}] if state and state.get("restart_due") is True and not in_wsl() else []
 
 
 def get_answer(call: State) -> State:
     if call.get("key") is None:
-        return {"ok": True, "instances": instances(call["resource"], None)}
+        return {"ok": True, "instances": read_instances(call["resource"], None)}
     return {"ok": True, "state": state_of(call["resource"], call["key"])}
 
 
@@ -73,14 +82,14 @@ def set_answer(call: State) -> State:
     ONCE.clear()
     before = state_before(call)
     resource, key, desired = call["resource"], call["key"], call["desired"]
-    known = entry(resource)
+    known = find_resource(resource)
     drift = differences(call.get("expect") or {}, before)
     if drift:
         return {"ok": False, "drift": drift, "before": before}
     missing = {name: desired[name] for name in differences(desired, before)}
     if not missing:
-        if awaiting(resource, key):
-            undo_unkept()  # as it was found is what is wanted now
+        if find_pending_change(resource, key):
+            undo_unconfirmed()  # the state before the pending change is desired now
         return {"ok": True, "before": before, "after": before, "restart": []}
     foreign = sorted(set(missing) - set(known.sets))
     if foreign:
@@ -89,8 +98,8 @@ def set_answer(call: State) -> State:
     try:
         if mark:
             add_mark(mark)
-        (set_revocably if known.cuts(key) else set_for_good)(call, before, missing)
-    except Exception as error:  # noqa: BLE001 - with what it left behind
+        (apply_revocably if known.cuts(key) else apply_change)(call, before, missing)
+    except Exception as error:  # noqa: BLE001 - reported with the state after it
         ONCE.clear()
         return {
             "ok": False,
@@ -104,10 +113,10 @@ def set_answer(call: State) -> State:
 
 
 def state_before(call: State) -> State:
-    if entry(call["resource"]).set is None:
+    if find_resource(call["resource"]).set is None:
         raise bad_request("{} cannot be asked to set.".format(call["resource"]))
     if call.get("key") is None or call.get("desired") is None:
-        raise bad_request("A set says of what, and what it wants.")
+        raise bad_request("A set needs a key and desired properties.")
     before = state_of(call["resource"], call["key"])
     if before is None:
         raise AgentFault("Winhost.NotFound", "ObjectNotFound", "There is no such {}.".format(call["resource"]))
@@ -118,10 +127,10 @@ BOOT = "LinuxBoot"
 
 
 def restart_answer(call: State) -> State:
-    """It goes down at once, and this answer may be lost with it."""
+    """Restart the machine. It goes down at once, and this answer may be lost."""
     if call.get("resource") != BOOT or in_wsl():
-        raise bad_request("Only a machine of its own can be asked to restart.")
-    must("systemctl", "--no-block", "reboot", within=30)
+        raise bad_request("Only a machine that is no distro of WSL can be restarted.")
+    run_checked("systemctl", "--no-block", "reboot", within=30)
     return {"ok": True, "restart": [{"system": "host"}]}
 
 

@@ -1,4 +1,4 @@
-# Part of the agent, the new text of a file, judged before it takes the place of the old one.
+# Part of the agent: validation of the new text of a file, before it replaces the old one.
 from __future__ import annotations
 
 import json
@@ -8,14 +8,14 @@ import shutil
 import stat
 from pathlib import Path
 
-from winhost.agent.linux_agent import AgentFault, place_of, run
-from winhost.agent.linux_files import content, put, status
+from winhost.agent.linux_agent import AgentFault, find_program, run
+from winhost.agent.linux_files import file_status, put, read_file
 
 CHECKS = "/run/winhost"
 
 
 def validate(path: str, text: str) -> None:
-    """Validate a text with the program that will read it. Raises AgentFault with what that says."""
+    """Validate a text with the program that will read it. Raises AgentFault with the program's message."""
     validators = (
         ("/etc/ssh/sshd_config.d/", validate_sshd),
         ("/etc/sudoers.d/", validate_sudoers),
@@ -35,72 +35,74 @@ def validate(path: str, text: str) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def invalid(path: str, program: str, said: str, folder: str) -> AgentFault:
-    message = f"{program} refuses the new {path}: {said.replace(folder, '').strip()[-1000:]}"
+def invalid(path: str, program: str, output: str, folder: str) -> AgentFault:
+    message = f"{program} refuses the new {path}: {output.replace(folder, '').strip()[-1000:]}"
     return AgentFault("Winhost.NotValid", "InvalidData", message, program)
 
 
-def accepted_by(program: str, path: str, folder: str, *arguments: str) -> None:
-    """Raises AgentFault where the program refuses the file, with what it says."""
+def check_with(program: str, path: str, folder: str, *arguments: str) -> None:
+    """Run a program that checks the file. Raises AgentFault with its message if it refuses the file."""
     done = run(program, *arguments)
     if done.code != 0:
         raise invalid(path, program, done.errors + done.output, folder)
 
 
-def copy_beside(path: str, text: str, folder: str) -> None:
-    """The files of a folder as they are, with the new one among them."""
+def copy_folder_with(path: str, text: str, folder: str) -> None:
+    """Copy the folder of a file, with the new text for this file."""
     for each in Path(path).parent.glob("*"):
-        found = status(str(each))
+        found = file_status(str(each))
         if found is not None and stat.S_ISREG(found.st_mode):
-            put(f"{folder}/{each.name}", content(str(each)).decode("utf-8", "replace"), 0o600)
+            put(f"{folder}/{each.name}", read_file(str(each)).decode("utf-8", "replace"), 0o600)
     put(f"{folder}/{Path(path).name}", text, 0o600)
 
 
 def validate_sshd(path: str, text: str, folder: str) -> None:
-    copy_beside(path, text, f"{folder}/sshd_config.d")
-    main = content("/etc/ssh/sshd_config").decode("utf-8", "replace")
+    copy_folder_with(path, text, f"{folder}/sshd_config.d")
+    main = read_file("/etc/ssh/sshd_config").decode("utf-8", "replace")
     inside = re.sub(r"(?:/etc/ssh/)?sshd_config\.d/", f"{folder}/sshd_config.d/", main)
     put(f"{folder}/sshd_config", inside, 0o600)
-    accepted_by("sshd", path, folder, "-t", "-f", f"{folder}/sshd_config")
+    check_with("sshd", path, folder, "-t", "-f", f"{folder}/sshd_config")
 
 
 def validate_sudoers(path: str, text: str, folder: str) -> None:
     put(f"{folder}/sudoers", text, 0o440)
-    accepted_by("visudo", path, folder, "-c", "-f", f"{folder}/sudoers")
+    check_with("visudo", path, folder, "-c", "-f", f"{folder}/sudoers")
 
 
 def validate_netplan(path: str, text: str, folder: str) -> None:
-    copy_beside(path, text, f"{folder}/etc/netplan")
-    accepted_by("netplan", path, folder, "generate", "--root-dir", folder)
+    copy_folder_with(path, text, f"{folder}/etc/netplan")
+    check_with("netplan", path, folder, "generate", "--root-dir", folder)
 
 
 def validate_nft(path: str, text: str, folder: str) -> None:
     put(f"{folder}/rules.nft", text, 0o600)
-    accepted_by("nft", path, folder, "-c", "-f", f"{folder}/rules.nft")
+    check_with("nft", path, folder, "-c", "-f", f"{folder}/rules.nft")
 
 
 def validate_unit(path: str, text: str, folder: str) -> None:
-    """Refuse a unit of which systemd would ignore a part; a program that a later step brings may be missing."""
+    """Refuse a unit of which systemd would ignore a part. A program that a later step installs may be missing."""
     unit, _, drop_in = path.partition("/systemd/system/")[2].partition("/")
     unit = unit[: -len(".d")] if drop_in else unit
-    if place_of("systemd-analyze") is None or not unit.endswith((".service", ".socket", ".path", ".timer", ".mount")):
+    if find_program("systemd-analyze") is None or not unit.endswith(
+        (".service", ".socket", ".path", ".timer", ".mount")
+    ):
         return
-    # A template is read as one of its instances.
+    # A template is checked as one of its instances.
     unit = unit.replace("@.", "@winhost.")
     if drop_in:
-        put(f"{folder}/{unit}", fragment(unit))
+        put(f"{folder}/{unit}", unit_file_text(unit))
     put(f"{folder}/{unit}.d/{drop_in}" if drop_in else f"{folder}/{unit}", text)
-    said = run("systemd-analyze", "verify", "--man=no", f"{folder}/{unit}").errors.splitlines()
-    faults = [line for line in said if re.search(rf"{re.escape(folder)}\S*:[0-9]+: |bad unit file setting", line)]
+    output = run("systemd-analyze", "verify", "--man=no", f"{folder}/{unit}").errors.splitlines()
+    faults = [line for line in output if re.search(rf"{re.escape(folder)}\S*:[0-9]+: |bad unit file setting", line)]
     if faults:
-        raise invalid(path, "systemd-analyze", "; ".join(said), folder)
+        raise invalid(path, "systemd-analyze", "; ".join(output), folder)
 
 
-def fragment(unit: str) -> str:
-    """The file of a unit, or what has no fault where there is none yet."""
+def unit_file_text(unit: str) -> str:
+    """Return the text of a unit's file, or a minimal valid one if there is none yet."""
     found = run("systemctl", "show", "--property=FragmentPath", "--value", "--", unit).output.strip()
     if found.startswith(("/usr/lib/", "/lib/", "/etc/", "/run/")) and Path(found).is_file():
-        return content(str(Path(found).resolve())).decode("utf-8", "replace")
+        return read_file(str(Path(found).resolve())).decode("utf-8", "replace")
     return "[Service]\nExecStart=/bin/true\n" if unit.endswith(".service") else "[Unit]\n"
 
 
@@ -114,7 +116,7 @@ def validate_json(path: str, text: str, folder: str) -> None:
 
 
 def validate_gateway(path: str, text: str, folder: str) -> None:
-    """Keys go over the network in clear text only from another folder, which asks for consent."""
+    """Refuse settings that allow plain HTTP, except in the folder for which the user has to agree to that."""
     if path.endswith("/settings.json"):
         validate_json(path, text, folder)
         if "-plain-http-" not in path and json.loads(text).get("plain_http_beyond_this_machine"):

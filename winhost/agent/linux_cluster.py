@@ -1,33 +1,33 @@
-# Part of the agent, k3s: its kubectl, which is there once its program is.
+# Part of the agent: the kubectl of k3s.
 from __future__ import annotations
 
 import os
 
-from winhost.agent.linux_agent import Done, NotThereYet, must, place_of, run
+from winhost.agent.linux_agent import NotThereYet, ProgramResult, find_program, run, run_checked
 
-# By it the kubelet may read its own node, on a server as on a node that joined.
+# With this file the kubelet can read its own node, on a server and on an agent node.
 KUBELET = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 
 
-def needs_k3s() -> None:
-    if place_of("k3s") is None:
+def require_k3s() -> None:
+    if find_program("k3s") is None:
         raise NotThereYet("ReleaseFile")
 
 
-def kubectl(*words: str) -> str:
-    return must("k3s", "kubectl", *words, within=300)
+def kubectl(*arguments: str) -> str:
+    return run_checked("k3s", "kubectl", *arguments, within=300)
 
 
-def kubectl_asked(*words: str) -> Done:
-    return run("k3s", "kubectl", *words, within=60)
+def try_kubectl(*arguments: str) -> ProgramResult:
+    return run("k3s", "kubectl", *arguments, within=60)
 
 
-def kubectl_given(text: str, *words: str) -> str:
+def kubectl_with_input(text: str, *arguments: str) -> str:
     """Run kubectl with a text on its stdin."""
-    ours, theirs = os.pipe()
+    read_end, write_end = os.pipe()
     try:
-        os.write(theirs, text.encode("utf-8"))  # less than a pipe holds
-        os.close(theirs)
-        return must("k3s", "kubectl", *words, within=60, given=ours)
+        os.write(write_end, text.encode("utf-8"))  # less than a pipe holds
+        os.close(write_end)
+        return run_checked("k3s", "kubectl", *arguments, within=60, stdin=read_end)
     finally:
-        os.close(ours)
+        os.close(read_end)

@@ -1,4 +1,4 @@
-# Part of the probe, NCCL: a sum over all GPUs, and the way that it takes.
+# Part of the probe: a sum over all GPUs by NCCL, and its transports.
 from __future__ import annotations
 
 import ctypes
@@ -19,7 +19,7 @@ from winhost.agent.linux_libraries import (
     Skipped,
     check_host,
     rate,
-    seconds_of,
+    shortest_time,
 )
 from winhost.agent.linux_peer import Peer
 
@@ -29,32 +29,34 @@ def nccl(say: Any, _: Any) -> None:
     check_host(BLOCK)
     log = Path(tempfile.gettempdir())
     os.environ["NCCL_DEBUG"], os.environ["NCCL_DEBUG_FILE"] = "INFO", f"{log}/%p"
-    os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast is the whole switch's, not only ours
-    counter = Peer(lambda us: us.say(Cuda().count()))  # we fork more, so we load no driver
-    number = counter.hear()
+    os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast is shared with other users of the switch
+    counter = Peer(
+        lambda parent: parent.send(Cuda().count())
+    )  # this process forks more, so it must not load the driver
+    number = counter.receive()
     if number < 2:
         raise Skipped("there are fewer than two GPUs")
     library, version = Nccl(), ctypes.c_int()
     library("ncclGetVersion", ctypes.byref(version))
     found: dict[str, Any] = {"version": version.value, "gpus": number, "transports": [], "rates": [], "intact": None}
     say("nccl", found)
-    ranks = [Peer(lambda us, rank=rank: all_reduce(us, rank, number)) for rank in range(number)]
-    unique = ranks[0].hear()
+    ranks = [Peer(lambda parent, rank=rank: all_reduce(parent, rank, number)) for rank in range(number)]
+    unique = ranks[0].receive()
     for rank in ranks:
-        rank.say(unique)
-    results = [rank.hear() for rank in ranks]
+        rank.send(unique)
+    results = [rank.receive() for rank in ranks]
     found["transports"] = transports(log)
     found["rates"] = results[0]["rates"]
     found["intact"] = all(result["intact"] for result in results)
     say("nccl", found)
 
 
-def all_reduce(us: Peer, rank: int, number: int) -> None:
+def all_reduce(parent: Peer, rank: int, number: int) -> None:
     library, unique, stream, comm = Nccl(), NcclId(), ctypes.c_void_p(), ctypes.c_void_p()
     if rank == 0:
         library("ncclGetUniqueId", ctypes.byref(unique))
-        us.say(list(unique.internal))
-    unique = NcclId((ctypes.c_ubyte * 128)(*us.hear()))
+        parent.send(list(unique.internal))
+    unique = NcclId((ctypes.c_ubyte * 128)(*parent.receive()))
     cuda = Cuda()
     cuda.enter(rank)
     sent, received = cuda.allocated(BLOCK), cuda.allocated(BLOCK)
@@ -73,12 +75,12 @@ def all_reduce(us: Peer, rank: int, number: int) -> None:
                 library("ncclAllReduce", sent, received, count, FLOAT32, SUM, comm, stream)
             cuda("cuStreamSynchronize", stream)
 
-        took = seconds_of(reduce) / times
+        took = shortest_time(reduce) / times
         rates.append({"bytes": size, "microseconds": round(took * 1e6, 1), "rate": rate(size, took)})
-    us.say({"rates": rates, "intact": cuda.holds(received, BLOCK, total)})
+    parent.send({"rates": rates, "intact": cuda.holds(received, BLOCK, total)})
 
 
 def transports(log: Path) -> list[str]:
-    """`P2P/CUMEM`, as its lines `Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM` have it."""
+    """Return the transports in NCCL's log: `P2P/CUMEM` of `Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM`."""
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in log.iterdir()]
     return sorted({via for text in texts for via in re.findall(r" via ([A-Za-z0-9/_-]{1,40})", text)})

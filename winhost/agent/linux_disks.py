@@ -1,4 +1,4 @@
-# Part of the agent, disks of this machine and all that is on them, as lsblk has them.
+# Part of the agent: the disks of this machine and the devices on them, as lsblk reports them.
 from __future__ import annotations
 
 import json
@@ -7,41 +7,45 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import State, must, wrong_state
-from winhost.agent.linux_files import folder_of
+from winhost.agent.linux_agent import State, run_checked, wrong_state
+from winhost.agent.linux_files import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What lsblk has had since util-linux 2.30: later ones call the same MOUNTPOINTS.
+# The columns of lsblk since util-linux 2.30. Later versions also have MOUNTPOINTS.
 COLUMNS = "NAME,KNAME,TYPE,SIZE,SERIAL,MODEL,PTTYPE,FSTYPE,MOUNTPOINT,RO"
 
 
-def block_devices() -> list[State]:
-    """The block devices, each with those on it among its `children`."""
-    tree: list[State] = json.loads(must("lsblk", "--json", "--bytes", "--output", COLUMNS, within=30))["blockdevices"]
+def read_block_devices() -> list[State]:
+    """Read the block devices. Those on a device are its `children`."""
+    tree: list[State] = json.loads(run_checked("lsblk", "--json", "--bytes", "--output", COLUMNS, within=30))[
+        "blockdevices"
+    ]
     return tree
 
 
-def everything(device: State) -> Iterator[State]:
+def walk_devices(device: State) -> Iterator[State]:
     yield device
     for child in device.get("children") or []:
-        yield from everything(child)
+        yield from walk_devices(child)
 
 
-def stripped(text: Any) -> str | None:
+def strip_text(text: Any) -> str | None:
     return str(text).strip() or None if text is not None else None
 
 
-def read_only(device: State) -> bool:
+def is_read_only(device: State) -> bool:
     return device.get("ro") in (True, "1")
 
 
 @contextmanager
-def opened_device(name: str, alone: bool) -> Iterator[int]:
-    """A block device, to read. alone: OSError (EBUSY) where the kernel uses it for a file system, an array or such."""
-    with folder_of(f"/dev/{name}") as (folder, here):
-        number = os.open(here, os.O_RDONLY | os.O_NOFOLLOW | (os.O_EXCL if alone else 0), dir_fd=folder)
+def open_device(name: str, alone: bool) -> Iterator[int]:
+    """Open a block device for reading. alone: raises OSError (EBUSY) if the kernel uses it, such as for a file
+    system.
+    """
+    with open_folder(f"/dev/{name}") as (folder, entry):
+        number = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | (os.O_EXCL if alone else 0), dir_fd=folder)
     try:
         if not stat.S_ISBLK(os.fstat(number).st_mode):
             raise wrong_state(f"/dev/{name} is no block device.")

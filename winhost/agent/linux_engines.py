@@ -1,5 +1,5 @@
-# Part of the agent, which sends it along: what Docker and Podman tell.
-"""Both have the same words for images and containers, and nearly the same answers. Python 3.8 can read it."""
+# Part of the agent: images and containers of Docker and Podman.
+"""Both have the same commands, and nearly the same output. This part has to parse with Python 3.8."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ import platform
 import re
 from contextlib import suppress
 
-from winhost.agent.linux_agent import must, once, run, warn
+from winhost.agent.linux_agent import once, run, run_checked, warn
 
 
 def read_images(engine: str) -> dict[str, str]:
-    """The id of each that the engine has, by reference and digest."""
-    ids = sorted(set(must(engine, "image", "ls", "--quiet", "--no-trunc").split()))
-    shown = json.loads(must(engine, "image", "inspect", *ids)) if ids else []
-    return {full_name(name): each["Id"][-64:] for each in shown for name in each.get("RepoDigests") or [each["Id"]]}
+    """Read the ids of the engine's images, by reference and digest."""
+    ids = sorted(set(run_checked(engine, "image", "ls", "--quiet", "--no-trunc").split()))
+    shown = json.loads(run_checked(engine, "image", "inspect", *ids)) if ids else []
+    return {
+        qualified_name(name): each["Id"][-64:] for each in shown for name in each.get("RepoDigests") or [each["Id"]]
+    }
 
 
-def full_name(name: str) -> str:
-    """The name in the form that image_name wants: Docker leaves its own registry out."""
+def qualified_name(name: str) -> str:
+    """Return the name with its registry, which Docker omits for its own."""
     if re.match(r"[^/]*[.:][^/]*/|localhost/", name):
         return name
     return "docker.io/" + (name if "/" in name else "library/" + name)
 
 
-def images_of(engine: str) -> dict[str, str]:
+def images_by_name(engine: str) -> dict[str, str]:
     return once("images of " + engine, lambda: read_images(engine))
 
 
-def users_of(engine: str) -> list[tuple[str, str]]:
-    """Containers, running or not, each with the id of its image."""
+def containers_of(engine: str) -> list[tuple[str, str]]:
+    """List the containers, running or not, each with the id of its image."""
 
     def read() -> list[tuple[str, str]]:
-        ids = must(engine, "container", "ls", "--all", "--quiet", "--no-trunc").split()
-        shown = json.loads(must(engine, "container", "inspect", *ids)) if ids else []
+        ids = run_checked(engine, "container", "ls", "--all", "--quiet", "--no-trunc").split()
+        shown = json.loads(run_checked(engine, "container", "inspect", *ids)) if ids else []
         return [(each["Name"].lstrip("/"), each["Image"][-64:]) for each in shown]
 
     return once("containers of " + engine, read)
 
 
-def size_of_image(engine: str, image: str, more: dict[str, str]) -> int:
-    """Bytes that are sent for it, as its registry tells Docker. Podman asks only for lists of images."""
-    done = run(engine, "manifest", "inspect", image, more=more)
+def image_size(engine: str, image: str, environment: dict[str, str]) -> int:
+    """Return the size of an image in its registry, 0 if it is not known. Podman can read only lists of images."""
+    done = run(engine, "manifest", "inspect", image, environment=environment)
     with suppress(ValueError, KeyError, TypeError):
         manifest = json.loads(done.output)
         for each in manifest.get("manifests", ()):
             if (each["platform"]["os"], each["platform"]["architecture"]) == ("linux", architecture()):
-                return size_of_image(engine, image.split("@")[0] + "@" + each["digest"], more)
+                return image_size(engine, image.split("@")[0] + "@" + each["digest"], environment)
         return sum(layer["size"] for layer in manifest["layers"])
     warn(f"{engine} does not tell how large it is; without `bytes` the room for it is not checked.")
     return 0

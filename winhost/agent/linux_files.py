@@ -1,4 +1,4 @@
-# Part of the agent, files: no symbolic link is followed, whatever part of the path it is.
+# Part of the agent: files. No symbolic link is followed, in any part of a path.
 from __future__ import annotations
 
 import fcntl
@@ -17,51 +17,51 @@ from winhost.agent.linux_agent import AgentFault, bad_request, wrong_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LARGEST = 1 << 20  # bytes of a file that is read whole
-MADE = "user.winhost.made"  # an attribute of folders that winhost made: it lasts as long as they do
+LARGEST = 1 << 20  # bytes of a file that is read at once
+CREATED_ATTRIBUTE = "user.winhost.made"  # an extended attribute of folders that winhost created
 
 
 @contextmanager
-def folder_of(path: str, make: bool = False) -> Iterator[tuple[int, str]]:
-    """The opened folder of a path, and the name in it."""
+def open_folder(path: str, make: bool = False) -> Iterator[tuple[int, str]]:
+    """Open the folder of a path. Yield its descriptor, and the name in it. make: create missing folders."""
     *folders, name = path.strip("/").split("/")
-    here = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    current = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     try:
         for folder in folders:
-            made = False
+            created = False
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(folder, 0o755, dir_fd=here)
-                    made = True
+                    os.mkdir(folder, 0o755, dir_fd=current)
+                    created = True
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-            here, above = os.open(folder, flags, dir_fd=here), here
-            os.close(above)
-            if made:
-                with suppress(OSError):  # a file system without attributes: the folder stays when it is empty
-                    os.setxattr(here, MADE, b"1")
-        yield here, name
+            current, parent = os.open(folder, flags, dir_fd=current), current
+            os.close(parent)
+            if created:
+                with suppress(OSError):  # the file system has no attributes: the folder stays when it is empty
+                    os.setxattr(current, CREATED_ATTRIBUTE, b"1")
+        yield current, name
     finally:
-        os.close(here)
+        os.close(current)
 
 
-def status(path: str) -> os.stat_result | None:
-    """The status of the path itself, not of what it points to; None if it or its folder does not exist."""
+def file_status(path: str) -> os.stat_result | None:
+    """Return the status of the path itself, not of a link's target; None if it or its folder does not exist."""
     try:
-        with folder_of(path) as (folder, name):
+        with open_folder(path) as (folder, name):
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
-def link(path: str) -> str:
-    with folder_of(path) as (folder, name):
+def read_link(path: str) -> str:
+    with open_folder(path) as (folder, name):
         return os.readlink(name, dir_fd=folder)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """A regular file, to read."""
-    with folder_of(path) as (folder, name):
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """Open a regular file for reading."""
+    with open_folder(path) as (folder, name):
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -69,30 +69,30 @@ def opened(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def content(path: str) -> bytes:
-    """Read a regular file."""
-    with opened(path) as file:
+def read_file(path: str) -> bytes:
+    """Read a regular file of up to 1 MiB."""
+    with open_file(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise wrong_state(f"{path} is larger than 1 MiB.")
     return data
 
 
-def text_of(path: str) -> str | None:
-    """The text of a file; None where there is none."""
-    return None if status(path) is None else content(path).decode("utf-8")
+def read_text(path: str) -> str | None:
+    """Read the text of a file; None if it does not exist."""
+    return None if file_status(path) is None else read_file(path).decode("utf-8")
 
 
 @contextmanager
-def appended(path: str, most: int) -> Iterator[BinaryIO]:
-    """A file of ours, to write on at its end. One that is longer than it can become is begun anew."""
-    with folder_of(path, make=True) as (folder, name):
+def open_for_append(path: str, limit: int) -> Iterator[BinaryIO]:
+    """Open a file for appending. A file that is longer than `limit` is emptied first."""
+    with open_folder(path, make=True) as (folder, name):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         number = os.open(name, flags, 0o644, dir_fd=folder)
     with os.fdopen(number, "ab") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise wrong_state(f"{path} is no file.")
-        if os.fstat(number).st_size > most:
+        if os.fstat(number).st_size > limit:
             os.ftruncate(number, 0)
         yield file
         file.flush()
@@ -100,11 +100,11 @@ def appended(path: str, most: int) -> Iterator[BinaryIO]:
 
 
 def move(path: str, to: str) -> None:
-    """Within a file system, so that everybody sees it whole or not at all."""
-    with folder_of(path) as (folder, name), folder_of(to, make=True) as (target, called):
-        os.rename(name, called, src_dir_fd=folder, dst_dir_fd=target)
+    """Move a file within a file system, so that it is never seen incomplete."""
+    with open_folder(path) as (folder, name), open_folder(to, make=True) as (target, target_name):
+        os.rename(name, target_name, src_dir_fd=folder, dst_dir_fd=target)
         os.fsync(target)
-    remove_folders_above(path)
+    remove_empty_parents(path)
 
 
 def sha256_of(file: BinaryIO) -> str:
@@ -118,19 +118,19 @@ def sha256_of(file: BinaryIO) -> str:
 
 
 def put(path: str, text: str, mode: int = 0o644, owner: str = "root:root") -> None:
-    """Writes beside and renames, so that everybody sees the old or the new file, also after a power cut."""
-    user, group = ids(owner)
+    """Write a file atomically: readers see the old or the new content, also after a power cut."""
+    user, group = owner_ids(owner)
 
-    def make(folder: int, beside: str) -> None:
+    def make(folder: int, temporary: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(beside, flags, 0o600, dir_fd=folder), "wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as file:
             file.write(text.encode("utf-8"))
             os.fchown(file.fileno(), user, group)
             os.fchmod(file.fileno(), mode)
             file.flush()
             os.fsync(file.fileno())
 
-    place(path, make)
+    replace_file(path, make)
 
 
 def put_or_remove(path: str, text: str | None, mode: int = 0o644) -> None:
@@ -142,46 +142,46 @@ def put_or_remove(path: str, text: str | None, mode: int = 0o644) -> None:
 
 
 def put_link(path: str, to: str) -> None:
-    place(path, lambda folder, beside: os.symlink(to, beside, dir_fd=folder))
+    replace_file(path, lambda folder, temporary: os.symlink(to, temporary, dir_fd=folder))
 
 
-def place(path: str, make: Callable[[int, str], None]) -> None:
-    """Put at the path what `make` makes under another name beside it."""
-    with folder_of(path, make=True) as (folder, name):
-        beside = f".{name}.winhost-{secrets.token_hex(8)}"
+def replace_file(path: str, make: Callable[[int, str], None]) -> None:
+    """Replace a path atomically. `make` creates the new file under another name in the same folder."""
+    with open_folder(path, make=True) as (folder, name):
+        temporary = f".{name}.winhost-{secrets.token_hex(8)}"
         try:
-            make(folder, beside)
-            os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            make(folder, temporary)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(beside, dir_fd=folder)
+                os.unlink(temporary, dir_fd=folder)
             raise
         os.fsync(folder)
 
 
 def write_to_kernel(path: str, text: str) -> None:
-    """Into a file of /proc/sys, which is no file and has to be written at once."""
-    with folder_of(path) as (folder, name):
-        opened = os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
-        with os.fdopen(opened, "wb", buffering=0) as file:
+    """Write a file of /proc/sys, which has to be written with one call."""
+    with open_folder(path) as (folder, name):
+        number = os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
+        with os.fdopen(number, "wb", buffering=0) as file:
             file.write(text.encode("ascii"))
 
 
 def remove(path: str) -> None:
-    """A file or a link; that it is not there is as good."""
-    with suppress(FileNotFoundError), folder_of(path) as (folder, name):
+    """Remove a file or a link, if it exists."""
+    with suppress(FileNotFoundError), open_folder(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
         os.fsync(folder)
-    remove_folders_above(path)
+    remove_empty_parents(path)
 
 
-def remove_folders_above(path: str) -> None:
-    """Remove the parent folders that winhost made and that are empty now."""
+def remove_empty_parents(path: str) -> None:
+    """Remove parent folders that winhost created and that are empty now."""
     while path := path.rpartition("/")[0]:
         try:
-            with folder_of(f"{path}/.") as (here, _):
-                os.getxattr(here, MADE)
-            with folder_of(path) as (folder, name):
+            with open_folder(f"{path}/.") as (current, _):
+                os.getxattr(current, CREATED_ATTRIBUTE)
+            with open_folder(path) as (folder, name):
                 os.rmdir(name, dir_fd=folder)
         except FileNotFoundError:
             continue
@@ -189,9 +189,9 @@ def remove_folders_above(path: str) -> None:
             return
 
 
-def check_room(path: str, needed: int) -> None:
-    """Check the room on the file system of a folder that may not exist yet. Some stays free: a full file system stops
-    much.
+def check_free_space(path: str, needed: int) -> None:
+    """Check the free space on the file system of a folder that may not exist yet. Some has to remain free, because a
+    full file system stops other programs.
     """
     folder = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
     found = os.statvfs(folder)
@@ -201,8 +201,8 @@ def check_room(path: str, needed: int) -> None:
         raise AgentFault("Winhost.NoRoom", "ResourceUnavailable", message)
 
 
-def ids(owner: str) -> tuple[int, int]:
-    """The numbers of `user:group`."""
+def owner_ids(owner: str) -> tuple[int, int]:
+    """Return the ids of `user:group`."""
     user, _, group = owner.partition(":")
     try:
         return pwd.getpwnam(user).pw_uid, getgrnam(group).gr_gid
@@ -210,8 +210,8 @@ def ids(owner: str) -> tuple[int, int]:
         raise bad_request(f"{owner}: {error.args[0]}") from None
 
 
-def owner_of(found: os.stat_result) -> str:
-    """`user:group`, in numbers where nobody is called so."""
+def owner_name(found: os.stat_result) -> str:
+    """Return `user:group`, with ids for users and groups that do not exist."""
     user, group = str(found.st_uid), str(found.st_gid)
     with suppress(KeyError):
         user = pwd.getpwuid(found.st_uid).pw_name
@@ -220,8 +220,8 @@ def owner_of(found: os.stat_result) -> str:
     return f"{user}:{group}"
 
 
-def lock_taken(lock: int) -> bool:
-    """Take the lock of an open file; False where another process has it."""
+def try_lock(lock: int) -> bool:
+    """Lock an open file. Return False if another process holds the lock."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -229,6 +229,6 @@ def lock_taken(lock: int) -> bool:
     return True
 
 
-def boot_id() -> str:
-    """The id of the kernel's present boot: another one after each start."""
-    return content("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
+def read_boot_id() -> str:
+    """Read the id of the present boot, which differs after each start."""
+    return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()

@@ -1,5 +1,5 @@
-# Part of the agent, which sends it along: the GPUs of NVIDIA's, and the driver that runs them.
-"""The GPUs as the PCI bus, the kernel and nvidia-smi know them. Python 3.8 can read it."""
+# Part of the agent: the GPUs of NVIDIA, and their driver.
+"""The GPUs on the PCI bus, in the kernel and in nvidia-smi. This part has to parse with Python 3.8."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from winhost.agent.linux_agent import describe_error, must, place_of, run
-from winhost.agent.linux_files import content, text_of
+from winhost.agent.linux_agent import describe_error, find_program, run, run_checked
+from winhost.agent.linux_files import read_file, read_text
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterator
@@ -25,26 +25,26 @@ SMI_COLUMNS = "--query-gpu=pci.bus_id,uuid,name,memory.total"
 
 
 def gpus() -> Iterator[tuple[str, State]]:
-    """NVIDIA's, as the PCI bus and nvidia-smi know them, by address."""
-    on_bus = gpus_on_bus()
-    listed, otherwise = listed_gpus()
+    """Yield the GPUs of NVIDIA by address, with what the PCI bus and nvidia-smi report."""
+    on_bus = find_gpus_on_bus()
+    listed, otherwise = read_listed_gpus()
     for address in sorted({*on_bus, *listed}):
-        yield address, {**of_bus(on_bus.get(address)), **listed.get(address, otherwise)}
+        yield address, {**read_pci_device(on_bus.get(address)), **listed.get(address, otherwise)}
 
 
-def gpus_on_bus() -> dict[str, Path]:
-    """The GPUs' folders in sysfs by address."""
+def find_gpus_on_bus() -> dict[str, Path]:
+    """Find the folders of GPUs in sysfs, by address."""
     return {path.name: path for path in sorted(PCI.iterdir()) if is_gpu(path)} if PCI.is_dir() else {}
 
 
 def is_gpu(path: Path) -> bool:
-    """Display controllers of NVIDIA: VGA and 3D."""
+    """Tell whether this is a display controller of NVIDIA, VGA or 3D."""
     return sysfs_text(path, "vendor") == "0x10de" and sysfs_text(path, "class").startswith("0x03")
 
 
 def has_nvswitches() -> bool:
-    """Bridges of NVIDIA on the PCI bus. Those of B200 boards are not there, nor those of a board whose GPUs alone were
-    given to a VM.
+    """Tell whether the PCI bus has bridges of NVIDIA. It has none for B200 boards, and none in a VM that has only the
+    GPUs of a board.
     """
     return PCI.is_dir() and any(
         sysfs_text(path, "vendor") == "0x10de" and sysfs_text(path, "class").startswith("0x0680")
@@ -52,7 +52,7 @@ def has_nvswitches() -> bool:
     )
 
 
-def of_bus(path: Path | None) -> State:
+def read_pci_device(path: Path | None) -> State:
     if path is None:
         return {"device": None, "driver": None, "numa": None, "bars": []}
     node, bound = int(sysfs_text(path, "numa_node") or -1), path / "driver"
@@ -65,7 +65,7 @@ def of_bus(path: Path | None) -> State:
 
 
 def pci_bars(text: str) -> list[State]:
-    """Its first six lines are the BARs: start, end and flags."""
+    """Parse the BARs: the first six lines, each with start, end and flags."""
     found = []
     for index, line in enumerate(text.splitlines()[:6]):
         start, end, flags = (int(each, 16) for each in line.split())
@@ -76,33 +76,33 @@ def pci_bars(text: str) -> list[State]:
 
 
 def sysfs_text(path: Path, name: str) -> str:
-    """A file of a device, whose folder on the bus is a link; nothing where there is none."""
+    """Read a file of a device, whose folder on the bus is a link; empty if there is none."""
     file = os.path.realpath(path) + "/" + name
-    return content(file).decode("ascii").strip() if Path(file).exists() else ""
+    return read_file(file).decode("ascii").strip() if Path(file).exists() else ""
 
 
-def listed_gpus() -> tuple[dict[str, State], State]:
-    """The listed GPUs by address, and the state of one that is not listed."""
+def read_listed_gpus() -> tuple[dict[str, State], State]:
+    """Read the GPUs that nvidia-smi lists, by address, and the state of a GPU that is not listed."""
     names = ("name", "uuid", "vram")
-    if place_of("nvidia-smi") is None:
+    if find_program("nvidia-smi") is None:
         return {}, dict.fromkeys(names)
     try:
-        said = must("nvidia-smi", SMI_COLUMNS, "--format=csv,noheader,nounits", within=30)
-    except Exception as error:  # noqa: BLE001 - a GPU is there, whatever nvidia-smi says
-        why = {"unknown": describe_error(error)}
-        return {}, dict.fromkeys(names, why)
-    return smi_gpus(said), dict.fromkeys(names)
+        output = run_checked("nvidia-smi", SMI_COLUMNS, "--format=csv,noheader,nounits", within=30)
+    except Exception as error:  # noqa: BLE001 - the GPU exists even if nvidia-smi fails
+        unknown = {"unknown": describe_error(error)}
+        return {}, dict.fromkeys(names, unknown)
+    return parse_smi_output(output), dict.fromkeys(names)
 
 
-def smi_gpus(text: str) -> dict[str, State]:
+def parse_smi_output(text: str) -> dict[str, State]:
     found = {}
     for line in text.splitlines():
         address, uuid, name, memory = (part.strip() for part in line.split(",", 3))
         matched = FUNCTION.fullmatch(address.lower())
         if matched and memory.isdigit():
-            # It writes the domain with eight digits, sysfs with four.
-            at = f"{int(matched[1], 16):04x}:{matched[2]}"
-            found[at] = {"name": name, "uuid": uuid, "vram": int(memory) << 20}
+            # nvidia-smi writes the domain with eight digits, sysfs with four.
+            normalized = f"{int(matched[1], 16):04x}:{matched[2]}"
+            found[normalized] = {"name": name, "uuid": uuid, "vram": int(memory) << 20}
     return found
 
 
@@ -110,22 +110,24 @@ def smi_gpus(text: str) -> dict[str, State]:
 
 
 def loaded_driver() -> str | None:
-    """The version of the kernel module that runs; nothing where none does."""
-    version = text_of(RUNNING_MODULE)
+    """Return the version of the loaded kernel module; None if none is loaded."""
+    version = read_text(RUNNING_MODULE)
     if version is not None:
         return version.strip()
-    # A module can be built without its version in sysfs; the driver itself always tells it.
-    said = MODULE.search(text_of(RUNNING_DRIVER) or "")
-    return said[1] if said else None
+    # A module can be built without its version in sysfs; the driver's own file always has it.
+    output = MODULE.search(read_text(RUNNING_DRIVER) or "")
+    return output[1] if output else None
 
 
 def driver_kind() -> str | None:
-    """The first line names the module: `NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...`."""
-    text = text_of(RUNNING_DRIVER)
+    """Return `open` or `proprietary`; None if no driver is loaded. The first line names the module, such as
+    `NVIDIA UNIX Open Kernel Module for x86_64`.
+    """
+    text = read_text(RUNNING_DRIVER)
     return None if text is None else "open" if "Open Kernel Module" in text.split("\n")[0] else "proprietary"
 
 
-def of_module(field: str) -> str | None:
-    """Read a field of the module that would be loaded next; None if there is none."""
+def read_module_field(field: str) -> str | None:
+    """Read a field of the module that would be loaded next; None if there is no module."""
     done = run("modinfo", f"--field={field}", "nvidia")
     return done.output.strip() or None

@@ -1,14 +1,14 @@
-# Part of the probe, one picture as H.264 of which every sample is known: what a decoder makes of it must be equal.
+# Part of the probe: a picture as H.264 whose samples are known, so that a decoder's result can be compared.
 from __future__ import annotations
 
 import random
 
 SIDE = 128  # of the picture: NVDEC takes no less than 48 x 16
-_PCM = 25  # mb_type of a macroblock whose samples stand as they are
+_PCM = 25  # mb_type of a macroblock with uncompressed samples
 
 
 class Bits:
-    """Bits in the order and the codes of H.264 (7.2, 9.1)."""
+    """A writer of bits, in the order and with the codes of H.264 (7.2, 9.1)."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -17,13 +17,13 @@ class Bits:
         self.text += format(value, f"0{width}b")
 
     def exp(self, *values: int) -> None:
-        """Each as ue(v)."""
+        """Write each value as ue(v)."""
         for value in values:
             code = format(value + 1, "b")
             self.text += "0" * (len(code) - 1) + code
 
     def align(self, first: str = "0") -> None:
-        """Up to a whole byte; first: the first bit that is added."""
+        """Fill up to a whole byte. first: the first bit that is added."""
         if first == "1":
             self.text += first
         self.text += "0" * (-len(self.text) % 8)
@@ -33,7 +33,7 @@ class Bits:
 
 
 def unit(kind: int, payload: bytes) -> bytes:
-    """A NAL unit in a stream of bytes: no three bytes of it look like the start of another."""
+    """Return a NAL unit in the byte stream format, escaped so that no part of it looks like a start code."""
     body = bytearray()
     for byte in payload:
         if byte <= 3 and body[-2:] == b"\0\0":
@@ -43,7 +43,7 @@ def unit(kind: int, payload: bytes) -> bytes:
 
 
 def picture() -> tuple[bytes, bytes]:
-    """The stream, and the picture as NV12: luma, then pairs of chroma."""
+    """Return the stream, and the picture as NV12: luma, then pairs of chroma."""
     draw, blocks = random.Random(17), SIDE // 16  # noqa: S311 - a test picture
     head = Bits()
     head.put(66, 8)  # baseline

@@ -1,4 +1,4 @@
-# Part of the agent, the head of each script: all that stands before it in the one text, and what it takes of Python.
+# Part of the agent: the imports of each script, that is, all parts before it in the text, and modules of Python.
 from __future__ import annotations
 
 import base64 as base64
@@ -27,13 +27,13 @@ from winhost.agent.linux_download import *
 from winhost.agent.linux_engines import *
 from winhost.agent.linux_files import *
 from winhost.agent.linux_gpus import *
-from winhost.agent.linux_made import *
 from winhost.agent.linux_marks import *
 from winhost.agent.linux_packages import *
 from winhost.agent.linux_ready import *
+from winhost.agent.linux_records import *
+from winhost.agent.linux_revocable import *
 from winhost.agent.linux_serve import *
 from winhost.agent.linux_systemd import *
-from winhost.agent.linux_unkept import *
 from winhost.agent.linux_wire import *
 
 if TYPE_CHECKING:

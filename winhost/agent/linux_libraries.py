@@ -1,4 +1,4 @@
-# Part of the probe, the libraries of NVIDIA's driver and NCCL, by ctypes.
+# Part of the probe: the libraries of NVIDIA's driver, and NCCL, called through ctypes.
 from __future__ import annotations
 
 import ctypes
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
-BLOCK = 256 * MIB  # of a copy
+BLOCK = 256 * MIB  # the size of a copy
 SMALL = 16 * MIB
-GPU_MUST_BE_FREE = 2048 * MIB  # a context takes about 0.5 GiB, and a block or two follow
-HOST_MUST_BE_FREE = 2048 * MIB
-LINKS_AT_MOST = 18  # NVML_NVLINK_MAX_LINKS
-GPUS_AT_MOST = 16
+MIN_FREE_GPU = 2048 * MIB  # a context takes about 0.5 GiB, and one or two blocks follow
+MIN_FREE_HOST = 2048 * MIB
+MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS
+MAX_GPUS = 16
 CUDA = ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")
 NVML = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
 NCCL = ("libnccl.so.2",)
@@ -32,7 +32,7 @@ Pointer = ctypes.c_uint64  # CUdeviceptr and handles of cuMem
 
 
 class CallFailed(Exception):
-    """A call of the driver, or of NCCL, said no."""
+    """A call of the driver, or of NCCL, failed."""
 
     def __init__(self, call: str, number: int, name: str) -> None:
         super().__init__(f"{call}: {name} ({number})")
@@ -40,11 +40,11 @@ class CallFailed(Exception):
 
 
 class Skipped(Exception):
-    """Not tried, and why."""
+    """A part is not tried. The message says why."""
 
 
 class Unfit(Exception):
-    """It came to an end, but not to what it should."""
+    """A part ended with a wrong result."""
 
 
 class IpcMemHandle(ctypes.Structure):
@@ -91,17 +91,17 @@ class NvmlMemory(ctypes.Structure):
 
 
 class SharedLibrary:
-    """A library by its soname. Calls return an error number, 0 for success."""
+    """A library, loaded by its soname. Its functions return an error number, 0 for success."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        why = ""
+        reason = ""
         for name in names:
             try:
                 self._library = ctypes.CDLL(name)
                 return
             except OSError as error:
-                why = why or str(error)
-        raise CallFailed("dlopen", -1, why[:200])
+                reason = reason or str(error)
+        raise CallFailed("dlopen", -1, reason[:200])
 
     def number(self, call: str, *arguments: Any) -> int:
         try:
@@ -136,7 +136,7 @@ class Cuda(SharedLibrary):
         return value.value
 
     def count(self) -> int:
-        return min(self.integer("cuDeviceGetCount"), GPUS_AT_MOST)
+        return min(self.integer("cuDeviceGetCount"), MAX_GPUS)
 
     def attribute(self, which: int, gpu: int) -> int:
         return self.integer("cuDeviceGetAttribute", which, gpu)
@@ -147,16 +147,16 @@ class Cuda(SharedLibrary):
         return text.value.decode("ascii", "replace")
 
     def enter(self, gpu: int) -> None:
-        """The GPU's context, if there is memory for it and what is done in it."""
+        """Enter the context of a GPU. Raises Skipped if there is too little memory for it and for the tests."""
         free = Nvml.free_of(self.location(gpu))
-        if free is not None and free < GPU_MUST_BE_FREE:
-            raise Skipped(too_little(f"GPU {gpu}", free, GPU_MUST_BE_FREE))
+        if free is not None and free < MIN_FREE_GPU:
+            raise Skipped(too_little(f"GPU {gpu}", free, MIN_FREE_GPU))
         context = ctypes.c_void_p()
         self("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
         self("cuCtxSetCurrent", context)
-        left = self.memory()[0]
-        if left < 3 * BLOCK:
-            raise Skipped(too_little(f"GPU {gpu}", left, 3 * BLOCK))
+        free = self.memory()[0]
+        if free < 3 * BLOCK:
+            raise Skipped(too_little(f"GPU {gpu}", free, 3 * BLOCK))
 
     def memory(self) -> tuple[int, int]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
@@ -173,18 +173,18 @@ class Cuda(SharedLibrary):
         self("cuCtxSynchronize")
 
     def holds(self, where: Any, size: int, what: int) -> bool:
-        """Tell whether every word of the memory is `what`. size: a multiple of SMALL."""
+        """Tell whether every 32-bit word of the memory is `what`. size: a multiple of SMALL."""
         memory, step = ctypes.create_string_buffer(SMALL), ctypes.c_size_t(SMALL)
         expected = what.to_bytes(4, "little") * (SMALL // 4)
-        for at in range(0, size, SMALL):
-            self("cuMemcpyDtoH_v2", memory, Pointer(where.value + at), step)
+        for offset in range(0, size, SMALL):
+            self("cuMemcpyDtoH_v2", memory, Pointer(where.value + offset), step)
             if memory.raw != expected:
                 return False
         return True
 
 
 class Nvml(SharedLibrary):
-    """NVIDIA's management library. It takes no GPU memory, so it is asked first. WSL has it in part."""
+    """NVIDIA's management library. It takes no GPU memory, so it is called first. In WSL a part of it is missing."""
 
     def __init__(self) -> None:
         super().__init__(NVML)
@@ -206,9 +206,9 @@ class Nvml(SharedLibrary):
         return memory
 
     def links(self, location: str) -> int:
-        """The number of NVLinks that are up."""
+        """Return the number of NVLinks that are up."""
         gpu, up = self.gpu(location), 0
-        for link in range(LINKS_AT_MOST):
+        for link in range(MAX_LINKS):
             state = ctypes.c_int()
             number = self.number("nvmlDeviceGetNvLinkState", gpu, link, ctypes.byref(state))
             up += number == 0 and state.value == 1
@@ -224,19 +224,19 @@ class Nvml(SharedLibrary):
 
 class Nccl(SharedLibrary):
     def __init__(self) -> None:
-        beside = (Path(place) / "nvidia/nccl/lib" / NCCL[0] for place in sys.path)
-        super().__init__((*NCCL, *(str(path) for path in beside if path.exists())))
+        installed = (Path(folder) / "nvidia/nccl/lib" / NCCL[0] for folder in sys.path)
+        super().__init__((*NCCL, *(str(path) for path in installed if path.exists())))
 
     def name_of(self, number: int) -> str:
         with suppress(AttributeError):
-            said = self._library.ncclGetErrorString
-            said.restype = ctypes.c_char_p
-            return (said(number) or b"unknown").decode("ascii", "replace")
+            error_string = self._library.ncclGetErrorString
+            error_string.restype = ctypes.c_char_p
+            return (error_string(number) or b"unknown").decode("ascii", "replace")
         return "unknown"
 
 
-def program_at(places: tuple[str, ...], name: str) -> str | None:
-    return next((path for path in (f"{place}/{name}" for place in places) if os.access(path, os.X_OK)), None)
+def find_in_folders(folders: tuple[str, ...], name: str) -> str | None:
+    return next((path for path in (f"{folder}/{name}" for folder in folders) if os.access(path, os.X_OK)), None)
 
 
 def too_little(what: str, free: int, needed: int) -> str:
@@ -244,19 +244,19 @@ def too_little(what: str, free: int, needed: int) -> str:
 
 
 def host_memory() -> dict[str, int]:
-    """Bytes, by the names of /proc/meminfo."""
+    """Read /proc/meminfo: bytes by name."""
     lines = map(str.split, Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 2}
 
 
 def check_host(needed: int) -> None:
     free = host_memory()["MemAvailable"]
-    if free < needed + HOST_MUST_BE_FREE:
-        raise Skipped(too_little("this machine", free, needed + HOST_MUST_BE_FREE))
+    if free < needed + MIN_FREE_HOST:
+        raise Skipped(too_little("this machine", free, needed + MIN_FREE_HOST))
 
 
-def seconds_of(act: Any) -> float:
-    """The shortest of three, after one that does not count."""
+def shortest_time(act: Any) -> float:
+    """Return the shortest duration of three calls, after one that is not timed."""
     act()
     took = []
     for _ in range(3):
@@ -267,5 +267,5 @@ def seconds_of(act: Any) -> float:
 
 
 def rate(size: int, seconds: float) -> float:
-    """GB/s."""
+    """Return a rate in GB/s."""
     return round(size / seconds / 1e9, 2)

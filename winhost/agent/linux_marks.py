@@ -1,36 +1,37 @@
-# Part of the agent, marks: what runs changed here, a line of JSON for each change, written before it and kept until the
-# run is rolled back. By them a controller tells the run of another one from a person. Only controllers read the lines.
+# Part of the agent: marks. A run of winhost writes a line of JSON before each change, and keeps it until it is rolled
+# back. By these lines a controller distinguishes changes by other controllers from those by people. The agent does not
+# parse them.
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from winhost.agent.linux_agent import KEPT, Key, State, bad_request, changes, reads
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_agent import STATE_FOLDER, Key, State, bad_request, changes, reads
+from winhost.agent.linux_files import file_status, put, read_file, remove
 
 if TYPE_CHECKING:
     from winhost.agent.linux_agent import Found
 
-MARKS = f"{KEPT}/marks.txt"
-MOST_MARKS = 1 << 18  # characters
+MARKS = f"{STATE_FOLDER}/marks.txt"
+MAX_MARKS = 1 << 18  # characters
 
 
 def marks() -> list[str]:
-    """The marks. Garbage that a damaged disk left among them is none, and must not prevent changes or rollback."""
-    text = content(MARKS).decode("utf-8", "replace") if status(MARKS) is not None else ""
+    """Read the marks. Lines that a damaged disk has garbled are skipped, because they must not prevent a rollback."""
+    text = read_file(MARKS).decode("utf-8", "replace") if file_status(MARKS) is not None else ""
     return [line for line in text.split("\n") if line and line.isprintable()]
 
 
 def put_marks(lines: list[str]) -> None:
     if not lines:
         remove(MARKS)
-        with suppress(OSError):  # there is something else in it
-            Path(KEPT).rmdir()
+        with suppress(OSError):  # the folder is not empty
+            Path(STATE_FOLDER).rmdir()
         return
-    # Runs that nobody ever rolls back must not fill the disk: the oldest lines go.
+    # Runs that are never rolled back must not fill the disk, so the oldest lines are dropped.
     size, first = sum(len(line) + 1 for line in lines), 0
-    while size > MOST_MARKS and first < len(lines) - 1:
+    while size > MAX_MARKS and first < len(lines) - 1:
         size -= len(lines[first]) + 1
         first += 1
     put(MARKS, "".join(f"{line}\n" for line in lines[first:]), 0o600)

@@ -1,4 +1,4 @@
-# Part of the probe, two processes that share something.
+# Part of the probe: a second process, with which GPU memory is shared.
 from __future__ import annotations
 
 import array
@@ -11,7 +11,7 @@ from winhost.agent.linux_libraries import CallFailed, Skipped, Unfit
 
 
 class Peer:
-    """The other process of a part: forked before either of them has loaded the driver."""
+    """The connection between two processes. It is created by a fork, before either of them has loaded the driver."""
 
     started: list[Peer] = []  # noqa: RUF012 - of this process
 
@@ -27,24 +27,24 @@ class Peer:
         self._socket = theirs
         try:
             act(self)
-        except Exception as error:  # noqa: BLE001 - the other one tells it
-            self.say(ended_by(error))
+        except Exception as error:  # noqa: BLE001 - the other process reports it
+            self.send(outcome_of(error))
         finally:
             os._exit(0)
 
     @classmethod
-    def leave(cls) -> None:
+    def join_all(cls) -> None:
         """Wait until the started processes have ended, so that none of them holds memory when the next part begins."""
         for peer in cls.started:
             peer._socket.close()
             os.waitpid(peer.pid, 0)
 
-    def say(self, what: Any, fd: int | None = None) -> None:
+    def send(self, what: Any, fd: int | None = None) -> None:
         passed = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
         self._socket.sendmsg([json.dumps(what).encode("ascii") + b"\n"], passed)
 
-    def hear(self) -> Any:
-        """The next message of the peer. Raises the error that ended it."""
+    def receive(self) -> Any:
+        """Wait for the next message of the peer. Raises the error that ended the peer."""
         while b"\n" not in self._received:
             more, passed, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(self._fds.itemsize))
             if not more:
@@ -63,13 +63,13 @@ class Peer:
             raise Unfit(heard["why"])
         return heard
 
-    def take(self) -> int:
-        """The file descriptor that came with what was heard."""
+    def take_descriptor(self) -> int:
+        """Return the file descriptor that came with a message."""
         return self._fds.pop(0)
 
 
-def ended_by(error: Exception) -> dict[str, Any]:
-    """The outcome of a part, or of its other process, that raised this."""
+def outcome_of(error: Exception) -> dict[str, Any]:
+    """Return the outcome of a part, or of its second process, that ended with this error."""
     if isinstance(error, Skipped):
         return {"outcome": "skipped", "why": str(error)}
     if isinstance(error, CallFailed):

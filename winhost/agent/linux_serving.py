@@ -1,8 +1,8 @@
 # Json {do: deployed | state | log | start | stop | test | keys | yield, ...}   answer {answers: [{ok, ...}]}
-"""Show an operator what this Linux serves: its file, units, logs, GPUs, and what answers. Constant text.
+"""Show what this Linux serves: its file, units, logs, GPUs, engines and gateway. The text is constant.
 
-It changes nothing but whether a unit of ours runs, the gateway's API keys, and whether its models yield. A key comes
-with a request, and goes to the gateway alone; one that is added comes as its hash.
+The program starts and stops units of winhost, changes the gateway's API keys, and sets whether its models yield; it
+changes nothing else. An API key in a request is sent to the gateway alone. To add a key, only its hash is sent.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_state
-from winhost.agent.linux_files import text_of
-from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
+from winhost.agent.linux_agent import (
+    AgentFault,
+    bad_request,
+    check_text,
+    describe_error,
+    find_program,
+    run,
+    wrong_state,
+)
+from winhost.agent.linux_files import read_text
+from winhost.agent.linux_http import CONNECTION_ERRORS, fetch, listed_choices, parse_object, sum_metrics, time_request
 from winhost.agent.linux_keys import keys
 from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
 from winhost.agent.linux_wire import LineWire
@@ -27,7 +35,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
 
 FILE = "/etc/winhost/serving.json"
 BOOT_TEST = "/run/winhost-boot-test/result.json"
-YIELD = "/run/winhost-gateway/yield"  # gone when the gateway stops
+YIELD = "/run/winhost-gateway/yield"  # removed when the gateway stops
 YIELDS = ("now", "auto", "never")
 SOCKET = r"/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock"
 ADDRESS = r"[0-9A-Fa-f:.]{2,45}"
@@ -61,24 +69,24 @@ QUICK_S = 5.0
 READY_S = 40.0  # the gateway gives an engine 30 s for its completion
 
 
-def deployed(asked: State) -> State:
-    """The file; null where there is none."""
-    return {"text": text_of(FILE)}
+def read_deployment(request: State) -> State:
+    """Read the file; null if there is none."""
+    return {"text": read_text(FILE)}
 
 
-def state(asked: State) -> State:
+def state(request: State) -> State:
     """Read the state of units, engines (by their sockets), the gateway and the GPUs."""
-    units = unit_states(asked["units"])
-    engines = [engine(matching(SOCKET, path, "the socket of an engine")) for path in asked["sockets"]]
+    units = unit_states(request["units"])
+    engines = [engine(check_text(SOCKET, path, "the socket of an engine")) for path in request["sockets"]]
     found: State = {"units": units, "engines": engines, "gateway": None}
-    found["gpus"] = gpus() if asked.get("gpus") else None
-    found["versions"] = versions() if asked.get("gpus") else []
+    found["gpus"] = gpus() if request.get("gpus") else None
+    found["versions"] = versions() if request.get("gpus") else []
     found["boot_test"] = boot_test()
-    if asked.get("gateway"):
-        endpoint = gateway_endpoint(asked["gateway"])
+    if request.get("gateway"):
+        endpoint = gateway_endpoint(request["gateway"])
         found["gateway"] = {"health": None, "ready": None, "metrics": None, "own": False}
-        if holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
-            found["gateway"] = gateway(endpoint, asked.get("key"), bool(asked.get("ready")))
+        if holds_port(unit_states([request["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
+            found["gateway"] = gateway(endpoint, request.get("key"), bool(request.get("ready")))
     return found
 
 
@@ -89,55 +97,57 @@ def boot_test() -> State | None:
     except OSError:
         return None
     with os.fdopen(file, "rb") as opened:
-        found = parsed(opened.read(1000).decode("ascii", "replace"))
+        found = parse_object(opened.read(1000).decode("ascii", "replace"))
     if not (isinstance(found.get("ready"), bool) and isinstance(found.get("seconds"), int)):
         return None
     texts = {name: str(found.get(name))[:100] for name in ("at", "why")}
     return {"ready": found["ready"], "seconds": found["seconds"], **texts}
 
 
-def gateway_endpoint(asked: State) -> State:
-    unit_name(asked["unit"])
-    port = asked["port"]
+def gateway_endpoint(request: State) -> State:
+    unit_name(request["unit"])
+    port = request["port"]
     if not (isinstance(port, int) and 1 <= port <= 65535):
         raise bad_request("A port is expected.")
-    address = matching(ADDRESS, asked["address"], "an address")
-    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - nobody listens here
-    return {"address": own, "port": port, "tls": asked["tls"] is True}
+    address = check_text(ADDRESS, request["address"], "an address")
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared
+    return {"address": own, "port": port, "tls": request["tls"] is True}
 
 
 def gateway(endpoint: State, key: str | None, ready: bool) -> State:
-    """health, ready: the status, None where nothing answers; metrics: None without a key that it knows."""
+    """Read the state of the gateway. health, ready: the status, None if nothing answers; metrics: None without a valid
+    key.
+    """
     found: State = {"health": status_of(endpoint, "/health", QUICK_S), "ready": None, "metrics": None, "own": True}
     if ready and found["health"] == 200:
         found["ready"] = status_of(endpoint, "/ready", READY_S)
     if key and found["health"] == 200:
-        code, text = ask(endpoint, "/metrics", key=key, within=QUICK_S)
-        found["metrics"] = samples(text, GATEWAY_METRICS) if code == 200 else None
+        code, text = fetch(endpoint, "/metrics", key=key, within=QUICK_S)
+        found["metrics"] = sum_metrics(text, GATEWAY_METRICS) if code == 200 else None
     return found
 
 
 def status_of(endpoint: State, path: str, within: float) -> int | None:
     try:
-        return ask(endpoint, path, within=within)[0]
-    except LOST:
+        return fetch(endpoint, path, within=within)[0]
+    except CONNECTION_ERRORS:
         return None
 
 
 def engine(socket: str) -> State:
-    """health: 200 once it takes requests; None where nobody listens."""
+    """Read the state of an engine. health: 200 once it takes requests, None if it does not listen."""
     endpoint = {"socket": socket}
     found: State = {"socket": socket, "health": status_of(endpoint, "/health", QUICK_S)}
     found.update(version=None, models=[], metrics=[])
     if found["health"] is None:
         return found
     try:
-        version = parsed(ask(endpoint, "/version", within=QUICK_S)[1]).get("version")
-        listed = parsed(ask(endpoint, "/v1/models", within=QUICK_S)[1]).get("data")
-        found["metrics"] = samples(ask(endpoint, "/metrics", within=QUICK_S)[1], ENGINE_METRICS)
+        version = parse_object(fetch(endpoint, "/version", within=QUICK_S)[1]).get("version")
+        listed = parse_object(fetch(endpoint, "/v1/models", within=QUICK_S)[1]).get("data")
+        found["metrics"] = sum_metrics(fetch(endpoint, "/metrics", within=QUICK_S)[1], ENGINE_METRICS)
         found["version"] = version[:100] if isinstance(version, str) else None
-        found["models"] = list(map(served_model, choices({"choices": listed})))[:100]
-    except LOST:  # it ends just now
+        found["models"] = list(map(served_model, listed_choices({"choices": listed})))[:100]
+    except CONNECTION_ERRORS:  # the engine has just ended
         pass
     return found
 
@@ -150,21 +160,23 @@ def served_model(said: State) -> State:
 def versions() -> list[State]:
     """Read the versions that engines depend on, and `boot`, which is new with each start of the machine.
 
-    A program that does not tell its version is left out.
+    A program whose version cannot be read is omitted.
     """
     found = {"kernel": os.uname().release}
     with suppress(OSError):
         found["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     for name, command in VERSIONS.items():
         with suppress(AgentFault):
-            said = re.search(r"[0-9]+(?:\.[0-9]+)+", run(*command, within=30).output) if place_of(command[0]) else None
+            said = (
+                re.search(r"[0-9]+(?:\.[0-9]+)+", run(*command, within=30).output) if find_program(command[0]) else None
+            )
             found.update({name: said[0]} if said else {})
     return [{"name": name, "version": version} for name, version in found.items()]
 
 
 def gpus() -> list[State] | None:
-    """List the GPUs; None where nvidia-smi is missing or fails."""
-    if place_of("nvidia-smi") is None:
+    """List the GPUs; None if nvidia-smi is missing or fails."""
+    if find_program("nvidia-smi") is None:
         return None
     done = run("nvidia-smi", SMI, "--format=csv,noheader,nounits", within=30)
     found = [[part.strip() for part in line.split(",")] for line in done.output.splitlines()]
@@ -177,62 +189,64 @@ def gpu(row: list[str]) -> State:
     return {"index": int(row[0]), "name": row[1], "busy": busy, **sizes}
 
 
-def log(asked: State) -> State:
-    """A page of the journal."""
-    return journal(asked["units"], asked.get("lines") or 1, asked.get("cursor"), asked.get("invocation"))
+def log(request: State) -> State:
+    """Read a page of the journal."""
+    return journal(request["units"], request.get("lines") or 1, request.get("cursor"), request.get("invocation"))
 
 
-def start(asked: State) -> State:
+def start(request: State) -> State:
     """Start one unit, without waiting for it."""
-    start_unit(asked["unit"])
+    start_unit(request["unit"])
     return {}
 
 
-def stop(asked: State) -> State:
+def stop(request: State) -> State:
     """Stop one unit, without waiting for it."""
-    stop_unit(asked["unit"])
+    stop_unit(request["unit"])
     return {}
 
 
-def test(asked: State) -> State:
-    """One request to the gateway, only where its own process listens. engine: {unit, turns} of the one that is to
-    answer; failed: its starts that failed meanwhile, where that ended the wait.
+def test(request: State) -> State:
+    """Send one request to the gateway, if only its own process listens at its port. engine: {unit, turns} of the engine
+    that has to answer; failed: its failed starts, if these ended the wait.
     """
-    endpoint = gateway_endpoint(asked["gateway"])
-    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
+    endpoint = gateway_endpoint(request["gateway"])
+    if not holds_port(unit_states([request["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
         raise wrong_state("The gateway does not listen there, or not alone.")
-    engine = asked.get("engine")
+    engine = request.get("engine")
     starts = FailedStarts(engine["unit"], engine["turns"] is True) if engine else None
-    hopeless = starts.for_good if starts else None
-    found = timed(endpoint, asked["path"], asked.get("body"), asked.get("key"), float(asked["within"]), hopeless)
-    return {**found, "failed": starts.seen if starts and found["status"] is None else []}
+    hopeless = starts.has_failed if starts else None
+    found = time_request(
+        endpoint, request["path"], request.get("body"), request.get("key"), float(request["within"]), hopeless
+    )
+    return {**found, "failed": starts.invocations if starts and found["status"] is None else []}
 
 
-def yields(asked: State) -> State:
+def yields(request: State) -> State:
     """Read whether models yield their GPUs, or set it to `mode`. code: the error code of /ready, if not 200."""
-    endpoint, mode = gateway_endpoint(asked["gateway"]), asked.get("mode")
-    if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
+    endpoint, mode = gateway_endpoint(request["gateway"]), request.get("mode")
+    if not holds_port(unit_states([request["gateway"]["unit"]])[0]["pid"], endpoint["port"]):
         raise wrong_state("The gateway does not listen there, or not alone.")
     if mode is not None:
         if mode not in YIELDS:
             raise bad_request(f"One of {', '.join(YIELDS)} is expected.")
         write_mode(mode)
     try:
-        status_, text = ask(endpoint, "/ready", within=READY_S)
-    except LOST:
+        status_, text = fetch(endpoint, "/ready", within=READY_S)
+    except CONNECTION_ERRORS:
         return {"mode": read_mode(), "code": "no-answer"}
-    error = parsed(text).get("error") if status_ != 200 else None
+    error = parse_object(text).get("error") if status_ != 200 else None
     return {"mode": read_mode(), "code": str(error.get("code"))[:100] if isinstance(error, dict) else ""}
 
 
 def write_mode(mode: str) -> None:
     """Write the mode into the folder of the gateway. An existing file or link is replaced and never followed."""
-    beside = f"{YIELD}.{os.getpid()}"
-    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    temporary = f"{YIELD}.{os.getpid()}"
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(file, "w") as opened:
         opened.write(f"{mode}\n")
         os.fchmod(file, 0o644)
-    os.replace(beside, YIELD)  # noqa: PTH105 - as the rest here
+    os.replace(temporary, YIELD)  # noqa: PTH105 - as the rest here
 
 
 def read_mode() -> str:
@@ -245,8 +259,8 @@ def read_mode() -> str:
     return found if found in YIELDS else "auto"
 
 
-DOES = {
-    "deployed": deployed,
+REQUESTS = {
+    "deployed": read_deployment,
     "state": state,
     "log": log,
     "start": start,
@@ -257,11 +271,11 @@ DOES = {
 }
 
 
-def answered(asked: Any) -> State:
-    """One answer, or why there is none."""
+def answer_request(request: Any) -> State:
+    """Answer one request."""
     try:
-        return {"ok": True, **DOES[asked["do"]](asked)}
-    except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told
+        return {"ok": True, **REQUESTS[request["do"]](request)}
+    except Exception as error:  # noqa: BLE001 - every error is reported
         return {"ok": False, "error": describe_error(error), "warnings": []}
 
 
@@ -270,6 +284,6 @@ def serve() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     wire = LineWire()
     for line in iter(wire.receive, b""):
-        with wire.alive():
-            answers = {"answers": [answered(json.loads(line))]}
+        with wire.heartbeat():
+            answers = {"answers": [answer_request(json.loads(line))]}
         wire.send(json.dumps(answers).encode("ascii") + b"\n")

@@ -1,4 +1,4 @@
-# Part of the agent, what systemd says of units, and starting one.
+# Part of the agent: the properties of systemd's units, and starting a unit.
 from __future__ import annotations
 
 import re
@@ -6,12 +6,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from winhost.agent.linux_agent import AgentFault, State, must, run, seconds
+from winhost.agent.linux_agent import AgentFault, State, run, run_checked, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The word, what is between, and then all that could belong to its value.
+# A name of a secret, a separator, and everything that may belong to the value.
 SECRETS = re.compile(
     r"((?:pass(?:word|wd|phrase)?|secret|token|credential|authorization|bearer|api[_-]?key|private[_-]?key)\w*"
     r"[\"']?\s*(?:[=:]|\s)\s*).+|(://[^/\s:@]*:)[^/\s]*@",
@@ -25,16 +25,16 @@ def unit_properties(unit: str) -> dict[str, str]:
 
 
 def properties_of(units: Sequence[str]) -> list[dict[str, str]]:
-    """The properties of all units in one call: one by one they would take longer than all other reads of a session."""
+    """Read the properties of several units with one call, which is much faster than one call for each."""
     desired = "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
-    texts = must("systemctl", "show", desired, "--", *units).strip("\n").split("\n\n")
+    texts = run_checked("systemctl", "show", desired, "--", *units).strip("\n").split("\n\n")
     return [dict(line.split("=", 1) for line in text.splitlines()) for text in texts]
 
 
 def start(unit: str, how: State) -> None:
     began = time.time()
     try:
-        must("systemctl", "start", "--", unit, within=seconds(how, 120))
+        run_checked("systemctl", "start", "--", unit, within=seconds(how, 120))
     except AgentFault as fault:
         shown = last_lines(unit, began)
         message = f"{fault}; its journal: {shown}" if shown else str(fault)
@@ -42,9 +42,9 @@ def start(unit: str, how: State) -> None:
 
 
 def last_lines(unit: str, since: float) -> str:
-    """The last log lines of a unit, without what follows a word for a secret."""
+    """Return the last log lines of a unit, without values of secrets."""
     options = ("--no-pager", "--output=cat", "--lines=8", f"--since=@{int(since)}", f"--unit={unit}")
-    with suppress(AgentFault):  # journald may still hold what the unit wrote; without an answer we show what there is
+    with suppress(AgentFault):  # journald may not have written the last lines yet
         run("journalctl", "--sync", within=20)
     found = run("journalctl", "--quiet", *options)
     return "; ".join(

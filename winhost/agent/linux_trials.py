@@ -1,4 +1,4 @@
-# Part of the probe, what it tries: each says what it finds as it finds it.
+# Part of the probe: its parts. Each reports results as soon as it has them.
 from __future__ import annotations
 
 import ctypes
@@ -19,9 +19,9 @@ from winhost.agent.linux_libraries import (
     BLOCK,
     CONCURRENT_MANAGED,
     FD_HANDLES,
-    HOST_MUST_BE_FREE,
     MAJOR,
     MIB,
+    MIN_FREE_HOST,
     MINOR,
     NOT_READY,
     ON_DEVICE,
@@ -42,26 +42,26 @@ from winhost.agent.linux_libraries import (
     Skipped,
     Unfit,
     check_host,
+    find_in_folders,
     host_memory,
-    program_at,
     rate,
-    seconds_of,
+    shortest_time,
 )
 from winhost.agent.linux_peer import Peer
 from winhost.agent.linux_video import video
 
 PIN_STEP = 128 * MIB
-PIN_AT_MOST = 4096 * MIB
+MAX_PINNED = 4096 * MIB
 SHM = "/dev/shm"  # noqa: S108 - as a file system
 RUNTIMES = ("docker", "podman")
-PLACES = ("/usr/local/bin", "/usr/bin", "/bin")
+RUNTIME_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 START = 'import json,sys;exec(compile(json.loads(sys.stdin.buffer.readline()),"winhost","exec"))'
-IN_CONTAINER = ("driver", "nccl", "video")
+CONTAINER_PARTS = ("driver", "nccl", "video")
 BEFORE, AFTER = 0x5A17C0DE, 0x0DDBA115
 
 
 def driver(say: Any, _: Any) -> None:
-    """CUDA initialises, and these GPUs are there."""
+    """Initialise CUDA, and list its GPUs."""
     with suppress(CallFailed):
         say("driver", Nvml().driver())
     cuda = Cuda()
@@ -94,8 +94,8 @@ def driver(say: Any, _: Any) -> None:
 
 def shm(say: Any, _: Any) -> None:
     """Try the shared memory that NCCL and vLLM use."""
-    there = os.statvfs(SHM)
-    total, free = there.f_blocks * there.f_frsize, there.f_bavail * there.f_frsize
+    filesystem = os.statvfs(SHM)
+    total, free = filesystem.f_blocks * filesystem.f_frsize, filesystem.f_bavail * filesystem.f_frsize
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     found = {"total": total, "free": free, "usable": False, "memlock": None if memlock < 0 else memlock}
     say("shm", found)
@@ -107,7 +107,7 @@ def shm(say: Any, _: Any) -> None:
 
 
 def copies(say: Any, _: Any) -> None:
-    """Rates between host and GPU, from pinned and from pageable memory."""
+    """Measure rates between host and GPU, with pinned and with pageable memory."""
     check_host(2 * BLOCK)
     cuda, found = Cuda(), []
     size = ctypes.c_size_t(BLOCK)
@@ -117,15 +117,15 @@ def copies(say: Any, _: Any) -> None:
     for gpu in range(cuda.count()):
         cuda.enter(gpu)
         where, pinned = cuda.allocated(BLOCK), ctypes.c_void_p()
-        of_gpu: dict[str, Any] = {"gpu": gpu, "bytes": BLOCK}
-        found.append(of_gpu)
+        rates: dict[str, Any] = {"gpu": gpu, "bytes": BLOCK}
+        found.append(rates)
 
         def timed(name: str, call: str, *arguments: Any) -> None:
             def copy() -> None:
                 cuda(call, *arguments)
                 cuda("cuCtxSynchronize")
 
-            of_gpu[name] = rate(BLOCK, seconds_of(copy))  # noqa: B023 - called before the next one
+            rates[name] = rate(BLOCK, shortest_time(copy))  # noqa: B023 - called before the next one
             say("copies", found)
 
         timed("pageable_up", "cuMemcpyHtoD_v2", where, plain, size)
@@ -139,7 +139,7 @@ def copies(say: Any, _: Any) -> None:
 
 
 def peers(say: Any, _: Any) -> None:
-    """Each GPU's access to each other one, with the rate, and whether what arrives is what was sent."""
+    """Measure each GPU's access to each other one: the rate, and whether the data arrives intact."""
     cuda, found = Cuda(), []
     number = cuda.count()
     if number < 2:
@@ -166,67 +166,67 @@ def peer_copy(cuda: Cuda, source: int, target: int, blocks: list[Any]) -> dict[s
     contexts = [ctypes.c_void_p(), ctypes.c_void_p()]
     for context, gpu in zip(contexts, (source, target)):
         cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), gpu)
-    theirs, ours = contexts[1], contexts[0]
-    cuda("cuCtxSetCurrent", theirs)
+    target_context, source_context = contexts[1], contexts[0]
+    cuda("cuCtxSetCurrent", target_context)
     cuda.filled(blocks[target], BLOCK, BEFORE)
-    cuda("cuCtxSetCurrent", ours)
+    cuda("cuCtxSetCurrent", source_context)
     cuda.filled(blocks[source], BLOCK, AFTER)
-    number = cuda.number("cuCtxEnablePeerAccess", theirs, 0)
+    number = cuda.number("cuCtxEnablePeerAccess", target_context, 0)
     if number not in (0, PEERS_ALREADY):
         raise CallFailed("cuCtxEnablePeerAccess", number, cuda.name_of(number))
     times, size = 8, ctypes.c_size_t(BLOCK)
 
     def copy() -> None:
         for _ in range(times):
-            cuda("cuMemcpyPeer", blocks[target], theirs, blocks[source], ours, size)
+            cuda("cuMemcpyPeer", blocks[target], target_context, blocks[source], source_context, size)
         cuda("cuCtxSynchronize")
 
-    took = seconds_of(copy)
-    cuda("cuCtxSetCurrent", theirs)
+    took = shortest_time(copy)
+    cuda("cuCtxSetCurrent", target_context)
     intact = cuda.holds(blocks[target], BLOCK, AFTER)
     return {"rate": rate(times * BLOCK, took), "intact": intact}
 
 
 def ipc_legacy(say: Any, _: Any) -> None:
-    """A process writes into another one's GPU memory by cuIpcGetMemHandle."""
+    """Let a process write into another one's GPU memory, with cuIpcGetMemHandle."""
 
-    def other(us: Peer) -> None:
-        heard = us.hear()
+    def run_peer(parent: Peer) -> None:
+        heard = parent.receive()
         cuda, where = Cuda(), Pointer()
         cuda.enter(0)
         handle = IpcMemHandle((ctypes.c_ubyte * 64)(*heard))
         cuda("cuIpcOpenMemHandle_v2", ctypes.byref(where), handle, ctypes.c_uint(1))
-        us.say(cuda.holds(where, SMALL, BEFORE))
+        parent.send(cuda.holds(where, SMALL, BEFORE))
         cuda.filled(where, SMALL, AFTER)
-        us.say("written")
-        us.hear()
+        parent.send("written")
+        parent.receive()
         cuda("cuIpcCloseMemHandle", where)
 
-    peer = Peer(other)
+    peer = Peer(run_peer)
     cuda, handle = Cuda(), IpcMemHandle()
     cuda.enter(0)
     where = cuda.allocated(SMALL)
     cuda.filled(where, SMALL, BEFORE)
     cuda("cuIpcGetMemHandle", ctypes.byref(handle), where)
-    peer.say(list(handle.reserved))
+    peer.send(list(handle.reserved))
     shared(say, "ipc_legacy", peer, cuda, where)
 
 
 def ipc_fd(say: Any, _: Any) -> None:
-    """The same through a file descriptor of cuMemExportToShareableHandle."""
+    """Let a process write into another one's GPU memory, with a file descriptor of cuMemExportToShareableHandle."""
 
-    def other(us: Peer) -> None:
-        size = us.hear()
+    def run_peer(parent: Peer) -> None:
+        size = parent.receive()
         cuda, handle = Cuda(), Pointer()
         cuda.enter(0)
-        cuda("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(us.take()), AS_FD)
+        cuda("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(parent.take_descriptor()), AS_FD)
         where = mapped(cuda, handle, size)
-        us.say(cuda.holds(where, size, BEFORE))
+        parent.send(cuda.holds(where, size, BEFORE))
         cuda.filled(where, size, AFTER)
-        us.say("written")
-        us.hear()
+        parent.send("written")
+        parent.receive()
 
-    peer = Peer(other)
+    peer = Peer(run_peer)
     cuda, handle, fd, step = Cuda(), Pointer(), ctypes.c_int(-1), ctypes.c_size_t()
     cuda.enter(0)
     how = AllocationProperties(type=PINNED, handle_types=AS_FD, location=Location(ON_DEVICE, 0))
@@ -238,7 +238,7 @@ def ipc_fd(say: Any, _: Any) -> None:
     cuda("cuMemExportToShareableHandle", ctypes.byref(fd), handle, AS_FD, ctypes.c_ulonglong(0))
     where = mapped(cuda, handle, size)
     cuda.filled(where, size, BEFORE)
-    peer.say(size, fd.value)
+    peer.send(size, fd.value)
     shared(say, "ipc_fd", peer, cuda, where, size)
 
 
@@ -253,14 +253,14 @@ def mapped(cuda: Cuda, handle: Any, size: int) -> Any:
 
 def shared(say: Any, name: str, peer: Peer, cuda: Cuda, where: Any, size: int = SMALL) -> None:
     """Check that the peer read and wrote the right data."""
-    read = peer.hear()
-    peer.hear()
+    read = peer.receive()
+    peer.receive()
     say(name, bool(read and cuda.holds(where, size, AFTER)))
-    peer.say("over")
+    peer.send("over")
 
 
 def managed(say: Any, _: Any) -> None:
-    """Managed memory works, and can be touched while the GPU works. Never more of it than a little."""
+    """Try a little managed memory, also while the GPU computes."""
     check_host(SMALL)
     cuda, where, stream = Cuda(), Pointer(), ctypes.c_void_p()
     cuda.enter(0)
@@ -273,7 +273,7 @@ def managed(say: Any, _: Any) -> None:
     found["works"] = ctypes.string_at(where.value, SMALL) == expected
     say("managed", found)
     if not found["offered"]:
-        return  # the driver says that touching it now would be the end of this process
+        return  # without this attribute, access while the GPU computes would end the process
     busy = cuda.allocated(BLOCK)
     cuda("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1))
     for _ in range(400):
@@ -286,12 +286,14 @@ def managed(say: Any, _: Any) -> None:
 
 
 def pin_limit(say: Any, _: Any) -> None:
-    """Find how much memory can be pinned, up to 4 GiB. Windows shares what WSL pins, so only where it was asked for."""
+    """Find how much memory can be pinned, up to 4 GiB. Memory that WSL pins is missing in Windows, so this part runs
+    only if it is requested.
+    """
     cuda = Cuda()
     cuda.enter(0)
     pinned = 0
-    while pinned < PIN_AT_MOST:
-        if host_memory()["MemAvailable"] < PIN_STEP + HOST_MUST_BE_FREE:
+    while pinned < MAX_PINNED:
+        if host_memory()["MemAvailable"] < PIN_STEP + MIN_FREE_HOST:
             say("pinned", {"bytes": pinned, "ended": "memory"})
             return
         where = ctypes.c_void_p()
@@ -304,20 +306,20 @@ def pin_limit(say: Any, _: Any) -> None:
 
 
 def checkpoint(say: Any, _: Any) -> None:
-    """A process of our own is suspended with its GPU memory, and resumed."""
+    """Suspend and resume a process of the probe that has GPU memory."""
 
-    def other(us: Peer) -> None:
+    def run_peer(parent: Peer) -> None:
         cuda = Cuda()
         cuda.enter(0)
         where = cuda.allocated(BLOCK)
         cuda.filled(where, BLOCK, AFTER)
-        us.say(cuda.location(0))
-        us.hear()
-        us.say(cuda.holds(where, BLOCK, AFTER))
+        parent.send(cuda.location(0))
+        parent.receive()
+        parent.send(cuda.holds(where, BLOCK, AFTER))
 
     check_host(2 * BLOCK)
-    peer = Peer(other)
-    location = peer.hear()
+    peer = Peer(run_peer)
+    location = peer.receive()
     cuda = Cuda()
     found: dict[str, Any] = {"bytes": BLOCK, "suspended": None, "resumed": None, "freed": None, "intact": None}
     lock = LockArguments(timeout_ms=10000)
@@ -334,48 +336,48 @@ def checkpoint(say: Any, _: Any) -> None:
     cuda("cuCheckpointProcessRestore", peer.pid, None)
     found["resumed"] = round(time.monotonic() - began, 3)
     cuda("cuCheckpointProcessUnlock", peer.pid, None)
-    peer.say("go on")
-    found["intact"] = bool(peer.hear())
+    peer.send("go on")
+    found["intact"] = bool(peer.receive())
     say("checkpoint", found)
 
 
 def container(say: Any, request: Any) -> None:
-    """The same in a container of an image that is there already."""
-    asked = request.get("container") or {}
-    image, program = asked.get("image"), asked.get("program")
+    """Run some of the parts in a container of an image that exists already."""
+    options = request.get("container") or {}
+    image, program = options.get("image"), options.get("program")
     if not image or not program:
         raise Skipped("no image was named")
     runtime = runtime_with(image)
     found: dict[str, Any] = {"image": image, "runtime": Path(runtime).name, "answer": None}
     say("container", found)
     gpus = "--gpus=all" if found["runtime"] == "docker" else "--device=nvidia.com/gpu=all"
-    # Without it a container gets no libraries for video; one by a CDI specification gets all.
+    # Without this variable, a container gets no libraries for video, unless it uses a CDI specification.
     gives = ["--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility,video", gpus]
     arguments = ["run", "--rm", "--interactive", "--pull=never", "--network=none", "--shm-size=1g", *gives]
     arguments += ["--entrypoint=python3", "--", image, "-I", "-c", START]
-    parts = {"parts": list(IN_CONTAINER), "deadlines": request.get("deadlines") or {}}
+    parts = {"parts": list(CONTAINER_PARTS), "deadlines": request.get("deadlines") or {}}
     lines = json.dumps(program) + "\n" + json.dumps(parts) + "\n"
     ran = subprocess.run(  # noqa: S603 - a list, and the image follows `--`
         [runtime, *arguments], input=lines.encode("ascii"), capture_output=True, check=False
     )
     answer = next((line for line in ran.stdout.splitlines() if line.startswith(b'{"answers"')), None)
     if answer is None:
-        said = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise Unfit(f"{found['runtime']} ended with {ran.returncode}: {said[:300]}")
+        last_line = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise Unfit(f"{found['runtime']} ended with {ran.returncode}: {last_line[:300]}")
     found["answer"] = json.loads(answer.decode("ascii"))["answers"][0]
     say("container", found)
 
 
 def runtime_with(image: str) -> str:
-    """The first of several container engines that has the image: neither sees what the other has."""
-    found = [path for name in RUNTIMES if (path := program_at(PLACES, name))]
+    """Find the container engine that has the image. Each has images of its own."""
+    found = [path for name in RUNTIMES if (path := find_in_folders(RUNTIME_FOLDERS, name))]
     if not found:
         raise Skipped("there is no docker and no podman")
     for runtime in found[:-1]:
-        seen = subprocess.run(  # noqa: S603 - a list, and the image follows `--`
+        inspected = subprocess.run(  # noqa: S603 - a list, and the image follows `--`
             [runtime, "image", "inspect", "--", image], stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
-        if seen.returncode == 0:
+        if inspected.returncode == 0:
             return runtime
     return found[-1]
 

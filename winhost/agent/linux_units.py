@@ -1,5 +1,5 @@
-# Part of what `winhost serve` sends, the units of engines and gateway, and their journals.
-"""systemd's word for them. Only units of these names are touched. Python 3.8 can read it."""
+# Part of the program that `winhost serve` sends: the units of engines and gateway, and their journals.
+"""Units with other names are never read, started or stopped. This part has to parse with Python 3.8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, matching, must, run, systemd_runs, wrong_state
+from winhost.agent.linux_agent import AgentFault, bad_request, check_text, run, run_checked, systemd_runs, wrong_state
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterator
@@ -26,23 +26,23 @@ PROPERTIES = (
 INVOCATION, CURSOR = r"[0-9a-f]{32}", r"[A-Za-z0-9=;-]{1,300}"
 LISTENS = "0A"  # in /proc/net/tcp
 PAGE, LONGEST = 60_000, 2000  # characters of a page of the journal, and of a line
-MOST_LINES = 2000
+MAX_LINES = 2000
 ENOUGH_FAILURES = 2
 
 
 def unit_name(name: Any) -> str:
-    return matching(UNIT, name, "a unit of an engine or of the gateway")
+    return check_text(UNIT, name, "a unit of an engine or of the gateway")
 
 
 def unit_states(names: list[Any]) -> list[State]:
-    """The states of the units, in this order."""
+    """Read the states of the units, in this order."""
     if not systemd_runs():
         raise wrong_state("systemd does not run here.")
     units = [unit_name(name) for name in names]
     if not units:
         return []
-    said = must("systemctl", "show", f"--property={PROPERTIES}", "--", *units)
-    blocks = (dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in said.split("\n\n"))
+    output = run_checked("systemctl", "show", f"--property={PROPERTIES}", "--", *units)
+    blocks = (dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in output.split("\n\n"))
     found = {block["Id"]: block for block in blocks if "Id" in block}
     return [state_of(unit, found.get(unit, {})) for unit in units]
 
@@ -69,40 +69,40 @@ def number(text: str | None) -> int:
 
 
 class FailedStarts:
-    """Starts of an engine that failed while somebody waits for it, by invocation. again: the gateway starts it anew
-    after each, which it does for ever; a second failure is enough to know.
+    """Failed starts of an engine, by invocation. again: the gateway starts it again after each failure, so that two
+    failures count as final.
     """
 
     def __init__(self, unit: Any, again: bool) -> None:
         self._unit, self._again = unit_name(unit), again
-        self.seen: list[str] = []
+        self.invocations: list[str] = []
 
-    def for_good(self) -> bool:
-        """Looks at its unit."""
+    def has_failed(self) -> bool:
+        """Read the state of the unit, and tell whether its failure is final."""
         (found,) = unit_states([self._unit])
         restarts = found["sub"] == "auto-restart"
-        if (found["active"] == "failed" or restarts) and found["invocation"] not in self.seen:
-            self.seen.append(found["invocation"])
-        return len(self.seen) >= (ENOUGH_FAILURES if self._again or restarts else 1)
+        if (found["active"] == "failed" or restarts) and found["invocation"] not in self.invocations:
+            self.invocations.append(found["invocation"])
+        return len(self.invocations) >= (ENOUGH_FAILURES if self._again or restarts else 1)
 
 
 def start_unit(name: Any) -> None:
-    """Does not wait for it. One that failed too often is asked anew."""
+    """Start a unit, also one that reached its start limit, and do not wait for it."""
     unit = unit_name(name)
     run("systemctl", "reset-failed", "--", unit)
-    must("systemctl", "start", "--no-block", "--", unit)
+    run_checked("systemctl", "start", "--no-block", "--", unit)
 
 
 def stop_unit(name: Any) -> None:
-    """Does not wait for it, however long it drains."""
-    must("systemctl", "stop", "--no-block", "--", unit_name(name))
+    """Stop a unit, and do not wait for it."""
+    run_checked("systemctl", "stop", "--no-block", "--", unit_name(name))
 
 
-# ---- who listens
+# ---- listeners
 
 
 def holds_port(pid: int, port: int) -> bool:
-    """Tell whether this process alone listens at the port, at whatever address: a key goes to nobody else."""
+    """Tell whether only this process listens at the port, at any address. A key must not be sent to another process."""
     ours: set[str] = set()
     with suppress(OSError):
         for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -125,24 +125,24 @@ def listeners(port: int) -> Iterator[str]:
 
 
 def journal(names: list[Any], lines: int, cursor: Any, invocation: Any) -> State:
-    """A page of what units said, the oldest line first. cursor: after which line; lines: so many of the last ones,
-    where there is no cursor; invocation: of one start of the only unit alone.
+    """Read a page of the units' journal, the oldest line first. cursor: the line after which the page begins; lines:
+    without a cursor, the number of last lines; invocation: return only lines of this start of the only unit.
     """
     units = [unit_name(name) for name in names]
-    words = ["--quiet", "--no-pager", "--all", "--output=json"]
-    words += ["--output-fields=MESSAGE,UNIT,_SYSTEMD_UNIT"]
+    arguments = ["--quiet", "--no-pager", "--all", "--output=json"]
+    arguments += ["--output-fields=MESSAGE,UNIT,_SYSTEMD_UNIT"]
     if cursor:
-        words.append("--after-cursor=" + matching(CURSOR, cursor, "a cursor of the journal"))
+        arguments.append("--after-cursor=" + check_text(CURSOR, cursor, "a cursor of the journal"))
     elif not 1 <= lines <= 100_000:
         raise bad_request("1 to 100000 lines can be asked for.")
     else:
-        words.append(f"--lines={lines}")
+        arguments.append(f"--lines={lines}")
     if invocation:
-        id_ = matching(INVOCATION, invocation, "an invocation")
-        words += [f"_SYSTEMD_INVOCATION_ID={id_}", "+", f"INVOCATION_ID={id_}"]
+        id_ = check_text(INVOCATION, invocation, "an invocation")
+        arguments += [f"_SYSTEMD_INVOCATION_ID={id_}", "+", f"INVOCATION_ID={id_}"]
     else:
-        words += [f"--unit={unit}" for unit in units]
-    done = run("journalctl", *words, within=60)
+        arguments += [f"--unit={unit}" for unit in units]
+    done = run("journalctl", *arguments, within=60)
     if done.code != 0 and done.errors.strip():
         raise AgentFault("Winhost.ProgramFailed", "InvalidResult", done.errors.strip()[-500:], "journalctl")
     return page(done.output, units, cursor)
@@ -150,13 +150,13 @@ def journal(names: list[Any], lines: int, cursor: Any, invocation: Any) -> State
 
 def page(output: str, units: list[str], cursor: str | None) -> State:
     listed: list[State] = []
-    taken = 0
+    page_size = 0
     for line in output.splitlines():
         entry = json.loads(line)
-        text = said_in(entry.get("MESSAGE"))
-        if taken + len(text) > PAGE or len(listed) == MOST_LINES:
+        text = message_text(entry.get("MESSAGE"))
+        if page_size + len(text) > PAGE or len(listed) == MAX_LINES:
             return {"lines": listed, "cursor": cursor, "more": True}
-        taken += len(text)
+        page_size += len(text)
         cursor = entry["__CURSOR"]
         at = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
         unit = next((unit for unit in (entry.get("UNIT"), entry.get("_SYSTEMD_UNIT")) if unit in units), units[0])
@@ -164,9 +164,9 @@ def page(output: str, units: list[str], cursor: str | None) -> State:
     return {"lines": listed, "cursor": cursor, "more": False}
 
 
-def said_in(message: Any) -> str:
-    """A line that is no plain text comes as numbers, and a very long one as nothing. Of what was written over on a
-    terminal the last is left.
+def message_text(message: Any) -> str:
+    """Return the text of a message. A line that is no plain text comes as numbers, and a very long one as null. Of text
+    that was overwritten with carriage returns, return the last part.
     """
     if isinstance(message, list):
         whole = [each for each in message if isinstance(each, int)]

@@ -1,4 +1,4 @@
-# Part of the probe, video: one picture by NVDEC through the driver's library, and some by NVENC through FFmpeg.
+# Part of the probe: decoding of a picture with NVDEC, through the driver's library, and encoding with NVENC, by FFmpeg.
 from __future__ import annotations
 
 import ctypes
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from winhost.agent.linux_h264 import SIDE, picture
-from winhost.agent.linux_libraries import CallFailed, Cuda, SharedLibrary, Skipped, Unfit, program_at
+from winhost.agent.linux_libraries import CallFailed, Cuda, SharedLibrary, Skipped, Unfit, find_in_folders
 
 CUVID = ("libnvcuvid.so.1", "/usr/lib/wsl/lib/libnvcuvid.so.1")
 ENCODE = ("libnvidia-encode.so.1", "/usr/lib/wsl/lib/libnvidia-encode.so.1")
 H264, NV12, CHROMA_420, BY_NVDEC = 4, 0, 1, 4  # cudaVideoCodec, *SurfaceFormat, *ChromaFormat, *CreateFlags
 END_OF_STREAM = 1
 FRAMES = 25
-FFMPEG_PLACES = ("/usr/local/bin", "/usr/bin", "/opt/ffmpeg/bin")
+FFMPEG_FOLDERS = ("/usr/local/bin", "/usr/bin", "/opt/ffmpeg/bin")
 FFMPEG_S = 40
-MADE = "testsrc2=size=256x256:rate=25"
+TEST_SOURCE = "testsrc2=size=256x256:rate=25"
 
 Long = ctypes.c_ulong  # as cuviddec.h has it: 8 bytes on a 64-bit Linux
 
@@ -124,7 +124,7 @@ class Packet(ctypes.Structure):
 
 
 class Processing(ctypes.Structure):
-    """CUVIDPROCPARAMS, with room beyond it: newer drivers have longer ones."""
+    """CUVIDPROCPARAMS, with additional bytes, because newer drivers have a longer structure."""
 
     _fields_ = [
         ("progressive", ctypes.c_int),
@@ -136,7 +136,7 @@ class Processing(ctypes.Structure):
 
 
 class Cuvid(SharedLibrary):
-    """It has the errors of CUDA."""
+    """NVDEC. Its errors are those of CUDA."""
 
     def __init__(self, cuda: Cuda) -> None:
         super().__init__(CUVID)
@@ -147,12 +147,12 @@ class Cuvid(SharedLibrary):
 
 
 class Decoder:
-    """One stream of one picture. taken: the picture, once it was shown."""
+    """A decoder for a stream with one picture. decoded: the picture, once it is decoded."""
 
     def __init__(self, cuda: Cuda, library: Cuvid) -> None:
         self._cuda, self._library = cuda, library
         self._decoder, self._parser = ctypes.c_void_p(), ctypes.c_void_p()
-        self.taken, self._error = b"", None  # type: tuple[bytes, Exception | None]
+        self.decoded, self._error = b"", None  # type: tuple[bytes, Exception | None]
         self._calls = (
             SEQUENCE(self._guarded(self._sequence)),
             DECODE(self._guarded(self._decode)),
@@ -165,7 +165,7 @@ class Decoder:
         library("cuvidCreateVideoParser", ctypes.byref(self._parser), ctypes.byref(info))
 
     def _guarded(self, act: Any) -> Any:
-        """Keep an exception for later: one that is raised within a call of the library would be lost."""
+        """Return a callback that keeps an exception for later, because the library would drop it."""
 
         def call(_: Any, given: Any) -> int:
             try:
@@ -178,13 +178,12 @@ class Decoder:
         return call
 
     def _sequence(self, given: Any) -> None:
-        told = given.contents
-        surfaces = max(told.least_surfaces, 4)
-        whole = Rectangle(0, 0, told.width, told.height)
+        found = given.contents
+        width, height, surfaces = found.width, found.height, max(found.least_surfaces, 4)
         info = DecoderInfo(
-            width=told.width, height=told.height, surfaces=surfaces, codec=H264, chroma=CHROMA_420, flags=BY_NVDEC,
-            max_width=told.width, max_height=told.height, display=whole, output=NV12, target_width=told.width,
-            target_height=told.height, outputs=1,
+            width=width, height=height, surfaces=surfaces, codec=H264, chroma=CHROMA_420, flags=BY_NVDEC,
+            max_width=width, max_height=height, display=Rectangle(0, 0, width, height), output=NV12, target_width=width,
+            target_height=height, outputs=1,
         )  # fmt: skip
         self._library("cuvidCreateDecoder", ctypes.byref(self._decoder), ctypes.byref(info))
 
@@ -204,7 +203,7 @@ class Decoder:
             self._cuda("cuMemcpyDtoH_v2", line, at, ctypes.c_size_t(SIDE))
             lines.append(line.raw)
         self._library("cuvidUnmapVideoFrame64", self._decoder, where)
-        self.taken = b"".join(lines)
+        self.decoded = b"".join(lines)
 
     def feed(self, stream: bytes) -> None:
         for packet in (Packet(0, len(stream), stream, 0), Packet(END_OF_STREAM, 0, None, 0)):
@@ -222,7 +221,7 @@ class Decoder:
 
 
 def video(say: Any, _: Any) -> None:
-    """Decodes a picture of which every sample is known, then encodes some and decodes them again."""
+    """Decode a picture whose samples are known, then encode some pictures and decode them."""
     found: dict[str, Any] = {"decodes": None, "engines": None, "encodes": None, "ffmpeg": None, "why": None}
     say("video", found)
     cuda = Cuda()
@@ -244,15 +243,15 @@ def video(say: Any, _: Any) -> None:
         decoder.feed(stream)
     finally:
         decoder.close()
-    found["decodes"] = decoder.taken == expected
+    found["decodes"] = decoder.decoded == expected
     say("video", found)
     encode(found)
     say("video", found)
 
 
 def encode(found: dict[str, Any]) -> None:
-    """Encode with FFmpeg, if it is there; NVDEC and the processor decode the result, and must agree."""
-    program = program_at(FFMPEG_PLACES, "ffmpeg")
+    """Encode with FFmpeg, if it is installed. NVDEC and the processor decode the result, and have to agree."""
+    program = find_in_folders(FFMPEG_FOLDERS, "ffmpeg")
     if program is None:
         found["why"] = "encoding was not tried: no ffmpeg"
         return
@@ -265,10 +264,10 @@ def encode(found: dict[str, Any]) -> None:
     if " h264_nvenc " not in offered:
         found["why"] = "encoding was not tried: this ffmpeg has no h264_nvenc"
         return
-    file = str(Path(tempfile.mkdtemp()) / "made.h264")  # in the folder of this part, which goes with it
+    file = str(Path(tempfile.mkdtemp()) / "made.h264")  # in the folder of this part, which is removed at its end
     try:
         SharedLibrary(ENCODE)
-        ffmpeg(program, "-f", "lavfi", "-i", MADE, "-frames:v", str(FRAMES), "-c:v", "h264_nvenc", "-y", file)
+        ffmpeg(program, "-f", "lavfi", "-i", TEST_SOURCE, "-frames:v", str(FRAMES), "-c:v", "h264_nvenc", "-y", file)
         by_gpu = ffmpeg(program, "-c:v", "h264_cuvid", "-i", file, "-pix_fmt", "yuv420p", "-f", "framemd5", "-")
         by_processor = ffmpeg(program, "-i", file, "-pix_fmt", "yuv420p", "-f", "framemd5", "-")
     except (CallFailed, Unfit) as error:
@@ -282,16 +281,16 @@ def sums_of(text: str) -> list[str]:
     return [line.rpartition(",")[2].strip() for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def ffmpeg(program: str, *words: str) -> str:
-    """The output of FFmpeg. Raises Unfit with its last line."""
-    command = [program, "-hide_banner", "-nostdin", "-loglevel", "error", *words]
+def ffmpeg(program: str, *arguments: str) -> str:
+    """Run FFmpeg, and return its output. Raises Unfit with its last line."""
+    command = [program, "-hide_banner", "-nostdin", "-loglevel", "error", *arguments]
     try:
-        ran = subprocess.run(  # noqa: S603 - a list of our own words
+        ran = subprocess.run(  # noqa: S603 - a list of constant arguments
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=FFMPEG_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise Unfit(f"ffmpeg took longer than {FFMPEG_S} s") from None
     if ran.returncode:
-        said = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.returncode}"]
-        raise Unfit(f"ffmpeg: {said[0][:200]}")
+        lines = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {ran.returncode}"]
+        raise Unfit(f"ffmpeg: {lines[0][:200]}")
     return ran.stdout.decode("utf-8", "replace")

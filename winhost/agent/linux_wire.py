@@ -1,4 +1,4 @@
-# Part of the agent, the lines that requests and answers come and go by.
+# Part of the agent: the lines of requests and answers.
 from __future__ import annotations
 
 import json
@@ -14,11 +14,11 @@ from winhost.agent.linux_agent import WAITS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BEAT = 5.0  # seconds between signs of life while a call runs
+BEAT = 5.0  # seconds between heartbeats while a call runs
 
 
 class LineWire:
-    """Lines of JSON on what were stdin and stdout. What anything else prints goes to stderr."""
+    """Lines of JSON on stdin and stdout. Other output of this program goes to stderr."""
 
     def __init__(self) -> None:
         self.out = os.dup(1)
@@ -26,30 +26,32 @@ class LineWire:
         self.turn = threading.Lock()
 
     def receive(self) -> bytes:
-        """The next request; nothing when the controller is gone."""
+        """Return the next request; empty when the controller is gone."""
         return sys.stdin.buffer.readline()
 
     def send(self, line: bytes) -> None:
-        """Send an answer. If nobody listens any more, it is lost; what was done stays done."""
+        """Send a line. It is lost if the controller is gone; changes that were made stay."""
         with self.turn, suppress(OSError):
             while line:
                 line = line[os.write(self.out, line) :]
 
-    def gone(self, within: float) -> bool:
-        """One request at a time: what there is to read meanwhile can only be the end."""
+    def is_closed(self, within: float) -> bool:
+        """Tell whether the controller is gone. It sends one request at a time, so only the end of the input can
+        come.
+        """
         return bool(select.select([0], [], [], within)[0])
 
     @contextmanager
-    def alive(self) -> Iterator[None]:
-        """Meanwhile a line now and then: a slow call and a dead machine must not look the same. It is empty, or says
-        what is waited for.
+    def heartbeat(self) -> Iterator[None]:
+        """Send a line every few seconds, so that a slow call can be distinguished from a dead machine. The line is
+        empty, or says what the call waits for.
         """
         done = threading.Event()
 
         def beat() -> None:
             while not done.wait(BEAT):
-                said = [json.dumps({"waiting": text}) for text in WAITS[-1:]]
-                self.send("".join(said).encode("ascii") + b"\n")
+                texts = [json.dumps({"waiting": text}) for text in WAITS[-1:]]
+                self.send("".join(texts).encode("ascii") + b"\n")
 
         beating = threading.Thread(target=beat, daemon=True)
         beating.start()

@@ -30,7 +30,7 @@ from winhost.autoinstall.fetch_settings import CLIENT
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.units import Bytes, KiB
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 _LARGEST_EVENT: Bytes = 64 * KiB
 _LIFETIME = datetime.timedelta(days=2)
@@ -179,7 +179,7 @@ def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[Sett
         # The handshake is made by the thread of each connection: one that hangs keeps nobody else waiting.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         url = f"https://{address}:{server.server_port}/{settings.token}"
-        with served(server):
+        with run_server(server):
             yield SettingsOffer(url, hashlib.sha256(der).hexdigest(), settings)
 
 
@@ -187,7 +187,7 @@ def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[Sett
 def heard_progress(address: str, hear: Callable[[InstallEvent], None]) -> Iterator[str]:
     """Receive reports, and yield the address for the installer's webhook. Raises OSError."""
     token = secrets.token_urlsafe(32)
-    with _Server((address, 0), _hearing(f"/{token}", hear)) as server, served(server):
+    with _Server((address, 0), _hearing(f"/{token}", hear)) as server, run_server(server):
         yield f"http://{address}:{server.server_port}/{token}"
 
 

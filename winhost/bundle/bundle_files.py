@@ -1,6 +1,6 @@
-"""A plan as files that a person runs by hand: scripts, the plan, a readme for it, and sums.
+"""Make the files of a bundle, with which a person applies a plan by hand: scripts, the plan, a readme, and sums.
 
-The scripts are constant text: every value of a plan stays in plan.json, which they read as data.
+The scripts are constant text. All values of a plan are in plan.json, which the scripts read as data.
 """
 
 import json
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"
 PLAN = "plan.json"
 README = "README.md"
-LINUX_MODULES = ("bundle", "commands", "host", "journal")  # beside run.py there
-LINUX_FOLDER = "linux"  # the folder of what runs there
-_LONGEST = 80  # characters of a value in a table
-SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything
+LINUX_MODULES = ("bundle", "commands", "host", "journal")  # next to run.py
+LINUX_FOLDER = "linux"  # the folder of the files for the Linux
+_MAX_CHARACTERS = 80  # characters of a value in a table
+SHARED = "Winhost.ps1"  # the functions of all scripts
 HEADS: Mapping[str, str] = {
     "Facts.ps1": "Start-WinhostFacts",
     "Apply.ps1": "Start-WinhostRun 'Apply.ps1'",
@@ -65,7 +65,7 @@ _CHAPTERS = (
 
 @dataclass(frozen=True)
 class _Row:
-    """A resource as the scripts know it."""
+    """A resource in the tables of the PowerShell scripts."""
 
     name: str
     title: str
@@ -85,24 +85,26 @@ class _Row:
 
 @dataclass(frozen=True)
 class _Part:
-    """A chapter of the shared part."""
+    """A chapter of the shared script."""
 
     title: str
     text: str
 
 
-def bundle(plan: Plan, brought: frozenset[str] = frozenset()) -> dict[str, bytes]:
-    """All files of a bundle but the sums, by name. brought: files that lie there beside these. Raises UsageError:
-    WhichLinux.
+def bundle(plan: Plan, included: frozenset[str] = frozenset()) -> dict[str, bytes]:
+    """Return the files of a bundle except the sums, by name. included: names of attachments that are added to the
+    folder. Raises UsageError: WhichLinux.
     """
-    # Files lie beside the scripts: no host fetches them through a port, whatever the plan was to do.
-    plan = replace(plan, stages=tuple(replace(each, steps=tuple(map(_carried, each.steps))) for each in plan.stages))
+    # Attachments are next to the scripts: no host downloads them from this computer, even if the plan says so.
+    plan = replace(
+        plan, stages=tuple(replace(each, steps=tuple(map(_without_download, each.steps))) for each in plan.stages)
+    )
     written = write_document(plan).encode()
     if plan.request.path in PATHS_OF_LINUX:
-        told = _readme(plan, frozenset())
-        told["steps"] = told["linux_steps"]  # of a machine of its own, all steps are of Linux
-        return {README: _environment().get_template("LINUX.md.j2").render(told).encode(), **_linux_folder(written)}
-    readme = _environment().get_template("README.md.j2").render(_readme(plan, brought)).encode()
+        context = _readme(plan, frozenset())
+        context["steps"] = context["linux_steps"]  # on a Linux machine, all steps are of Linux
+        return {README: _environment().get_template("LINUX.md.j2").render(context).encode(), **_linux_folder(written)}
+    readme = _environment().get_template("README.md.j2").render(_readme(plan, included)).encode()
     if plan.linux_key is None and any(step.resource in LINUX for step in plan.steps):
         raise UsageError(
             "WhichLinux",
@@ -110,18 +112,18 @@ def bundle(plan: Plan, brought: frozenset[str] = frozenset()) -> dict[str, bytes
             hint=f"Make it again with this winhost: winhost plan {plan.host} --path {plan.request.path}",
             host=plan.host,
         )
-    inside = _linux_folder(written) if _is_for_linux(plan.stages[0]) else {}
-    return {**scripts(), PLAN: written, README: readme, **inside}
+    linux_files = _linux_folder(written) if _is_for_linux(plan.stages[0]) else {}
+    return {**scripts(), PLAN: written, README: readme, **linux_files}
 
 
-def _carried(step: Step) -> Step:
+def _without_download(step: Step) -> Step:
     if _attachment(step) is None:
         return step
     return replace(step, risks=tuple(risk for risk in step.risks if risk != "network"))
 
 
 def _linux_folder(written: bytes) -> dict[str, bytes]:
-    """A folder of its own, which goes into the Linux."""
+    """Return the files of the folder that is copied to the Linux."""
     files = {**linux_sources(), PLAN: written}
     return {f"{LINUX_FOLDER}/{name}": content for name, content in {**files, SUMS: sums(files)}.items()}
 
@@ -133,68 +135,69 @@ def _is_for_linux(stage: Stage) -> bool:
 
 @once
 def linux_sources() -> Mapping[str, bytes]:
-    """The files that run in the Linux, the same for every plan: read as text, because only there run.py can be
-    imported.
+    """Return the files that run in the Linux, the same for each plan. They are read as text, because run.py can be
+    imported only there.
     """
     core_files = (each for each in packaged(core).iterdir() if each.name.endswith(".py"))
     declared: dict[str, Json] = {}
     for rules in sorted((LINUX_RULES[name] for name in LINUX), key=lambda each: each.order):
-        # The title for somebody who is in that Linux.
+        # The title for a user in that Linux.
         title = "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in Linux")
         declared[rules.name] = as_json(replace(rules, title=title))
     return {
         "agent.py": linux_scripts.agent_text().encode("ascii"),
         **{
-            f"core/{each.name}": _plain(each).encode("ascii") for each in sorted(core_files, key=lambda each: each.name)
+            f"core/{each.name}": _read_ascii(each).encode("ascii")
+            for each in sorted(core_files, key=lambda each: each.name)
         },
         "resources.json": f"{json.dumps(declared, indent=1)}\n".encode("ascii"),
         **{
-            f"{name}.py": _text(f"linux_{name}.py").replace("@winhost@", __version__).encode("ascii")
+            f"{name}.py": _read_packaged(f"linux_{name}.py").replace("@winhost@", __version__).encode("ascii")
             for name in (*LINUX_MODULES, "run")
         },
     }
 
 
 def facts_bundle() -> dict[str, bytes]:
-    """The files for a host that nobody has read yet: what reads it, and how it goes on."""
+    """Return the files for a host that was not read yet: a script that reads it, and a readme."""
     readme = _environment().get_template("FACTS.md.j2").render(version=__version__).encode()
     return {**{name: scripts()[name] for name in ("Facts.ps1", SHARED)}, README: readme}
 
 
 def sums(files: Mapping[str, bytes]) -> bytes:
-    """The sums in the format of `sha256sum`."""
+    """Format the hashes of files as `sha256sum` does."""
     return "".join(f"{sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode("ascii")
 
 
 @once
 def scripts() -> Mapping[str, bytes]:
-    """The scripts: the same for every plan."""
-    templates, load = _environment(), _text("powershell/load.ps1")
-    # What people start has its help and parameters, and loads the shared part.
+    """Return the PowerShell scripts, the same for each plan."""
+    templates, load = _environment(), _read_packaged("powershell/load.ps1")
+    # A script that people start has its help and parameters, and loads the shared script.
     head = templates.get_template("head.ps1.j2")
     texts = {
-        name: head.render(head=_text(f"powershell/heads/{name}"), load=load, start=start)
+        name: head.render(head=_read_packaged(f"powershell/heads/{name}"), load=load, start=start)
         for name, start in HEADS.items()
     }
     linux_files = sorted(f"{LINUX_FOLDER}/{name}" for name in (*linux_sources(), PLAN, SUMS))
     tables = templates.get_template("tables.ps1.j2").render(
         version=__version__,
-        files=[*HEADS, SHARED, PLAN, README, *linux_files],  # all that a bundle may have, without its sums
+        files=[*HEADS, SHARED, PLAN, README, *linux_files],  # all files that a bundle may have, except the sums
         resources=[_row(resource) for resource in WINDOWS.values()],
         linux=LINUX,
         risks=RISKS.items(),
     )
-    parts = [_part(text) for text in (*(_text(f"powershell/{chapter}.ps1") for chapter in _CHAPTERS), tables)]
+    parts = [_part(text) for text in (*(_read_packaged(f"powershell/{chapter}.ps1") for chapter in _CHAPTERS), tables)]
     agent = _Part(f"the agent and the resources (SHA-256 {agent_digest()})", agent_text())
     texts[SHARED] = templates.get_template("shared.ps1.j2").render(parts=[*parts, agent])
     return {name: text.encode("ascii") for name, text in texts.items()}
 
 
-def _text(name: str) -> str:
-    return _plain(packaged(__package__) / name)
+def _read_packaged(name: str) -> str:
+    return _read_ascii(packaged(__package__) / name)
 
 
-def _plain(file: Traversable) -> str:
+def _read_ascii(file: Traversable) -> str:
     return file.read_bytes().decode("ascii").replace("\r\n", "\n")
 
 
@@ -207,25 +210,25 @@ def _part(text: str) -> _Part:
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(shipped("templates") / "bundle", encoding="utf-8"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - what it makes is Markdown and constant scripts; names go through `name`
+        autoescape=False,  # noqa: S701 - it renders Markdown and constant scripts; names are escaped by `name`
     )
-    made.filters["name"] = markdown
-    made.filters["value"] = format_value
-    made.filters["titled"] = title_of
-    return made
+    environment.filters["name"] = markdown
+    environment.filters["value"] = format_value
+    environment.filters["titled"] = title_of
+    return environment
 
 
 # ---- resources
 
 
 def _row(resource: ResourceType) -> _Row:
-    # No script on Windows can read what is inside a distro, so only dependents on Windows count.
+    # Scripts on Windows cannot read the content of a distro, so only dependents on Windows count.
     dependents = [
         {**{each.name: getattr(rule, each.name) for each in fields(rule)}, "label": label(rule.resource)}
         for rule in resource.dependents
@@ -252,25 +255,25 @@ def _row(resource: ResourceType) -> _Row:
 # ---- the readme
 
 
-def _readme(plan: Plan, brought: frozenset[str]) -> dict[str, object]:
+def _readme(plan: Plan, included: frozenset[str]) -> dict[str, object]:
     first = plan.stages[0]
     attachments = [each for each in map(_attachment, first.steps) if each]
-    inside = sort_risks(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
+    linux_risks = sort_risks(risk for step in first.steps if step.resource in LINUX for risk in step.risks)
     return {
         "plan": plan,
         "stage": first,
         "may_restart": any("restart" in (*step.risks, *step.may_need) for step in first.steps),
         "steps": [_step_for_scripts(step) for step in first.steps if step.resource in WINDOWS],
-        "attachments": [each for each in attachments if each.name not in brought],
-        "brought": [each for each in attachments if each.name in brought],
+        "attachments": [each for each in attachments if each.name not in included],
+        "brought": [each for each in attachments if each.name in included],
         "later": first.deferred,
         "linux": _is_for_linux(first),
         "linux_steps": [_step_for_scripts(step) for step in first.steps if step.resource in LINUX],
         "irreversible": [step for step in first.steps if step.irreversible],
-        "needed": _meanings(plan.risks),
-        "possible": _meanings(plan.possible_risks),
+        "needed": _risk_meanings(plan.risks),
+        "possible": _risk_meanings(plan.possible_risks),
         "accept": f" -Accept {','.join(plan.risks)}" if plan.risks else "",
-        "accept_inside": f" --accept {','.join(inside)}" if inside else "",
+        "accept_inside": f" --accept {','.join(linux_risks)}" if linux_risks else "",
         "roles": {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""},
         "version": __version__,
         "digest": agent_digest(),
@@ -287,7 +290,7 @@ def _attachment(step: Step) -> Attachment | None:
     return WINDOWS[step.resource].upload(change_of(step)) if step.resource in WINDOWS else None
 
 
-def _meanings(risks: Iterable[str]) -> list[tuple[str, str]]:
+def _risk_meanings(risks: Iterable[str]) -> list[tuple[str, str]]:
     return [(risk, RISKS[risk]) for risk in risks]
 
 
@@ -295,12 +298,12 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<
 
 
 def markdown(text: str) -> str:
-    """A host's or a person's words within a line of Markdown: shown as they are, and never markup."""
+    """Escape text of a host or a person for a line of Markdown, so that it is never markup."""
     return visible(text).translate(_SPECIAL)
 
 
 def format_value(value: Json) -> str:
-    """A state's value for people."""
+    """Format a value of a state for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
@@ -310,6 +313,6 @@ def format_value(value: Json) -> str:
     text = "none" if value is None else str(value)
     if packed := describe_packed(text):
         return packed
-    if len(text) > _LONGEST:
-        return f"{markdown(text[:_LONGEST])}… ({len(text)} characters; all of it in plan.json)"
+    if len(text) > _MAX_CHARACTERS:
+        return f"{markdown(text[:_MAX_CHARACTERS])}… ({len(text)} characters; all of it in plan.json)"
     return markdown(text)

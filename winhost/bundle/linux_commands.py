@@ -11,25 +11,25 @@ from winhost.bundle.linux_bundle import (
     BundleRefusal,
     Result,
     bundle_of,
-    refuse_others,
+    require_planned_machine,
     result_of,
 )
 from winhost.bundle.linux_host import (
-    GO_BACK,
+    ROLLBACK_COMMAND,
     RestartNeeded,
     Run,
-    as_document,
-    check_lines,
-    compared,
+    check_goals,
+    describe_unread,
     find_steps,
+    format_checks,
+    format_step,
     goals_of,
     host_of,
     refuse_drift,
-    step_line,
-    stop_gently,
-    why_unread,
+    step_document,
+    stop_after_step_on_signal,
 )
-from winhost.bundle.linux_journal import ReadJournal, opened
+from winhost.bundle.linux_journal import ReadJournal, open_journal
 from winhost.core.answers import MissingFact, identity
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource, Step
@@ -39,46 +39,46 @@ if TYPE_CHECKING:
 
     from winhost.bundle.linux_bundle import Files, State
 
-PARTLY = "partly rolled back"
+PARTLY_ROLLED_BACK = "partly rolled back"
 RESTART_NEEDED = 75  # exit code, as EX_TEMPFAIL: it failed for now
 
 
-def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
-    refuse_others(bundle)
-    with opened(bundle, given.journals, looking=given.check) as journal:
-        run = Run(bundle, given, journal)
-        if not given.check:
-            stop_gently(run)
-        result = result_of(lambda: told_apart(run, given.command, action))
-        journal.keep(result)
+def run_command(bundle: Bundle, options: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
+    require_planned_machine(bundle)
+    with open_journal(bundle, options.journals, is_preview=options.check) as journal:
+        run = Run(bundle, options, journal)
+        if not options.check:
+            stop_after_step_on_signal(run)
+        result = result_of(lambda: convert_errors(run, options.command, action))
+        journal.write_result(result)
         return result
 
 
-def told_apart(run: Run, command: str, action: Callable[[Run], Result]) -> Result:
+def convert_errors(run: Run, command: str, action: Callable[[Run], Result]) -> Result:
     try:
         return action(run)
     except RestartNeeded:
         accept = f" --accept {','.join(run.accepted)}" if run.accepted else ""
-        following = f"Restart this machine (systemctl reboot), then: python3 -I run.py {command}{accept}"
-        return ended(run, "restart needed", [], [], [following])._replace(code=RESTART_NEEDED)
+        next_steps = f"Restart this machine (systemctl reboot), then: python3 -I run.py {command}{accept}"
+        return make_result(run, "restart needed", [], [], [next_steps])._replace(code=RESTART_NEEDED)
     except MissingFact as missing:
-        what = f"{why_unread(run.bundle, missing, '')}"
+        what = f"{describe_unread(run.bundle, missing, '')}"
         raise BundleRefusal(1, "CannotRead", what, "What cannot be read is not changed.") from None
 
 
-def settle(run: Run) -> None:
-    """Finish the restart that the last call of this run asked for."""
+def finish_pending_restart(run: Run) -> None:
+    """Finish the restart that an earlier call of this run has requested."""
     if not run.check:
         run.finish_restart()
     elif run.needs_restart() and run.record.restarting_from in (None, run.session.boot_id()):
         raise RestartNeeded
 
 
-def forward(run: Run) -> Result:
-    resume(run)
-    settle(run)
+def apply(run: Run) -> Result:
+    resume_run(run)
+    finish_pending_restart(run)
     run.read_host()
-    goals = now_expected(run)
+    goals = expected_goals(run)
     if run.check or not run.record.stage:
         refuse_drift(run)
         steps = find_steps(run.bundle, goals, run.host, "desired")
@@ -88,18 +88,18 @@ def forward(run: Run) -> Result:
         if run.has_journal:
             run.write("stage", number=run.bundle.stage["number"])
         run.read_host()
-    # What was so before may no longer be after these steps: an engine was replaced.
-    waited = [goal for goal in goals if run.host.rules[goal.resource].is_wait_only]
-    if again := find_steps(run.bundle, waited, run.host, "desired"):
-        run.run_steps(again)
+    # A goal that held before may no longer hold after these steps, if an engine was replaced.
+    waited_for = [goal for goal in goals if run.host.rules[goal.resource].is_wait_only]
+    if repeated := find_steps(run.bundle, waited_for, run.host, "desired"):
+        run.run_steps(repeated)
         run.read_host()
     run.record_dependents()
-    return applied(run, compared(run.bundle, goals, run.host))
+    return finish_apply(run, check_goals(run.bundle, goals, run.host))
 
 
-def now_expected(run: Run) -> list[DesiredResource]:
-    """The states that are expected now. Where another bundle follows, goals that held when the plan was made and are
-    only waited for are left out: the steps of this one may end them, and only those of the next one bring them back.
+def expected_goals(run: Run) -> list[DesiredResource]:
+    """Return the goals of this bundle. If another bundle follows, goals that are only waited for and held when the plan
+    was made are left out: steps of this bundle may end these states, and steps of the next one restore them.
     """
     planned = {identity(step["resource"], step["key"]) for step in run.bundle.stage["steps"]}
     return [
@@ -111,123 +111,132 @@ def now_expected(run: Run) -> list[DesiredResource]:
     ]
 
 
-def resume(run: Run) -> None:
-    """Continue a run of this plan that has not ended. After one that has ended, a new run begins."""
+def resume_run(run: Run) -> None:
+    """Continue the last run of this plan if it has not ended. Otherwise a new run will start."""
     for name in reversed(run.journal.names()):
         if not name.startswith(f"{run.bundle.sum}."):
             continue
         journal = run.journal.read(name)
         if not journal.entries:
-            continue  # begun, nothing done
-        back = journal.has_ended and journal.record.outcome in ("rolled back", PARTLY)
-        if journal.record.going_back and not back:
-            raise BundleRefusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
+            continue  # a run that did nothing
+        is_rolled_back = journal.has_ended and journal.record.outcome in ("rolled back", PARTLY_ROLLED_BACK)
+        if journal.record.going_back and not is_rolled_back:
+            raise BundleRefusal(
+                2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", ROLLBACK_COMMAND
+            )
         if not journal.has_ended:
-            run.journal.go_on(name, journal)
+            run.journal.continue_run(name, journal)
         return
 
 
-def applied(run: Run, checks: list[Check]) -> Result:
+def finish_apply(run: Run, checks: list[Check]) -> Result:
     outcome = "applied" if all(each.holds for each in checks) else "differs"
     if run.has_journal:
         run.write("outcome", outcome=outcome)
     elif outcome == "applied":
         outcome = "nothing to do"
-    following = [f"Go back at any time: {GO_BACK}"] if run.has_journal else []
+    next_steps = [f"Go back at any time: {ROLLBACK_COMMAND}"] if run.has_journal else []
     if run.bundle.stage["deferred"]:
-        following.append("What could not be read before this can be planned now: carry what `facts` says back.")
-    return ended(run, outcome, checks, [], following)
+        next_steps.append("What could not be read before this can be planned now: carry what `facts` says back.")
+    return make_result(run, outcome, checks, [], next_steps)
 
 
-def backward(run: Run) -> Result:
-    older = find_standing(run)
-    settle(run)
+def roll_back(run: Run) -> Result:
+    has_older = open_newest_run(run)
+    finish_pending_restart(run)
     run.read_host()
     if run.check:
         goals = run.rollback_goals(frozenset())
-        return preview(run, run.all_rollback_steps(goals), [*kept_by(run), *map(not_judged, missing_in(run))])
+        return preview(
+            run, run.all_rollback_steps(goals), [*kept_lines(run), *map(undecided_line, undecided_resources(run))]
+        )
     goals = run.roll_back()
-    kept, missing = kept_by(run), missing_in(run)
-    checks = [each for each in compared(run.bundle, list(goals), run.host) if not each.holds]
-    waits = bool(run.outlook.waiting)
-    outcome = "not all rolled back" if checks or missing else PARTLY if waits else "rolled back"
+    kept, missing = kept_lines(run), undecided_resources(run)
+    checks = [each for each in check_goals(run.bundle, list(goals), run.host) if not each.holds]
+    is_waiting = bool(run.outlook.waiting)
+    outcome = "not all rolled back" if checks or missing else PARTLY_ROLLED_BACK if is_waiting else "rolled back"
     run.finish_rollback(run.outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
     run.write("outcome", outcome=outcome)
-    following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
-    if outcome == PARTLY:  # the same once more is for this run first
-        holders = (other for held in run.outlook.waiting.values() for other in held.others)
-        first = ", then ".join(dict.fromkeys(other.rollback for other in holders))
+    next_steps = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * has_older
+    if outcome == PARTLY_ROLLED_BACK:  # the same command continues this run first
+        blocking_runs = (other for blocking in run.outlook.waiting.values() for other in blocking.others)
+        first = ", then ".join(dict.fromkeys(other.rollback for other in blocking_runs))
         what = f"Roll back the rest: {first}, then" if first else "Undo what came later, then go on with the rollback:"
-        following = [f"{what} {GO_BACK}"]
-    following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(missing)
-    result = ended(run, outcome, checks, [*kept, *map(not_judged, missing)], following)
+        next_steps = [f"{what} {ROLLBACK_COMMAND}"]
+    next_steps += [f"Mend what could not be read, then go on with going back: {ROLLBACK_COMMAND}"] * bool(missing)
+    result = make_result(run, outcome, checks, [*kept, *map(undecided_line, missing)], next_steps)
     document = {**result.document, "kept": kept, "missing": missing}
-    return Result(1 if missing or outcome == PARTLY else result.code, document, result.lines)
+    return Result(1 if missing or outcome == PARTLY_ROLLED_BACK else result.code, document, result.lines)
 
 
-def kept_by(run: Run) -> list[str]:
+def kept_lines(run: Run) -> list[str]:
     return [f"{run.record.touched[id_].title}: kept: {reason}" for id_, reason in run.outlook.kept.items()]
 
 
-def missing_in(run: Run) -> list[State]:
-    """The resources that could not be judged, in the form of the result."""
+def undecided_resources(run: Run) -> list[State]:
+    """Return the resources about which rollback could not decide, in the form of the result."""
     found = [(run.record.touched[id_], missing) for id_, missing in run.outlook.missing.items()]
     return [
-        {"resource": t.resource, "key": t.key, "title": t.title, "why": why_unread(run.bundle, missing, t.resource)}
+        {
+            "resource": t.resource,
+            "key": t.key,
+            "title": t.title,
+            "why": describe_unread(run.bundle, missing, t.resource),
+        }
         for t, missing in found
     ]
 
 
-def not_judged(each: State) -> str:
+def undecided_line(each: State) -> str:
     return f"{each['title']}: not judged: {each['why']}"
 
 
-def find_standing(run: Run) -> bool:
-    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Returns whether an
-    earlier one stands, too.
+def open_newest_run(run: Run) -> bool:
+    """Open the newest run of this plan that is not rolled back, if no run of another plan followed it. Returns whether
+    there is an earlier one, too.
     """
-    mine: list[tuple[str, ReadJournal]] = []
-    later = never = ""
+    own_runs: list[tuple[str, ReadJournal]] = []
+    later = empty = ""
     for name in run.journal.names():
         journal = run.journal.read(name)
-        ours = name.startswith(f"{run.bundle.sum}.")
+        is_own = name.startswith(f"{run.bundle.sum}.")
         if not journal.entries:
-            never = name if ours else never
+            empty = name if is_own else empty
         elif journal.record.outcome != "rolled back":
-            later = "" if ours else name
-            mine += [(name, journal)] if ours else []
-    if not mine and never:
+            later = "" if is_own else name
+            own_runs += [(name, journal)] if is_own else []
+    if not own_runs and empty:
         what = "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
-        raise BundleRefusal(2, "NeverBegun", f"{never}: begun, nothing done", what, "Apply the plan again.")
-    if not mine:
+        raise BundleRefusal(2, "NeverBegun", f"{empty}: begun, nothing done", what, "Apply the plan again.")
+    if not own_runs:
         raise BundleRefusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.folder}.")
     if later:
         what = "another plan was applied after this one, and still stands"
         raise BundleRefusal(
             2, "LaterRun", what, f"Its journal: {later}. Nothing was changed.", "Go back with that first."
         )
-    run.journal.go_on(*mine[-1])
-    return len(mine) > 1
+    run.journal.continue_run(*own_runs[-1])
+    return len(own_runs) > 1
 
 
-def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
-    refuse_others(bundle)
-    checks = compared(bundle, goals_of(bundle), host_of(bundle))
+def verify(bundle: Bundle, options: argparse.Namespace) -> Result:
+    require_planned_machine(bundle)
+    checks = check_goals(bundle, goals_of(bundle), host_of(bundle))
     holds = all(each.holds for each in checks)
     host = bundle.plan["host"]
-    lines = [*check_lines(checks, every=True), f"{host}: {'as planned' if holds else 'not as planned'}."]
+    lines = [*format_checks(checks, every=True), f"{host}: {'as planned' if holds else 'not as planned'}."]
     if bundle.stage["deferred"]:
         lines.append("  This says nothing of later stages, which this plan could not know.")
     return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
 
 
 def preview(run: Run, steps: tuple[Step, ...], kept: list[str]) -> Result:
-    result = ended(run, "nothing was changed", [], kept, [])
-    lines = [step_line(step, n, len(steps)) for n, step in enumerate(steps, 1)] or ["Nothing to do."]
-    return Result(0, {**result.document, "steps": list(map(as_document, steps))}, [*lines, *result.lines])
+    result = make_result(run, "nothing was changed", [], kept, [])
+    lines = [format_step(step, n, len(steps)) for n, step in enumerate(steps, 1)] or ["Nothing to do."]
+    return Result(0, {**result.document, "steps": list(map(step_document, steps))}, [*lines, *result.lines])
 
 
-def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], following: list[str]) -> Result:
+def make_result(run: Run, outcome: str, checks: list[Check], kept: list[str], next_steps: list[str]) -> Result:
     plan = run.bundle.plan
     document = {
         "schema": "winhost.bundle-result/2",
@@ -238,18 +247,18 @@ def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], followin
         "changed": run.changed,
         "checks": list(map(asdict, checks)),
         "kept": kept,
-        "next": following,
+        "next": next_steps,
     }
-    lines = [f"{plan['host']}: {outcome}, changes: {run.changed}", *check_lines(checks, every=False)]
-    lines += [f"  {line}" for line in (*kept, *following)]
+    lines = [f"{plan['host']}: {outcome}, changes: {run.changed}", *format_checks(checks, every=False)]
+    lines += [f"  {line}" for line in (*kept, *next_steps)]
     return Result(0 if all(each.holds for each in checks) else 4, document, lines)
 
 
-def main(given: argparse.Namespace, files: Files) -> Result:
-    def answered() -> Result:
+def main(options: argparse.Namespace, files: Files) -> Result:
+    def run_requested() -> Result:
         bundle = bundle_of(files)
-        if given.command == "verify":
-            return verify(bundle, given)
-        return as_run(bundle, given, forward if given.command == "apply" else backward)
+        if options.command == "verify":
+            return verify(bundle, options)
+        return run_command(bundle, options, apply if options.command == "apply" else roll_back)
 
-    return result_of(answered)
+    return result_of(run_requested)

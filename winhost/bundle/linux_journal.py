@@ -1,4 +1,4 @@
-"""The journal of a run of run.py in an offline package, each line on disk before the next thing happens."""
+"""The journal of a run of run.py in an offline package. Each line is on disk before the run continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 @dataclass(frozen=True)
 class BundleRun(Changes):
-    """The state of a run by its lines. stage: its steps are done."""
+    """The state of a run by its journal. stage: all steps of the stage are done."""
 
     stage: bool = False
 
@@ -43,32 +43,36 @@ def id_of(each: State) -> Id:
     return identity(each["resource"], each["key"])
 
 
-def step_of(told: State) -> Step:
-    return Step(**{**told, "risks": tuple(told["risks"]), "may_need": tuple(told["may_need"])})
+def parse_step(entry: State) -> Step:
+    return Step(**{**entry, "risks": tuple(entry["risks"]), "may_need": tuple(entry["may_need"])})
 
 
-def users_of(told: State) -> tuple[Dependent, ...]:
-    return tuple(Dependent(**each) for each in told["users"])
+def parse_dependents(entry: State) -> tuple[Dependent, ...]:
+    return tuple(Dependent(**each) for each in entry["users"])
 
 
 FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {
-    "begin": lambda run, told: changes.record_step_start(run, step_of(told["step"]), told["found"], users_of(told)),
-    "end": lambda run, told: changes.record_step_end(run, id_of(told), told["after"], told["restart"]),
-    "failed": lambda run, told: changes.record_step_end(run, id_of(told), told["after"]),
-    "stage": lambda run, told: replace(run, stage=True),
-    "back": lambda run, told: changes.record_rollback_start(run),
-    "restarting": lambda run, told: changes.record_restart_request(run, told["boot_id"]),
-    "restarted": lambda run, told: changes.record_restart(run, ((id_of(each), each["after"]) for each in told["left"])),
-    "dependents": lambda run, told: changes.record_dependents(
-        run, {id_of(each): users_of(each) for each in told["resources"]}
+    "begin": lambda run, entry: changes.record_step_start(
+        run, parse_step(entry["step"]), entry["found"], parse_dependents(entry)
     ),
-    "restored": lambda run, told: changes.record_restored(run, map(id_of, told["resources"])),
-    "outcome": lambda run, told: replace(run, outcome=told["outcome"]),
+    "end": lambda run, entry: changes.record_step_end(run, id_of(entry), entry["after"], entry["restart"]),
+    "failed": lambda run, entry: changes.record_step_end(run, id_of(entry), entry["after"]),
+    "stage": lambda run, entry: replace(run, stage=True),
+    "back": lambda run, entry: changes.record_rollback_start(run),
+    "restarting": lambda run, entry: changes.record_restart_request(run, entry["boot_id"]),
+    "restarted": lambda run, entry: changes.record_restart(
+        run, ((id_of(each), each["after"]) for each in entry["left"])
+    ),
+    "dependents": lambda run, entry: changes.record_dependents(
+        run, {id_of(each): parse_dependents(each) for each in entry["resources"]}
+    ),
+    "restored": lambda run, entry: changes.record_restored(run, map(id_of, entry["resources"])),
+    "outcome": lambda run, entry: replace(run, outcome=entry["outcome"]),
 }
 
 
 class ReadJournal(NamedTuple):
-    """A journal that was read. length: bytes up to the end of its last whole line."""
+    """A journal that was read. length: bytes up to the end of its last complete line."""
 
     record: BundleRun
     entries: list[Any]
@@ -76,7 +80,7 @@ class ReadJournal(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Nothing came after its end."""
+        """True if the last entry is the outcome."""
         return bool(self.entries) and self.entries[-1]["event"] == "outcome"
 
 
@@ -96,8 +100,8 @@ def parse_journal(name: str, data: bytes) -> ReadJournal:
 
 
 def refuse_other_version(name: str, data: bytes) -> None:
-    """Refuse a journal of another schema by its first whole line, before the lines are held against rules that are not
-    its own.
+    """Refuse a journal of another schema by its first line, before the lines are checked by the rules of this
+    schema.
     """
     first, ended, _ = data.partition(b"\n")
     found = read_line(1, first).get("schema", SCHEMA) if ended else SCHEMA
@@ -109,8 +113,8 @@ def refuse_other_version(name: str, data: bytes) -> None:
 
 
 class Journal:
-    """The journal of one run in the folder of all. It is begun with the first change: what is refused leaves nothing
-    behind. name: empty until then.
+    """The journal of one run. It is created with the first change, so that a refused run leaves nothing behind. name:
+    empty until then.
     """
 
     def __init__(self, bundle: Bundle, folder: int | None) -> None:
@@ -122,19 +126,17 @@ class Journal:
         self._length = 0
 
     def names(self) -> list[str]:
-        """The journals of every plan, oldest first: one is named by the sum of its plan and the time at which it was
-        begun.
-        """
-        found = [] if self._folder is None else os.listdir(self._folder)  # noqa: PTH208 - by the folder that was checked
-        names = [name[: -len(".jsonl")] for name in found if name.endswith(".jsonl")]
+        """List the journals of all plans, oldest first. A name has the sum of the plan, and the time of creation."""
+        file_names = [] if self._folder is None else os.listdir(self._folder)  # noqa: PTH208 - by the folder that was checked
+        names = [name[: -len(".jsonl")] for name in file_names if name.endswith(".jsonl")]
         return sorted(names, key=lambda name: name.split(".", 1)[::-1])
 
     def read(self, name: str) -> ReadJournal:
         with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
             return parse_journal(name, file.read())
 
-    def go_on(self, name: str, journal: ReadJournal) -> None:
-        """Continue an existing journal after its last whole line."""
+    def continue_run(self, name: str, journal: ReadJournal) -> None:
+        """Continue an existing journal after its last complete line."""
         self.name = name
         self.record, self._entries, self._length = journal
 
@@ -142,16 +144,16 @@ class Journal:
         if self._file is None:
             self._file = self._begin()
         if not self._entries:
-            self._line("run", {"schema": SCHEMA, "host": self._bundle.plan["host"], "winhost": WINHOST})
-        self._line(kind, fields)
+            self._append("run", {"schema": SCHEMA, "host": self._bundle.plan["host"], "winhost": WINHOST})
+        self._append(kind, fields)
 
-    def keep(self, result: Result) -> None:
-        """Write the result, for whoever was not there to see how it ended."""
+    def write_result(self, result: Result) -> None:
+        """Write the result to a file next to the journal."""
         if self._file is not None:
             with suppress(OSError):
                 file = self._open(self.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, ".result.json")
-                with os.fdopen(file, "w", encoding="ascii") as written:
-                    written.write(json.dumps(result.document))
+                with os.fdopen(file, "w", encoding="ascii") as output:
+                    output.write(json.dumps(result.document))
 
     def close(self) -> None:
         if self._file is not None:
@@ -174,25 +176,25 @@ class Journal:
     def _open(self, name: str, flags: int, ending: str = ".jsonl") -> int:
         return os.open(name + ending, flags | os.O_NOFOLLOW, 0o600, dir_fd=self._folder)
 
-    def _line(self, kind: str, fields: State) -> None:
+    def _append(self, kind: str, fields: State) -> None:
         assert self._file is not None
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         line = LINES.line(LINES.next_entry(self._entries, at, kind, fields))
         append(self._file, line, self._length)
-        written = json.loads(line)
+        entry = json.loads(line)
         self._length += len(line)
-        self._entries.append(written)
-        self.record = fold(self.record, written)
+        self._entries.append(entry)
+        self.record = fold(self.record, entry)
 
 
 @contextmanager
-def opened(bundle: Bundle, path: str, looking: bool) -> Iterator[Journal]:
-    """Open the journal of a run. looking: write nothing, and let others change something meanwhile."""
-    folder = open_journals(path, make=not looking)
+def open_journal(bundle: Bundle, path: str, is_preview: bool) -> Iterator[Journal]:
+    """Open the journal of a run. is_preview: write nothing, and do not take the lock."""
+    folder = open_journal_folder(path, make=not is_preview)
     journal = Journal(bundle, folder)
     locked = None
     try:
-        if not looking:
+        if not is_preview:
             locked = lock(folder)
         yield journal
     finally:
@@ -202,16 +204,16 @@ def opened(bundle: Bundle, path: str, looking: bool) -> Iterator[Journal]:
                 os.close(each)
 
 
-def open_journals(path: str, make: bool) -> int | None:
-    """Open the folder of journals, which is for root alone; None where there is none yet and none is to be made."""
+def open_journal_folder(path: str, make: bool) -> int | None:
+    """Open the folder of journals, which is for root alone; None if it does not exist. make: create it."""
     if make:
         os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
-    found = os.fstat(folder)
-    if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o077:
+    status = os.fstat(folder)
+    if status.st_uid != 0 or stat.S_IMODE(status.st_mode) & 0o077:
         os.close(folder)
         hint = "Look at what it holds and remove it, or name another folder with --journals."
         raise BundleRefusal(1, "NotOurs", f"{path} was not made by winhost: others may look or write there", "", hint)
@@ -219,7 +221,7 @@ def open_journals(path: str, make: bool) -> int | None:
 
 
 def lock(folder: int | None) -> int:
-    """Take the lock, which is held until the file is closed or this process ends."""
+    """Take the lock. It is held until the file is closed or this process ends."""
     file = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The command line: each command is imported only when it is called, so that `--help` is quick.
+"""The command line. Each command is imported only when it is called, so that `--help` is quick.
 
-Each family of commands has a folder: its `commands` has their options and help, which is all that `--help` and the tab
-key load, and names the module beside it that does what they say.
+Each family of commands has a folder. Its module `commands` declares their options and help, which is all that `--help`
+and the tab key load, and names the module in the same folder that implements them.
 """
 
 import importlib
@@ -18,14 +18,14 @@ from winhost.cli.terminal import (
     PIPE_CLOSED,
     HelpFormatter,
     PipeClosed,
-    closed_pipes,
-    colour,
+    discard_output,
     help_width,
-    let_go_of_streams,
     prepare_streams,
+    raise_pipe_closed,
+    uses_colour,
 )
 
-# Command → the first line of its help, which a test holds equal to the command's own.
+# Command → the first line of its help; a test compares it with the command's own.
 COMMANDS = {
     "up": "Serve a MODEL on this machine, or on another.",
     "down": "Undo what `winhost up` did on a HOST.",
@@ -63,7 +63,7 @@ COMMANDS = {
     "demo": "Show complete jobs on simulated hosts, in under a minute.",
 }
 
-# Family → those of its commands that are not called as it is.
+# Family → its commands, except one with the name of the family.
 _FAMILIES = {
     "look": ("detect", "probe", "assess", "report", "diff", "facts", "known", "explain", "schema"),
     "plan": ("up",),
@@ -78,7 +78,7 @@ click.Context.formatter_class = HelpFormatter  # of every command, in whatever g
 
 
 class Commands(WinhostGroup):
-    """Knows its commands by name and help line, and imports the one that runs."""
+    """The top-level group, which knows its commands by name and help line, and imports the one that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -87,16 +87,16 @@ class Commands(WinhostGroup):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"winhost.cli.{_FAMILY_OF.get(name, name)}.commands")
-        command: click.Command = getattr(module, "yields" if name == "yield" else name)  # which is a keyword in Python
+        command: click.Command = getattr(module, "yields" if name == "yield" else name)  # `yield` is a Python keyword
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         kwargs.setdefault("terminal_width", help_width())
-        with closed_pipes():
+        with raise_pipe_closed():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with closed_pipes():
+        with raise_pipe_closed():
             return super().invoke(ctx)
 
     def line(self, ctx: click.Context, name: str) -> str:
@@ -116,7 +116,7 @@ def winhost(context: click.Context) -> int | None:
     Start with `winhost up`, which shows what it would change and asks once, or with `winhost demo`, which needs no
     Windows machine.
     """
-    context.color = colour()  # every command below asks this context
+    context.color = uses_colour()  # subcommands take it from this context
     if context.invoked_subcommand is not None:
         return None
     from winhost.cli.endpoint.status import overview  # loads the engine, which `--help` must not
@@ -125,7 +125,7 @@ def winhost(context: click.Context) -> int | None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
-    """Show a warning about an input that others can write; warnings of libraries are not for users."""
+    """Show a warning about an input that other users can write; ignore warnings of libraries."""
     from winhost.model.files import SharedInputWarning  # most commands warn of nothing
 
     if issubclass(category, SharedInputWarning):
@@ -138,7 +138,7 @@ def run(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code: see `winhost.cli.groups`."""
     prepare_streams()
     if os.name == "posix":
-        os.umask(os.umask(0o077) | 0o022)  # nothing that winhost makes is written by others
+        os.umask(os.umask(0o077) | 0o022)  # no other user can write to the files of winhost
     warnings.showwarning = _show_warning
     words = sys.argv[1:] if args is None else args
     try:
@@ -148,7 +148,7 @@ def run(args: list[str] | None = None) -> int:
         click.echo("\nStopped." if asked else "Stopped.", err=True)  # the line of a question has no end yet
         return 130
     except PipeClosed:
-        let_go_of_streams()
+        discard_output()
         return PIPE_CLOSED
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

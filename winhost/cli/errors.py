@@ -1,6 +1,4 @@
-"""Errors as a user sees them: those of click and of the operating system, bugs of winhost, several in one message, and
-the exit code.
-"""
+"""Turn errors of click, of the operating system and of winhost itself into messages and exit codes for the user."""
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +9,9 @@ from typing import TypeVar
 
 import click
 
-from winhost.cli.options import Form, asked_form
-from winhost.cli.output import failed, show_error_text
-from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
+from winhost.cli.options import Form, requested_form
+from winhost.cli.output import error_result, show_error_text
+from winhost.cli.terminal import discard_output, is_closed_pipe
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import check_writers
@@ -21,8 +19,8 @@ from winhost.model.secrets import SecretRef
 
 T = TypeVar("T")
 
-# Wrong about the path, not about the computer: another path may do.
-_OF_THE_PATH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
+# Errors about a path, so that another path may work.
+_PATH_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
 
 
 def from_click(error: click.ClickException) -> UsageError:
@@ -38,7 +36,7 @@ def _wrong_usage(what: str, meaning: str | None = None, hint: str | None = None)
 
 
 def from_missing_fact(missing: MissingFact) -> WinhostError:
-    """Make the error for a fact that was not read, and without which a command cannot go on."""
+    """Return the error for a command that needs a fact which was not read."""
     from winhost.connect.wire_errors import error_of  # wrong usage must not load it
 
     return error_of(missing) or WinhostError(
@@ -50,9 +48,9 @@ def from_missing_fact(missing: MissingFact) -> WinhostError:
 
 
 def as_winhost_error(error: Exception) -> WinhostError:
-    """Turn what went wrong with one host into an error that can be shown beside the results of others.
+    """Turn any error about one host into one that can be shown with the results of other hosts.
 
-    Raises a closed pipe as it is: that is no fault of a host.
+    Raises the error of a closed pipe as it is, because it has nothing to do with the host.
     """
     if isinstance(error, WinhostError):
         return error
@@ -62,7 +60,7 @@ def as_winhost_error(error: Exception) -> WinhostError:
         raise error
     if isinstance(error, OSError):
         return from_os_error(error)
-    # A bug of winhost: only its type, file and line are kept, because its message and its frames may hold secrets.
+    # A bug of winhost. Only its type, file and line are shown: its message and frames may contain secrets.
     last = traceback.extract_tb(error.__traceback__)[-1]
     return WinhostError(
         "Defect",
@@ -73,22 +71,22 @@ def as_winhost_error(error: Exception) -> WinhostError:
 
 
 def from_os_error(error: OSError) -> WinhostError:
-    """Turn an error of the operating system into one of winhost. Only a wrong path is an error of usage."""
-    why = error.strerror or str(error)
+    """Turn an error of the operating system into one of winhost. It is an error of usage if a path is wrong."""
+    reason = error.strerror or str(error)
     file = str(error.filename) if error.filename is not None else None
-    if file is not None and isinstance(error, _OF_THE_PATH):
+    if file is not None and isinstance(error, _PATH_ERRORS):
         return UsageError(
             "UnusablePlace",
-            what=f"{visible(file)} cannot be used ({why})",
+            what=f"{visible(file)} cannot be used ({reason})",
             hint="Check the path and its permissions, or name another one.",
         )
-    where = f" {visible(file)}" if file else ""
-    return WinhostError("SystemFault", what=f"the operating system refused{where}: {why}")
+    named_file = f" {visible(file)}" if file else ""
+    return WinhostError("SystemFault", what=f"the operating system refused{named_file}: {reason}")
 
 
 @contextmanager
 def os_errors() -> Iterator[None]:
-    """Raise errors of the operating system as `from_os_error` makes them."""
+    """Turn errors of the operating system inside the block into errors of winhost."""
     try:
         yield
     except OSError as error:
@@ -97,11 +95,11 @@ def os_errors() -> Iterator[None]:
 
 @contextmanager
 def usage_errors(option: str | None = None) -> Iterator[None]:
-    """Raise a ValueError as click's UsageError, or as BadParameter of the option whose value it is about."""
+    """Turn a ValueError inside the block into click's UsageError, or into BadParameter for an option."""
     try:
         yield
-    except ValueError as wrong:
-        raise (click.BadParameter(str(wrong), param_hint=option) if option else click.UsageError(str(wrong))) from None
+    except ValueError as error:
+        raise (click.BadParameter(str(error), param_hint=option) if option else click.UsageError(str(error))) from None
 
 
 def secret_reference(text: str | None, option: str) -> SecretRef | None:
@@ -110,83 +108,87 @@ def secret_reference(text: str | None, option: str) -> SecretRef | None:
         return None if text is None else SecretRef.parse(text)
 
 
-def text_of(file: Path, option: str) -> str:
-    """Read a text that an option names, and warn where others can write it. Raises BadParameter."""
+def read_option_file(file: Path, option: str) -> str:
+    """Read the text file that an option names, and warn if other users can write it. Raises BadParameter."""
     try:
         check_writers(file)
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise click.BadParameter(f"{visible(str(file))} cannot be read: {why}", param_hint=option) from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.BadParameter(f"{visible(str(file))} cannot be read: {reason}", param_hint=option) from None
 
 
-# ---- all that is missing or wrong in the words of one command
+# ---- several faults of one command line
 
 
 class Faults:
     """Collects errors until `refuse`. Checks that depend on one another raise the same error, which counts once."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Exception] = {}
+        self._errors: dict[str, Exception] = {}
 
     def add(self, text: str) -> None:
-        """Add a fault. text: with the option that mends it, and an example."""
-        self._found.setdefault(text, click.UsageError(text))
+        """Add a fault. text: names the option that mends it, with an example."""
+        self._errors.setdefault(text, click.UsageError(text))
 
-    def of(self, ask: Callable[[], T], also: str = "") -> T | None:
-        """Return the result of a call, or keep its error. also: what to add to an error that is no wrong usage."""
+    def collect(self, call: Callable[[], T], hint: str = "") -> T | None:
+        """Return the result of a call, or keep its error and return None. hint: what to add to an error that is not
+        about wrong usage.
+        """
         try:
-            return ask()
+            return call()
         except (click.UsageError, WinhostError) as error:
-            known = from_click(error) if isinstance(error, click.ClickException) else error
-            hint = known.hint if known is error else None  # click's names the help of the command
-            text = "\n".join(filter(None, (known.what, known.meaning, hint))).replace("\n", "\n   ")
-            if also and not isinstance(error, click.UsageError | UsageError):
-                text += f"\n   {also}"
-            self._found.setdefault(text, error)
+            fault = from_click(error) if isinstance(error, click.ClickException) else error
+            own_hint = fault.hint if fault is error else None  # the hint of a click error only names the command's help
+            text = "\n".join(filter(None, (fault.what, fault.meaning, own_hint))).replace("\n", "\n   ")
+            if hint and not isinstance(error, click.UsageError | UsageError):
+                text += f"\n   {hint}"
+            self._errors.setdefault(text, error)
         return None
 
     def refuse(self) -> None:
-        """Raise the only fault as it came, or UsageError (WrongUsage) for several."""
-        errors = [*self._found.values()]
+        """Raise the only error as it is, or UsageError (WrongUsage) for several."""
+        errors = [*self._errors.values()]
         if len(errors) == 1:
             raise errors[0]
         if errors:
-            listed = "\n".join(f"{number}. {text}" for number, text in enumerate(self._found, 1))
-            raise _wrong_usage(f"{len(errors)} things are missing or wrong", listed)
+            texts = "\n".join(f"{number}. {text}" for number, text in enumerate(self._errors, 1))
+            raise _wrong_usage(f"{len(errors)} things are missing or wrong", texts)
 
 
-def show_failure(error: Exception, words: Sequence[str]) -> int:
-    """Show an error in the form that the command line asks for. Returns the exit code; raises a defect of winhost."""
-    form = asked_form(words)
+def show_failure(error: Exception, arguments: Sequence[str]) -> int:
+    """Show an error in the form that the command line requests, and return the exit code. Raises a bug of winhost as it
+    is.
+    """
+    form = requested_form(arguments)
     if isinstance(error, click.ClickException):
-        _show(from_click(error), form, words)
+        _show(from_click(error), form, arguments)
         return error.exit_code
     if isinstance(error, OSError):
-        let_go_of_streams()
-        form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
+        discard_output()
+        form = form if error.filename is not None else None  # without a file name, stdout itself may have failed
         error = from_os_error(error)
     elif isinstance(error, MissingFact):
         error = from_missing_fact(error)
     if not isinstance(error, WinhostError):
         raise error
-    _show(error, form, words)
+    _show(error, form, arguments)
     return int(error.exit_code)
 
 
-def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
-    """Show an error. If stdout and stderr are closed, only the exit code tells of it."""
+def _show(error: WinhostError, form: Form | None, arguments: Sequence[str]) -> None:
+    """Show an error. If stdout and stderr are closed, the exit code is all that remains of it."""
     try:
         if form:
-            from winhost.cli.envelope import answer  # loads pydantic, which a misspelt word need not wait for
+            from winhost.cli.envelope import print_document  # loads pydantic, which a misspelt word need not wait for
 
-            answer("error", [failed(error)], form)
-        elif "--jsonl" in words:
+            print_document("error", [error_result(error)], form)
+        elif "--jsonl" in arguments:
             from winhost.cli.jsonl import print_end  # loads the engine as well
 
             print_end(None, error)
         else:
-            fleet = next((after for word, after in pairwise(words) if word == "--fleet"), None)
+            fleet = next((value for argument, value in pairwise(arguments) if argument == "--fleet"), None)
             show_error_text(error, fleet=fleet)
     except OSError:
-        let_go_of_streams()
+        discard_output()

@@ -1,8 +1,8 @@
-"""The formats that `winhost schema` publishes: our files, and what commands answer programs with."""
+"""The formats that `winhost schema` publishes: winhost's files, and the answers of commands to programs."""
 
 from collections.abc import Mapping
 
-# Each format with where in `winhost` its model stands; schema.py imports the one that is asked for.
+# Format → its model within `winhost`. `winhost schema` imports only the requested one.
 FILES: Mapping[str, str] = {
     "facts": "model.facts.Facts",
     "plan": "model.plan.Plan",
@@ -14,8 +14,8 @@ FILES: Mapping[str, str] = {
 }
 LINES = "cli.jsonl.AnyLine"
 
-# Kind of result → the version of its shape and its model, which `winhost schema KIND` prints. A field that goes or gets
-# another name is a new version; a test holds that. Any result may be an error instead.
+# Kind of result → the version of its format and its model, which `winhost schema KIND` prints. Removing or renaming a
+# field needs a new version, which a test checks. Any result may be an error instead.
 KINDS: Mapping[str, tuple[int, str]] = {
     "detection": (2, "cli.look.detect.Detected"),
     "probe": (1, "cli.look.detect.Probed"),
@@ -64,5 +64,5 @@ KINDS: Mapping[str, tuple[int, str]] = {
 
 
 def schema_of(kind: str) -> str:
-    """`winhost.assessment/3` of `assessment`."""
+    """Return the name of a kind's format with its version, such as `winhost.assessment/3` for `assessment`."""
     return f"winhost.{kind}/{KINDS[kind][0]}"

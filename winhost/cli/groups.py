@@ -1,4 +1,4 @@
-"""Commands and groups: help that ends with the exit codes, and misspelt names that are corrected."""
+"""The classes of commands and groups: their help ends with the exit codes, and they correct misspelt names."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,32 +18,32 @@ GENERAL: Mapping[int, str] = {
     130: "stopped with Ctrl-C",
     141: "nobody reads the output any more (closed pipe)",
 }
-_EVERYWHERE = (0, 1, 2, 130, 141)
-_UNREACHED = {5: GENERAL[5]}
+_COMMON_CODES = (0, 1, 2, 130, 141)
+_UNREACHABLE = {5: GENERAL[5]}
 _RUN = {
     3: "refused by a verdict, possibly one found at a later stage",
     4: "a host has changed since it was planned, or is not as planned in the end",
-    **_UNREACHED,
+    **_UNREACHABLE,
 }
 _LINT = {
     0: "no defect is left; advice does not count",
     1: "a defect is left: something does not start, is not as written, exposes or destroys; with --strict: or advice",
 }
 
-# Command → what a code says of it alone. A test holds each command to those.
-OWN: Mapping[str, Mapping[int, str]] = {
-    "host add": {1: "failure, or the host cannot be managed as it is", **_UNREACHED},
-    "host list": _UNREACHED,
-    "host remove": _UNREACHED,
-    "host test": {1: "failure, or a host cannot be managed as it is", **_UNREACHED},
-    "detect": _UNREACHED,
-    "probe": _UNREACHED,
-    "assess": {3: "no option, or not that of --path, works on a host and meets the requirements", **_UNREACHED},
-    "models show": _UNREACHED,
-    "report": _UNREACHED,
+# Command → the meaning of the exit codes that it has, or that differ for it. A test checks that it returns no others.
+COMMAND_CODES: Mapping[str, Mapping[int, str]] = {
+    "host add": {1: "failure, or the host cannot be managed as it is", **_UNREACHABLE},
+    "host list": _UNREACHABLE,
+    "host remove": _UNREACHABLE,
+    "host test": {1: "failure, or a host cannot be managed as it is", **_UNREACHABLE},
+    "detect": _UNREACHABLE,
+    "probe": _UNREACHABLE,
+    "assess": {3: "no option, or not that of --path, works on a host and meets the requirements", **_UNREACHABLE},
+    "models show": _UNREACHABLE,
+    "report": _UNREACHABLE,
     "diff": {0: "no difference", 4: "the host or its verdicts changed"},
     "explain": {0: "explained", 1: "nothing is known of the text"},
-    "plan": {0: "planned", 3: "refused by a verdict, or the option must be named with --path", **_UNREACHED},
+    "plan": {0: "planned", 3: "refused by a verdict, or the option must be named with --path", **_UNREACHABLE},
     "up": {0: "everything is served", **_RUN},
     "apply": {0: "applied; with --check: can be applied", **_RUN},
     "resume": {0: "applied", **_RUN},
@@ -51,21 +51,21 @@ OWN: Mapping[str, Mapping[int, str]] = {
         0: "rolled back",
         1: "failure, or partly rolled back: later changes depend on the rest, or it could not be checked",
         4: "something is neither as the run left it nor in its original state",
-        **_UNREACHED,
+        **_UNREACHABLE,
     },
     "down": {
         0: "undone, or nothing to undo",
         1: "failure, or partly undone: later changes depend on the rest, or it could not be checked",
         4: "something is neither as up left it nor in its original state",
-        **_UNREACHED,
+        **_UNREACHABLE,
     },
-    "boot": {0: "restarting, or the other system is up", 1: "failure, or the system of before came up", **_UNREACHED},
-    "verify": {0: "as planned", 4: "something is not as planned", **_UNREACHED},
+    "boot": {0: "restarting, or the other system is up", 1: "failure, or the system of before came up", **_UNREACHABLE},
+    "verify": {0: "as planned", 4: "something is not as planned", **_UNREACHABLE},
     "lint wslconfig": _LINT,
     "lint wslconf": _LINT,
     "lint autoinstall": _LINT,
     "install plan": {3: "the host or its disks are not ready for it"},
-    "install bmc": {3: "the BMC is not shown to be that of the host, or has no free drive", **_UNREACHED},
+    "install bmc": {3: "the BMC is not shown to be that of the host, or has no free drive", **_UNREACHABLE},
     "install media": {
         1: "the new system was not seen in time",
         3: "the media would not start, or no wipe was consented to",
@@ -76,32 +76,34 @@ OWN: Mapping[str, Mapping[int, str]] = {
     "lint docker-daemon": _LINT,
     "lint cdi": _LINT,
     "serve profile": {3: "no profile can serve the workload on that host"},
-    "serve up": {0: "everything serves", 1: "something did not start, or not in time", **_UNREACHED},
-    "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHED},
-    "serve logs": _UNREACHED,
-    **{f"serve keys {verb}": _UNREACHED for verb in ("list", "add", "limit", "revoke")},
-    "serve test": {0: "every request was answered as it should be", 1: "one was not", **_UNREACHED},
-    "status": {4: "something does not serve", **_UNREACHED},
-    "chat": {1: "failure, or no whole answer", **_UNREACHED},
-    "open": _UNREACHED,
-    "yield": {1: "failure, or a model that did not leave in time", **_UNREACHED},
-    "serve down": {0: "stopped", 1: "something did not stop in time", **_UNREACHED},
+    "serve up": {0: "everything serves", 1: "something did not start, or not in time", **_UNREACHABLE},
+    "serve status": {0: "every model is served", 4: "something does not serve", **_UNREACHABLE},
+    "serve logs": _UNREACHABLE,
+    **{f"serve keys {verb}": _UNREACHABLE for verb in ("list", "add", "limit", "revoke")},
+    "serve test": {0: "every request was answered as it should be", 1: "one was not", **_UNREACHABLE},
+    "status": {4: "something does not serve", **_UNREACHABLE},
+    "chat": {1: "failure, or no whole answer", **_UNREACHABLE},
+    "open": _UNREACHABLE,
+    "yield": {1: "failure, or a model that did not leave in time", **_UNREACHABLE},
+    "serve down": {0: "stopped", 1: "something did not stop in time", **_UNREACHABLE},
 }
 
 
-def codes_of(command: str) -> Mapping[int, str]:
-    """Return the exit codes of a command, by its words behind `winhost`; of `winhost` itself, all."""
+def exit_codes(command: str) -> Mapping[int, str]:
+    """Return the exit codes of a command with their meanings. command: the words after `winhost`; empty for all
+    codes.
+    """
     if not command:
         return GENERAL
-    own = OWN.get(command, {})
-    return {code: own.get(code, GENERAL[code]) for code in GENERAL if code in own or code in _EVERYWHERE}
+    own_codes = COMMAND_CODES.get(command, {})
+    return {code: own_codes.get(code, GENERAL[code]) for code in GENERAL if code in own_codes or code in _COMMON_CODES}
 
 
 def show_codes(command: str, formatter: click.HelpFormatter) -> None:
     """Write the exit codes below the help of a command that has codes of its own."""
-    if command and command not in OWN:
+    if command and command not in COMMAND_CODES:
         return
-    codes = codes_of(command)
+    codes = exit_codes(command)
     with formatter.section("Exit codes (highest of all hosts)" if 5 in codes else "Exit codes"):
         formatter.write_dl([(str(code), meaning) for code, meaning in codes.items()])
 
@@ -112,8 +114,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def log_options(variable: str | None = None) -> Callable[[F], F]:
     """Add `-v` and `--debug`, which log calls to hosts on stderr. variable: the environment variable for `--debug`."""
 
-    def show(context: click.Context, option: click.Parameter, asked: bool) -> None:
-        if asked and not context.resilient_parsing:
+    def enable(context: click.Context, option: click.Parameter, is_set: bool) -> None:
+        if is_set and not context.resilient_parsing:
             from winhost.cli.log_lines import show_log  # loads logging, which no other command needs
 
             context.meta[_VERBOSE_ASKED] = True
@@ -121,8 +123,8 @@ def log_options(variable: str | None = None) -> Callable[[F], F]:
 
     def decorate(command: F) -> F:
         for option in (
-            click.option("--debug", is_flag=True, envvar=variable, expose_value=False, callback=show, help=_DEBUG),
-            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=show, help=_VERBOSE),
+            click.option("--debug", is_flag=True, envvar=variable, expose_value=False, callback=enable, help=_DEBUG),
+            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=enable, help=_VERBOSE),
         ):
             command = option(command)
         return command
@@ -131,7 +133,7 @@ def log_options(variable: str | None = None) -> Callable[[F], F]:
 
 
 def is_verbose() -> bool:
-    """Tell whether `-v` or `--debug` was given: then hashes are shown, and values are whole."""
+    """Tell whether `-v` or `--debug` was typed: then hashes and full values are shown."""
     context = click.get_current_context(silent=True)
     return context is not None and _VERBOSE_ASKED in context.meta
 
@@ -141,13 +143,13 @@ _VERBOSE = "Show each call to a host on stderr: what, how long, how many bytes."
 _DEBUG = "Show all that is known of calls and connections, without secrets, for a bug report."
 
 
-def does(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """Let a command call the function of its name in `winhost.cli.<module>`, which is imported only then."""
+def implemented_in(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Make a command call the function with its name in `winhost.cli.<module>`, which is imported only when it runs."""
 
-    def decorate(declared: Callable[[], None]) -> Callable[..., Any]:
-        @wraps(declared)
+    def decorate(declaration: Callable[[], None]) -> Callable[..., Any]:
+        @wraps(declaration)
         def run(**options: Any) -> Any:
-            return getattr(import_module(f"winhost.cli.{module}"), declared.__name__)(**options)
+            return getattr(import_module(f"winhost.cli.{module}"), declaration.__name__)(**options)
 
         vars(run)["module"] = module
         return run
@@ -156,7 +158,7 @@ def does(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 
 
 @contextmanager
-def _errors_of(ctx: click.Context) -> Iterator[None]:
+def _add_context(ctx: click.Context) -> Iterator[None]:
     """Add the command to errors of click's parser, which names none for an option without its value."""
     try:
         yield
@@ -166,16 +168,17 @@ def _errors_of(ctx: click.Context) -> Iterator[None]:
 
 
 class WinhostCommand(click.Command):
-    """A command whose help groups options, says which may be repeated, and ends with its exit codes."""
+    """A command whose help groups the options, says which may be repeated, and ends with the exit codes."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
         for each in self.params:
-            if isinstance(each, click.Option) and each.multiple and each.name != "outputs":  # of `-o`, two make sense
+            # The help of `-o` says itself that it may be given twice.
+            if isinstance(each, click.Option) and each.multiple and each.name != "outputs":
                 each.help = f"{each.help} May be repeated."
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with _errors_of(ctx):
+        with _add_context(ctx):
             return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -188,17 +191,17 @@ class WinhostCommand(click.Command):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _, _, words = ctx.command_path.partition(" ")
-        show_codes(words, formatter)
+        _, _, command = ctx.command_path.partition(" ")
+        show_codes(command, formatter)
 
 
 class WinhostGroup(click.Group):
-    """A group whose commands are listed whole, and whose misspelt commands are corrected."""
+    """A group that shows the full help line of each command, and corrects misspelt commands."""
 
     command_class = WinhostCommand
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with _errors_of(ctx):
+        with _add_context(ctx):
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -213,6 +216,6 @@ class WinhostGroup(click.Group):
             formatter.write_dl([(name, self.line(ctx, name)) for name in self.list_commands(ctx)])
 
     def line(self, ctx: click.Context, name: str) -> str:
-        """The line of a command in the overview."""
+        """Return the help line of a command in the list of commands."""
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit=1000) if command else ""

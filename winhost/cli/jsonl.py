@@ -1,11 +1,13 @@
-"""The lines of --jsonl: one for each event of a run, and one for its end. `winhost schema event` publishes them."""
+"""Print the lines of --jsonl: one for each event of a run, and one for its end. `winhost schema event` publishes
+them.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from winhost.cli.envelope import print_json
-from winhost.cli.output import failed
+from winhost.cli.output import error_result
 from winhost.core.answers import Json, Key
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
@@ -23,8 +25,9 @@ class Resource:
 
 @dataclass(frozen=True)
 class EventLine:
-    """Something that happened. time: ISO 8601 in UTC; before: what the step found of what it sets; after: what it has
-    set, null until it is done; number, total: of the step; percent: of a file that is being sent.
+    """An event of a run. time: ISO 8601 in UTC; before: the properties that the step changes, as they were; after: the
+    same properties as the step set them, null until it is done; number, total: of the step; percent: of a file that is
+    being sent.
     """
 
     event: str
@@ -43,7 +46,7 @@ class EventLine:
 
 @dataclass(frozen=True)
 class EndLine:
-    """The end on a host: an outcome or an error."""
+    """The end of a run on a host: an outcome or an error."""
 
     event: Literal["end"]
     time: str
@@ -79,11 +82,11 @@ def print_event(event: ProgressEvent) -> None:
 
 
 def print_end(host: str | None, end: Outcome | WinhostError) -> None:
-    """Print the last line of a host."""
+    """Print the last line of a host. host: None if the error is not about one."""
     if isinstance(end, WinhostError):
         run = getattr(end, "run", None)
         run = run if isinstance(run, str) else None
-        result = failed(end, host)
+        result = error_result(end, host)
         print_json(EndLine("end", _now(), run, result.host, None, result.error, int(end.exit_code)))
     else:
         print_json(EndLine("end", _now(), end.run, end.host, end, None, int(end.exit_code)))

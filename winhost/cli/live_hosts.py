@@ -1,4 +1,4 @@
-"""Reach hosts over the network, and read their facts."""
+"""Connect to hosts, and read their facts."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -7,10 +7,17 @@ from dataclasses import replace
 from winhost.cli.plan.options import given_keys
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.own_key import check_given
+from winhost.connect.own_key import check_public_keys
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshConnector, SshWire
-from winhost.connect.ways_in import TELLING, first_found, linux_targets, no_linux_key, running_guests, target_beside
+from winhost.connect.ways_in import (
+    ADDRESS_RESOURCES,
+    dual_boot_target,
+    linux_targets,
+    no_linux_key_error,
+    open_first,
+    running_guests,
+)
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import Unreachable
@@ -35,7 +42,7 @@ _SYSTEM = "OperatingSystem"
 
 
 def connector_for(host: AnyHost) -> Connector:
-    """Return the connector to a host and its Linux, with the agents that go there."""
+    """Return the connector to a host and its Linux, with the agents that it sends there."""
     if isinstance(host, LinuxHost):
         return SshConnector(host, linux_scripts.session_text(), check_records)
     windows = WindowsConnector(host, WindowsScripts(), check_records)
@@ -54,33 +61,35 @@ def _open_linux(target: LinuxHost, program: str) -> Agent:
     return SshConnector(target, program, check_records).open()
 
 
-def linux_beside(host: Host) -> LinuxHost | None:
-    """Return the Linux that takes turns with Windows, as Windows reported it last. Raises UsageError."""
-    return target_beside(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
+def dual_boot_linux(host: Host) -> LinuxHost | None:
+    """Return the Linux that is installed beside Windows, as Windows reported it last. Raises UsageError."""
+    return dual_boot_target(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
 
 
-def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
-    """Read a host, and measure its Linux. Raises as `linux_targets` and `probe` do."""
+def probe_live(host: AnyHost, parts: Sequence[str], image: str | None, watch: Watch) -> Facts:
+    """Read a host, and measure what its Linux can do. parts: optional parts of the measurement. Raises as
+    `linux_targets` and `probe` do.
+    """
     facts = read_live(host, watch)
     program = linux_scripts.probe_text()
-    with watch.at(host.name, "probing"):
+    with watch.activity(host.name, "probing"):
         if isinstance(host, LinuxHost):
             path, wire = "linux", SshWire(host, program)
         else:
-            beside = linux_beside(host) if runs_linux(facts) else None
-            if beside is not None:
-                path, targets = "dual-boot", [beside]
+            linux = dual_boot_linux(host) if runs_linux(facts) else None
+            if linux is not None:
+                path, targets = "dual-boot", [linux]
             else:
                 path = "dda" if running_guests(facts.resources) else "wsl2"
                 targets = [*linux_targets(with_ssh_key(host), facts.resources, "probe")]
-            wire = first_found(host.name, targets, lambda target: SshWire(target, program))
+            wire = open_first(host.name, targets, lambda target: SshWire(target, program))
         with closing(wire):
-            return replace(facts, measured=(probe(wire, program, path, also, image),))
+            return replace(facts, measured=(probe(wire, program, path, parts, image),))
 
 
 def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:
-    """Connect to the Linux of a host, with the program that looks after what it serves. windows: called with the
-    version of Windows, which its Linux cannot tell. Raises as `linux_targets` does.
+    """Connect to the Linux of a host, with the program that manages what it serves. windows: a list that gets the
+    version of Windows, which the Linux does not know. Raises as `linux_targets` does.
     """
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
@@ -88,42 +97,42 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
     try:
         agent = WindowsConnector(host, WindowsScripts(), check_records).open()
     except Unreachable:
-        beside = linux_beside(host)
-        if beside is None:
+        linux = dual_boot_linux(host)
+        if linux is None:
             raise
-        return SshWire(beside, program)
+        return SshWire(linux, program)
     with closing(agent):
-        answers = agent.read(TELLING if windows is None else (*TELLING, _SYSTEM))
+        answers = agent.read(ADDRESS_RESOURCES if windows is None else (*ADDRESS_RESOURCES, _SYSTEM))
         if windows is not None:
             windows[:] = _windows_version(answers.get(_SYSTEM))
         targets = linux_targets(with_ssh_key(host), answers, "serve")
-        return first_found(host.name, targets, lambda target: SshWire(target, program))
+        return open_first(host.name, targets, lambda target: SshWire(target, program))
 
 
 def _windows_version(answer: "Answer | None") -> list[Version]:
-    """Return the build with its revision, which each update raises; nothing if they could not be read."""
+    """Return the build and revision of Windows as one version; an empty list if they could not be read."""
     (system,) = answer if isinstance(answer, tuple) and len(answer) == 1 else (None,)
     numbers = [system.state.get(each) for each in ("build", "revision")] if system else []
-    known = numbers and all(isinstance(each, int) for each in numbers)
-    return [Version(WINDOWS, ".".join(map(str, numbers)))] if known else []
+    is_known = numbers and all(isinstance(each, int) for each in numbers)
+    return [Version(WINDOWS, ".".join(map(str, numbers)))] if is_known else []
 
 
-def check_reach(host: AnyHost, plan: Plan) -> None:
-    """Raises UsageError (NoLinuxKey, OtherKey) if a plan goes on to the host's Linux and this computer has no key for
-    it: the key may be on another computer, where winhost made it.
+def check_linux_key(host: AnyHost, plan: Plan) -> None:
+    """Raise UsageError (NoLinuxKey, OtherKey) if a plan changes the host's Linux and this computer does not have the
+    key for it, which winhost may have made on another computer.
     """
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
     if isinstance(host, Host) and resources & set(LINUX):
         ssh = with_ssh_key(host).ssh
         if ssh is None or ssh.key is None:
-            raise no_linux_key(host.name)
+            raise no_linux_key_error(host.name)
         if host.ssh is None or host.ssh.key is None:
-            given = given_keys(parse_request(plan.request))
-            if given:
-                check_given(host.name, ssh, given)
+            public_keys = given_keys(parse_request(plan.request))
+            if public_keys:
+                check_public_keys(host.name, ssh, public_keys)
 
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:
-    """Read a host and its Linux. named: instances that are listed only if they are named."""
+    """Read a host and its Linux. named: resources that are listed only if they are named."""
     with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), report=watch)) as session:
         return session.facts(named)

@@ -1,6 +1,6 @@
-"""The log on stderr that `-v` and `--debug` show: that of winhost's own loggers alone.
+"""Show the log on stderr for `-v` and `--debug`, only from winhost's own loggers.
 
-Loggers of libraries never get a handler: at DEBUG they write whole messages, and tokens of the logon.
+The loggers of libraries never get a handler: at DEBUG they write whole messages, including tokens of the logon.
 """
 
 import logging
@@ -13,21 +13,21 @@ import click
 from winhost import __version__
 from winhost.model.errors import visible
 
-_OURS = logging.getLogger("winhost")
+_LOGGER = logging.getLogger("winhost")
 _LIBRARIES = ("pypsrp", "pywinrm", "paramiko", "pyspnego", "requests", "urllib3", "cryptography")
 
 
 class LogLines(logging.Handler):
-    """Writes a line for each record to the present stderr, which is another stream while a run goes on."""
+    """Writes a line for each record to the present `sys.stderr`, which a run replaces by another stream."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Whoever reads it is gone: that must end nothing.
+        # A reader that is gone must not end the command.
         with suppress(OSError, ValueError):
             print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201 - as one piece, from any thread
 
 
 class PlainLines(logging.Formatter):
-    """Formats lines so that names from a host move no cursor and begin no line."""
+    """Formats records without control characters, which names from a host may contain."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
         record.message = visible(record.message)
@@ -35,33 +35,33 @@ class PlainLines(logging.Formatter):
 
 
 def show_log(context: click.Context, *, debug: bool) -> None:
-    """Show the log until this command ends, or the command that called it."""
-    shown = _shown()
-    if shown is None:
-        shown, before = LogLines(logging.INFO), _OURS.level
+    """Show the log until the command of this context ends. debug: with messages at DEBUG, and times."""
+    handler = _shown_handler()
+    if handler is None:
+        handler, old_level = LogLines(logging.INFO), _LOGGER.level
 
         def hide() -> None:
-            if (still_shown := _shown()) is not None:
-                _OURS.removeHandler(still_shown)
-            _OURS.setLevel(before)
+            if (current_handler := _shown_handler()) is not None:
+                _LOGGER.removeHandler(current_handler)
+            _LOGGER.setLevel(old_level)
 
-        shown.setFormatter(PlainLines("%(message)s"))
-        _OURS.addHandler(shown)
-        _OURS.setLevel(logging.INFO)
+        handler.setFormatter(PlainLines("%(message)s"))
+        _LOGGER.addHandler(handler)
+        _LOGGER.setLevel(logging.INFO)
         context.call_on_close(hide)
-    if debug and shown.level != logging.DEBUG:
-        shown.setLevel(logging.DEBUG)
-        shown.setFormatter(PlainLines("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
-        _OURS.setLevel(logging.DEBUG)
+    if debug and handler.level != logging.DEBUG:
+        handler.setLevel(logging.DEBUG)
+        handler.setFormatter(PlainLines("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
+        _LOGGER.setLevel(logging.DEBUG)
         _log_versions()
 
 
 def is_log_shown() -> bool:
-    return _shown() is not None
+    return _shown_handler() is not None
 
 
-def _shown() -> LogLines | None:
-    return next((handler for handler in _OURS.handlers if isinstance(handler, LogLines)), None)
+def _shown_handler() -> LogLines | None:
+    return next((handler for handler in _LOGGER.handlers if isinstance(handler, LogLines)), None)
 
 
 def _log_versions() -> None:
@@ -75,5 +75,5 @@ def _log_versions() -> None:
             return "unknown"
 
     now = datetime.now().astimezone().isoformat(timespec="seconds")
-    _OURS.debug("winhost %s, Python %s, %s, %s", __version__, platform.python_version(), platform.platform(), now)
-    _OURS.debug("%s", ", ".join(f"{name} {version_of(name)}" for name in _LIBRARIES))
+    _LOGGER.debug("winhost %s, Python %s, %s, %s", __version__, platform.python_version(), platform.platform(), now)
+    _LOGGER.debug("%s", ", ".join(f"{name} {version_of(name)}" for name in _LIBRARIES))

@@ -20,11 +20,11 @@ from winhost.model.plan import RISKS
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 PATH = click.Path(path_type=Path, readable=False)
-"""A file or folder that is read later: then an error says how one is made, which click cannot."""
+"""A file or folder. click does not check whether it exists: winhost's own error says how to make one."""
 
 
 def fleet(command: F) -> F:
-    """Add `--fleet`, `-v` and `--debug`, which every command that reaches hosts has."""
+    """Add `--fleet`, `-v` and `--debug`, which every command has that connects to hosts."""
     return click.option(
         "--fleet",
         "fleet_file",
@@ -35,17 +35,17 @@ def fleet(command: F) -> F:
 
 
 class Number(click.FloatRange):
-    """A number. Errors call it so, where click says 'float range'."""
+    """A number, which errors call 'number' instead of click's 'float range'."""
 
     name = "number"
 
     def _describe_range(self) -> str:
-        """Say `1 to 256` in help and errors, where click says `1<=x<=256`."""
+        """Return `1 to 256` for help and errors, instead of click's `1<=x<=256`."""
         return f"{self.min:g} or more" if self.max is None else f"{self.min:g} to {self.max:g}"
 
 
 class WholeNumber(click.IntRange):
-    """A whole number. Errors call it so, where click says 'integer range'."""
+    """A whole number, which errors call 'whole number' instead of click's 'integer range'."""
 
     name = "whole number"
 
@@ -61,7 +61,7 @@ class Parsed(click.ParamType[T]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
         if not isinstance(value, str):
-            return cast(T, value)  # click converts a value again that is converted already
+            return cast(T, value)  # click also passes values that are already converted
         try:
             return self._parse(value)
         except ValueError as error:
@@ -100,15 +100,15 @@ def _address_port(text: str) -> tuple[str, int]:
 
 
 def _key_limit(text: str) -> int | str:
-    """Parse a number; `none`; or `default`, the limit of every key."""
+    """Parse a number, `none`, or `default` for the limit that all keys have."""
     if text in ("none", "default"):
         return text
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= _MOST_OF_A_KEY:
-        raise ValueError(f"{text!r:.80} is no whole number from 1 to {_MOST_OF_A_KEY:,}, nor none or default")
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= _MAX_KEY_LIMIT:
+        raise ValueError(f"{text!r:.80} is no whole number from 1 to {_MAX_KEY_LIMIT:,}, nor none or default")
     return int(text)
 
 
-_MOST_OF_A_KEY = 1_000_000_000
+_MAX_KEY_LIMIT = 1_000_000_000
 DURATION, AGE = Parsed("duration", _seconds), Parsed("duration", parse_age)
 SIZE, ADDRESS_PORT = Parsed("size", _size), Parsed("ADDRESS:PORT", _address_port)
 KEY_LIMIT = Parsed("number|none|default", _key_limit)
@@ -144,7 +144,7 @@ path = click.option(
     help="The option, as assess names it. Default: the recommended one.",
     **completion.PATHS,
 )
-only_path = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
+path_filter = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
 linux_path = click.option(
     "--path",
     type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
@@ -169,14 +169,14 @@ restart_deadline = click.option(
     show_default=True,
     help="How long to wait for a machine that restarts.",
 )
-only_models = click.option(
+model_filter = click.option(
     "--model", "models", metavar="MODEL", multiple=True, help="Only this model, by the name that clients use."
 )
-_NAMED_KEY = re.compile(r"^[A-Za-z0-9._-]{1,64}=(?=(?:env|file|cmd|keyring):)")
+_KEY_NAME = re.compile(r"^[A-Za-z0-9._-]{1,64}=(?=(?:env|file|cmd|keyring):)")
 client_key = click.option(
     "--api-key",
     metavar="[NAME=]REF",
-    callback=lambda _context, _option, value: value and _NAMED_KEY.sub("", value, count=1),
+    callback=lambda _context, _option, value: value and _KEY_NAME.sub("", value, count=1),
     help="A secret reference to an API key of the gateway, for example env:API_KEY. It may be written as for a plan, "
     "alice=env:API_KEY. Default: the one that winhost knows, if it knows one.",
 )
@@ -194,7 +194,7 @@ def workload(*, required: bool = False) -> Callable[[F], F]:
     )
 
 
-# Its default repeats winhost.hub, so that --help need not load that.
+# The default repeats the one of winhost.hub, which --help must not load.
 hub = click.option(
     "--hub",
     metavar="URL",
@@ -211,7 +211,7 @@ assume = click.option(
     metavar="FACT=VALUE[,...]",
     help="State facts that could not be read: os=win11-pro,ram=128GiB. What depends on them is marked as stated.",
 )
-# Repeats winhost.lab.lab, so that --help need not load the lab.
+# The choices repeat those of winhost.lab.lab, which --help must not load.
 engine = click.option(
     "--engine",
     type=click.Choice(("contract", "pwsh")),
@@ -224,23 +224,25 @@ force = click.option(
     "--force", is_flag=True, help="Overwrite an existing file that winhost refuses to replace otherwise."
 )
 hosts = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
-hosts_or_facts = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
+hosts_or_facts = click.argument("sources", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
 
-def split_words(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Split words that have commas between them."""
-    return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
+def split_commas(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Split values at their commas."""
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-def one_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[str, ...]]:
-    """Split such words, and refuse unknown ones."""
+def split_choices(
+    allowed: Sequence[str],
+) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[str, ...]]:
+    """Return a callback that splits values at their commas, and refuses those that are not allowed."""
 
-    def split(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-        given = split_words(context, option, words)
-        for word in given:
-            if word not in known:
-                raise click.BadParameter(f"{word!r} is none of: {', '.join(known)}")
-        return given
+    def split(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+        choices = split_commas(context, option, values)
+        for value in choices:
+            if value not in allowed:
+                raise click.BadParameter(f"{value!r} is none of: {', '.join(allowed)}")
+        return choices
 
     return split
 
@@ -250,27 +252,27 @@ accept = click.option(
     "accepted",
     multiple=True,
     metavar="RISK[,RISK...]",
-    callback=one_of(tuple(RISKS)),
+    callback=split_choices(tuple(RISKS)),
     **completion.CONSENTS,
     help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, packages, "
     "containers, data.",
 )
 
 
-# ---- `-o`, which is the same on every command: a word for the form of the answer, or a path to write to.
-# `wide`, `json`, `yaml` and `name` are forms. Anything else is the file or folder that a command writes, if it writes
-# one; a file with such a name is `./json`.
+# ---- `-o`, which is the same on every command: the form of the answer, or a path to write to.
+# `wide`, `json`, `yaml` and `name` are forms. Anything else is the path of the file or folder that the command writes,
+# if it writes one. A file that is called like a form is written `./json`.
 
 Form: TypeAlias = Literal["json", "yaml"]
 Shape: TypeAlias = Literal["table", "wide", "json", "yaml", "name"]
 FORMS = tuple(form for form in get_args(Shape) if form != "table")
 
-_ASKED = re.compile(r"(?:^|\0)(?:--json|(?:-o\0?|--output[=\0])(?P<form>json|yaml))(?:\0|$)")
+_FORM_OPTIONS = re.compile(r"(?:^|\0)(?:--json|(?:-o\0?|--output[=\0])(?P<form>json|yaml))(?:\0|$)")
 
 
 @dataclass(frozen=True)
 class Output:
-    """The form of a command's answer, and the path it writes to. folder: a `/` at its end says that it is one."""
+    """The form of a command's answer, and the path it writes to. folder: the path ends with `/`, so it is a folder."""
 
     shape: Shape = "table"
     path: Path | None = None
@@ -292,42 +294,44 @@ class Output:
         return self.shape == "wide"
 
 
-def answers(
-    writes: str | None = None, written: str = "", *, required: bool = False, wide: bool = False
+def output_options(
+    writes: str | None = None, description: str = "", *, required: bool = False, wide: bool = False
 ) -> Callable[[F], F]:
-    """Add `-o` and `--json`, as one argument `output` of the command. writes: what its help calls the place that the
-    command writes to; written: what it writes there; wide: there is more to show than it shows by itself.
+    """Add `-o` and `--json`, which become one argument `output` of the command.
+
+    writes: the metavar of the path that the command writes to, None if it writes no file; description: the help for
+    that path; required: the command needs the path; wide: the command has columns that only `-o wide` shows.
     """
     metavar = f"FORMAT|{writes}" if writes else "FORMAT"
     forms = FORMS if wide else tuple(form for form in FORMS if form != "wide")
     text = f"the output format: {', '.join(forms[:-1])} or {forms[-1]}."
-    text = f"{written} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
+    text = f"{description} Or {text} May be given twice." if writes else text[0].upper() + text[1:]
 
     def decorate(command: F) -> F:
         @wraps(command)
-        def answering(*args: Any, outputs: tuple[str, ...], as_json: bool, **kwargs: Any) -> Any:
-            chosen = _chosen(outputs, as_json, bool(writes))
-            if chosen.wide and not wide:
+        def call_with_output(*args: Any, outputs: tuple[str, ...], as_json: bool, **kwargs: Any) -> Any:
+            output = _parse_output(outputs, as_json, bool(writes))
+            if output.wide and not wide:
                 raise click.BadParameter("'wide' has nothing more to show here", param_hint="-o")
-            if kwargs.get("as_jsonl") and chosen.shape != "table":
+            if kwargs.get("as_jsonl") and output.shape != "table":
                 raise click.UsageError("-o or --json and --jsonl are two forms of one answer: choose one")
-            if required and chosen.path is None:
+            if required and output.path is None:
                 raise click.UsageError(f"Missing option '-o': name the {str(writes).lower()} to write.")
-            return command(*args, output=chosen, **kwargs)
+            return command(*args, output=output, **kwargs)
 
-        return cast(F, as_json(shape(answering)))
+        return cast(F, as_json(shape(call_with_output)))
 
     shape = click.option("-o", "--output", "outputs", multiple=True, metavar=metavar, help=text)
     as_json = click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
     return decorate
 
 
-def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
-    forms = [word for word in words if word in FORMS] + ["json"] * as_json
-    paths = [word for word in words if word not in FORMS]
+def _parse_output(values: tuple[str, ...], as_json: bool, writes_file: bool) -> Output:
+    forms = [value for value in values if value in FORMS] + ["json"] * as_json
+    paths = [value for value in values if value not in FORMS]
     if len(set(forms)) > 1:
         raise click.BadParameter(f"{' and '.join(forms)} are forms of one answer: choose one", param_hint="-o")
-    if paths and not writes:
+    if paths and not writes_file:
         raise click.BadParameter(
             f"{paths[0]!r} is none of {', '.join(FORMS)}, and this command writes no file", param_hint="-o"
         )
@@ -339,74 +343,76 @@ def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
     return Output(shape, Path(paths[0]), paths[0].endswith(("/", os.sep)))
 
 
-def asked_form(words: Sequence[str]) -> Form | None:
-    """Find the form of errors, even if the words are no command."""
-    found = _ASKED.search("\0".join(words))
-    if found is None:
+def requested_form(arguments: Sequence[str]) -> Form | None:
+    """Return the form in which the arguments request errors, even if they are no valid command."""
+    match = _FORM_OPTIONS.search("\0".join(arguments))
+    if match is None:
         return None
-    return "yaml" if found["form"] == "yaml" else "json"
+    return "yaml" if match["form"] == "yaml" else "json"
 
 
-# ---- options that go together, as one object
+# ---- options objects: dataclasses whose fields declare options
 
 
 def declared(option: Callable[..., Any], default: Any = None) -> Any:
-    """Make a field of an options object with an option that other commands have, too."""
+    """Return a field of an options object for an option that other commands have, too."""
     return field(default=default, metadata={"option": option})
 
 
-def option(metavar: str | None, text: str, default: Any = None, **more: Any) -> Any:
-    """Make a field with an option of its own, which has the name of the field and, for a path, its type.
+def option(metavar: str | None, help_text: str, default: Any = None, **attributes: Any) -> Any:
+    """Return a field of an options object with an option of its own. The option gets the name of the field and, for a
+    path, its type; its help shows the default, if there is one.
 
-    text: its help, which shows the default, if there is one. more: name, if it is another one; section: the heading in
-    the help; setting: the setting of a path that it gives; and what `click.option` takes.
+    attributes: name: another name for the option; section: its heading in the help; setting: the setting of a path that
+    the option chooses; and any argument of `click.option`.
     """
-    about: dict[str, Any] = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
-    usual: dict[str, Any] = {"default": default, "show_default": True} if default else {}
-    about["made_of"] = {"metavar": metavar, "help": text, **usual, **more}
-    return field(default=default, metadata=about)
+    metadata: dict[str, Any] = {key: attributes.pop(key) for key in ("name", "section", "setting") if key in attributes}
+    default_options: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    metadata["made_of"] = {"metavar": metavar, "help": help_text, **default_options, **attributes}
+    return field(default=default, metadata=metadata)
 
 
-def flag(text: str, **more: Any) -> Any:
-    """Make such a field, which is false without its option."""
-    return option(None, text, False, is_flag=True, **more)
+def flag(help_text: str, **attributes: Any) -> Any:
+    """Return such a field for an option without a value."""
+    return option(None, help_text, False, is_flag=True, **attributes)
 
 
-def repeated(metavar: str | None, text: str, default: tuple[Any, ...] = (), **more: Any) -> Any:
-    """Make such a field, which is a tuple."""
-    return option(metavar, text, default, multiple=True, **more)
+def repeated(metavar: str | None, help_text: str, default: tuple[Any, ...] = (), **attributes: Any) -> Any:
+    """Return such a field for an option that may be repeated; its value is a tuple."""
+    return option(metavar, help_text, default, multiple=True, **attributes)
 
 
-def flag_of(each: "Field[Any]") -> str:
-    """Return the option of a field as it is typed."""
+def option_name(each: "Field[Any]") -> str:
+    """Return the name of a field's option as it is typed, such as `--fleet`."""
     return str(each.metadata.get("name") or f"--{each.name.replace('_', '-')}")
 
 
-def _option_of(each: "Field[Any]") -> Callable[..., Any] | None:
+def _click_option(each: "Field[Any]") -> Callable[..., Any] | None:
     if (made_of := each.metadata.get("made_of")) is None:
         return cast("Callable[..., Any] | None", each.metadata.get("option"))
     kind: dict[str, Any] = {"type": PATH} if Path in get_args(each.type) else {}
-    return click.option(flag_of(each), each.name, **{**kind, **made_of})
+    return click.option(option_name(each), each.name, **{**kind, **made_of})
 
 
 def options_object(
-    kind: type[Any], name: str, leave_out: Collection[str] = (), section: str | None = None, **other: Any
+    kind: type[Any], name: str, leave_out: Collection[str] = (), section: str | None = None, **replacements: Any
 ) -> Callable[[F], F]:
-    """Hand the arguments of a command that are fields of a dataclass to it as one argument `name`, after adding the
-    options that the fields declare. leave_out: fields whose options are not added; section: the heading of
-    those that have none; other: options of this command in place of those that fields declare.
+    """Add the options that the fields of a dataclass declare to a command, and pass their values to it as one object.
+
+    kind: the dataclass; name: the argument of the command that gets the object; leave_out: fields whose options are not
+    added; section: the heading for options without one; replacements: by field, other options of this command.
     """
-    known = fields(kind)
+    object_fields = fields(kind)
 
     def decorate(command: F) -> F:
         @wraps(command)
-        def with_object(*args: Any, **given: Any) -> Any:
-            made = kind(**{each.name: given.pop(each.name) for each in known if each.name in given})
-            return command(*args, **{name: made}, **given)
+        def call_with_object(*args: Any, **arguments: Any) -> Any:
+            built = kind(**{each.name: arguments.pop(each.name) for each in object_fields if each.name in arguments})
+            return command(*args, **{name: built}, **arguments)
 
-        wrapped: Any = with_object
-        for each in reversed(known):
-            if each.name not in leave_out and (add := other.get(each.name) or _option_of(each)):
+        wrapped: Any = call_with_object
+        for each in reversed(object_fields):
+            if each.name not in leave_out and (add := replacements.get(each.name) or _click_option(each)):
                 wrapped = add(wrapped)
                 if heading := each.metadata.get("section") or section:
                     vars(wrapped.__click_params__[-1]).setdefault("section", heading)
@@ -417,17 +423,19 @@ def options_object(
 
 @dataclass(frozen=True)
 class HostsAndFacts:
-    """The words for hosts and facts files, and the facts files of the option --facts."""
+    """The hosts and facts files that a command reads. sources: arguments that name hosts, facts files or folders of
+    them; facts_files: those of the option --facts.
+    """
 
-    words: tuple[str, ...]
+    sources: tuple[str, ...]
     facts_files: tuple[Path, ...] = ()
     fleet_file: Path | None = None
     at_once: int = 16
 
     @property
-    def typed(self) -> list[str]:
-        """Return the words and options that name them, for another command."""
-        return [*self.words, *(word for file in self.facts_files for word in ("--facts", str(file)))]
+    def arguments(self) -> list[str]:
+        """The arguments and options that name them, for another command."""
+        return [*self.sources, *(argument for file in self.facts_files for argument in ("--facts", str(file)))]
 
 
 hosts_and_facts = options_object(HostsAndFacts, "hosts")
@@ -454,11 +462,11 @@ key_rules = options_object(KeyRules, "rules")
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """The options of every command that manages the serving of a host. target: the argument that names the host."""
+    """The options of every command that manages what a host serves. target: the name of the host."""
 
     target: str
     fleet_file: Path | None = declared(fleet)
-    output: Output = declared(answers(), Output())
+    output: Output = declared(output_options(), Output())
 
 
 target = options_object(TargetOptions, "options")
@@ -469,7 +477,7 @@ class RunOptions:
     """The options of every command that changes hosts. guest_deadline, restart_deadline: in seconds."""
 
     fleet_file: Path | None = declared(fleet)
-    output: Output = declared(answers(), Output())
+    output: Output = declared(output_options(), Output())
     accepted: tuple[str, ...] = declared(accept, ())
     yes: bool = declared(yes, False)
     restart_deadline: float = declared(restart_deadline)
@@ -482,4 +490,4 @@ class RunOptions:
         return self.output.shape != "table" or self.as_jsonl
 
 
-of_run = options_object(RunOptions, "options")
+run_options = options_object(RunOptions, "options")

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from winhost.cli.output import say
-from winhost.cli.terminal import columns as columns_of
-from winhost.cli.terminal import glued, unglued
+from winhost.cli.terminal import glue, unglue
+from winhost.cli.terminal import terminal_width as columns_of
 from winhost.core.answers import Json
 from winhost.model.errors import visible, visible_json
 from winhost.model.packed import describe_packed
@@ -24,16 +24,16 @@ _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}
 _HASH = re.compile(r"(?<![0-9A-Za-z])([0-9a-f]{8})[0-9a-f]{28,}([0-9a-f]{4})(?![0-9A-Za-z])")
 _GUID = re.compile(r"(?<!\S)([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\S)")
 
-_MOST_HASHES = 3  # in a list
+_MAX_HASHES = 3  # that a list shows; more entries are counted
 
 
-def moment(time: str) -> str:
+def format_time(time: str) -> str:
     """Write a time of a journal, to the minute."""
     return f"{time[:16].replace('T', ' ')} UTC"
 
 
 def format_value(value: Json) -> str:
-    """Write a value for people: sizes in GiB, the number of lines of a text, the ends of a hash."""
+    """Write a value for people: a size in GiB, a text as its number of lines, a hash as its two ends."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
@@ -45,12 +45,12 @@ def format_value(value: Json) -> str:
     if isinstance(value, str) and (packed := describe_packed(value)):
         return packed
     if isinstance(value, list):
-        shown = [*map(format_value, value)]
-        hashed = len(shown) > _MOST_HASHES and any("…" in each for each in shown)
-        return f"{len(shown)} entries" if hashed else ", ".join(shown) or "none"
+        texts = [*map(format_value, value)]
+        has_hashes = len(texts) > _MAX_HASHES and any("…" in each for each in texts)
+        return f"{len(texts)} entries" if has_hashes else ", ".join(texts) or "none"
     if isinstance(value, dict) and all("\n" in str(text) for text in value.values()):
         return f"{len(value)} file{'s' if len(value) > 1 else ''}"
-    return "none" if value is None else shortened(visible(str(value)))
+    return "none" if value is None else shorten(visible(str(value)))
 
 
 def format_full_value(value: Json) -> str:
@@ -60,68 +60,72 @@ def format_full_value(value: Json) -> str:
     return visible(value) if isinstance(value, str) else visible_json(value)
 
 
-def format_two(one: Json, other: Json, format_: Callable[[Json], str] = format_value) -> tuple[str, str]:
-    """Write two values of one property, in full if they would look the same otherwise."""
-    texts = format_(one), format_(other)
-    return (format_full_value(one), format_full_value(other)) if texts[0] == texts[1] and one != other else texts
+def format_pair(first: Json, second: Json, format_: Callable[[Json], str] = format_value) -> tuple[str, str]:
+    """Write two values of one property, in full if their short forms are equal."""
+    texts = format_(first), format_(second)
+    return (format_full_value(first), format_full_value(second)) if texts[0] == texts[1] and first != second else texts
 
 
-def shortened(text: str) -> str:
-    """Shorten hashes, GUIDs and public keys for people; --json and files have them whole."""
+def shorten(text: str) -> str:
+    """Shorten hashes, GUIDs and public keys for people."""
     return _HASH.sub(r"\1…\2", _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text)))
 
 
-WIDE = 160  # columns of tables that go to a file or a pipe
-_TRAILING = re.compile(r"(?: |\x1b\[[\d;]*m)+$")  # blanks, and changes of colour among them
-_BETWEEN = 3  # blanks between two columns of a table
+FILE_WIDTH = 160  # characters, of tables that go to a file or a pipe
+_TRAILING = re.compile(r"(?: |\x1b\[[\d;]*m)+$")  # blanks, also with colour codes between them
+_COLUMN_GAP = 3  # blanks between two columns of a table
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a plain table, with colours on a terminal only. Text from hosts is data and never markup.
+    """Print a table, with colours on a terminal only. Text from hosts is never interpreted as markup.
 
-    No word is ever broken: if a terminal has no room for the longest word of each column, each row becomes a paragraph,
-    and a file or a pipe gets wider lines.
+    Words are never broken: if a terminal is too narrow for the longest word of each column, each row becomes a
+    paragraph; a file or a pipe gets wider lines.
     """
-    cells = [[cell if isinstance(cell, Text) else Text(glued(visible(str(cell)))) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(glue(visible(str(cell)))) for cell in row] for row in rows]
     texts = [[Text(name), *(row[index] for row in cells)] for index, name in enumerate(columns)]
-    words = [max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts]
-    between = _BETWEEN * len(columns)
-    available = columns_of(sys.stdout) or max(WIDE, sum(words) + between)
-    if sum(words) + between > available:
-        _paragraphs(columns, [[unglued(cell.plain) for cell in row] for row in cells], title)
+    min_widths = [
+        max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts
+    ]
+    gaps = _COLUMN_GAP * len(columns)
+    available = columns_of(sys.stdout) or max(FILE_WIDTH, sum(min_widths) + gaps)
+    if sum(min_widths) + gaps > available:
+        _paragraphs(columns, [[unglue(cell.plain) for cell in row] for row in cells], title)
     else:
-        whole = [max(text.cell_len for text in column) for column in texts]
-        _grid(columns, cells, title, available, _shared(words, whole, available - between))
+        max_widths = [max(text.cell_len for text in column) for column in texts]
+        _grid(columns, cells, title, available, _share_width(min_widths, max_widths, available - gaps))
 
 
 def _grid(
     columns: Sequence[str], rows: Iterable[Sequence[Text]], title: str | None, available: int, widths: Iterable[int]
 ) -> None:
-    # Always with colours: click removes them where they are not wanted.
+    # Always with colours: click removes them for a stream without colours.
     console = Console(
         emoji=False, highlight=False, width=available, force_terminal=True, color_system="standard", no_color=False
     )
-    made = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    grid = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name, width in zip(columns, widths, strict=True):
-        made.add_column(name, overflow="fold", width=width)
+        grid.add_column(name, overflow="fold", width=width)
     for row in rows:
-        made.add_row(*row)
+        grid.add_row(*row)
     with console.capture() as captured:
-        console.print(made)
-    for line in unglued(captured.get()).strip("\n").splitlines():
+        console.print(grid)
+    for line in unglue(captured.get()).strip("\n").splitlines():
         if click.unstyle(line).strip():
             click.echo(_TRAILING.sub(lambda end: end[0].replace(" ", ""), line))
 
 
-def _shared(least: Sequence[int], most: Sequence[int], available: int) -> list[int]:
-    """Share out the width: columns that need little more get it first, and the others equal parts of the rest."""
-    widths = [*least]
-    left = available - sum(least)
-    modest = sorted(range(len(most)), key=lambda index: most[index] - least[index])
-    for before, index in enumerate(modest):
-        more = min(most[index] - least[index], left // (len(most) - before))
-        widths[index] += more
-        left -= more
+def _share_width(min_widths: Sequence[int], max_widths: Sequence[int], available: int) -> list[int]:
+    """Return the widths of columns. Those that need the least above their minimum get it first, and the others get
+    equal parts of the remaining width.
+    """
+    widths = [*min_widths]
+    remaining = available - sum(min_widths)
+    by_need = sorted(range(len(max_widths)), key=lambda index: max_widths[index] - min_widths[index])
+    for position, index in enumerate(by_need):
+        extra = min(max_widths[index] - min_widths[index], remaining // (len(max_widths) - position))
+        widths[index] += extra
+        remaining -= extra
     return widths
 
 
@@ -129,8 +133,8 @@ def _paragraphs(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     first, *others = columns
     if title:
         say(title, italic=True)
-    for head, *rest in rows:
+    for head, *values in rows:
         say(f" {first} {head}" if first else f" {head}", hang=2)
-        for name, text in zip(others, rest, strict=True):
+        for name, text in zip(others, values, strict=True):
             if text:
                 say(f"   {name}: {text}" if name else f"   {text}", hang=2)

@@ -1,4 +1,4 @@
-"""Progress on stderr: lines that stay, and on a terminal a live line for each host, with the time."""
+"""Progress on stderr: permanent lines, and on a terminal also a live line for each host, with the elapsed time."""
 
 import queue
 import sys
@@ -15,8 +15,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from winhost.cli.log_lines import is_log_shown
-from winhost.cli.tables import format_two
-from winhost.cli.terminal import is_dumb, wrapped
+from winhost.cli.tables import format_pair
+from winhost.cli.terminal import is_dumb, wrap
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import WinhostError, visible
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 W = TypeVar("W")
 
-SILENT = 1.0  # seconds that may pass without a word
-SUMMED_UP = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
-REMINDED = 60.0  # seconds between two lines on what a host is waited for
+SILENCE_S = 1.0  # seconds that may pass without a word
+SUMMARY_PERIOD_S = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
+REMINDER_PERIOD_S = 60.0  # seconds between two lines on what a host is waited for
 
-STOPS = "Ctrl-C stops; the run can then be resumed or rolled back."
+STOP_HINT = "Ctrl-C stops; the run can then be resumed or rolled back."
 
-_BEGIN = frozenset({"at", "step", "restart"})  # events from which the time counts
+_BEGINNINGS = frozenset({"at", "step", "restart"})  # kinds of events that begin an activity
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 @dataclass
-class Doing:
-    """The present work on a host. waits: what it waits for; count: `[3/10] `; reported: all of it was told; since,
-    reminded: by `time.monotonic`.
+class Activity:
+    """The present work on a host. count: `[3/10] `; reported: a line has shown it; awaited: what it waits for; since:
+    its start, reminded: its last reminder, both by `time.monotonic`.
     """
 
-    what: str
+    description: str
     count: str
     reported: bool
-    waits: str = ""
+    awaited: str = ""
     since: float = field(default_factory=time.monotonic)
     reminded: float = field(default_factory=time.monotonic)
 
     @property
     def text(self) -> str:
-        return self.count + visible(f"{self.what}: {self.waits}" if self.waits else self.what)
+        return self.count + visible(f"{self.description}: {self.awaited}" if self.awaited else self.description)
 
     @property
     def seconds(self) -> float:
@@ -60,158 +60,164 @@ class Doing:
 
     @property
     def reminder(self) -> str:
-        """Say what is waited for, and since when."""
+        """The activity and how long it has taken so far."""
         return f"{self.text}, for {self.seconds / 60:.0f} min so far."
 
 
 class Watch:
-    """Writes a line for each event, from several threads; its own thread tells what takes long.
+    """Writes a line for each event of several threads; its own thread, the ticker, reports activities that take long.
 
-    reads: hosts are only read, and nothing of that stays on the screen; stops: what Ctrl-C does otherwise; brief: done
-    steps are shown without their properties.
+    write: prints a line; read_only: hosts are only read, which leaves no lines on the screen; stop_hint: says what
+    Ctrl-C does to a run; brief: completed steps are shown without their properties.
     """
 
     def __init__(
-        self, write: Callable[[str], None], *, reads: bool = False, stops: str = STOPS, brief: bool = False
+        self, write: Callable[[str], None], *, read_only: bool = False, stop_hint: str = STOP_HINT, brief: bool = False
     ) -> None:
         self.hosts = 0
         self._write = write
-        self._reads = reads
+        self._read_only = read_only
         self._brief = brief
-        self._to_stop = "Ctrl-C stops." if reads else stops
-        self._sum_up_at = time.monotonic() + SILENT
-        self._read = 0
-        # Replaced and never changed, so that drawing it needs no lock.
-        self._at: Mapping[str, Doing] = {}
-        self._sent: dict[str, int] = {}
+        self._stop_hint = "Ctrl-C stops." if read_only else stop_hint
+        self._next_summary = time.monotonic() + SILENCE_S
+        self._read_count = 0
+        # Replaced as a whole and never changed, so that drawing needs no lock.
+        self._activities: Mapping[str, Activity] = {}
+        self._percent_sent: dict[str, int] = {}
         self._lock = threading.RLock()
-        # One that a signal's handler may put into, whatever it has interrupted. None: it is over.
-        self._asides: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._ticker = threading.Thread(target=self._tick_on, daemon=True)
+        # A queue into which a signal handler may put a message at any time. None ends the ticker.
+        self._messages: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._ticker = threading.Thread(target=self._run_ticker, daemon=True)
 
     def __enter__(self) -> "Watch":
         self._ticker.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._asides.put(None)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._messages.put(None)
         self._ticker.join()
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Safe to call from several threads."""
+        """Show an event. Can be called from several threads."""
         with self._lock:
-            before = self._at.get(event.host)
-            if event.kind in _BEGIN or before is None:
+            activity = self._activities.get(event.host)
+            if event.kind in _BEGINNINGS or activity is None:
                 reported = event.kind not in ("at", "step")
-                self._at = {**self._at, event.host: Doing(event.text, _count(event), reported)}
+                self._activities = {**self._activities, event.host: Activity(event.text, _count(event), reported)}
             elif event.kind == "waiting":
-                before.waits, before.reported = event.text, True
+                activity.awaited, activity.reported = event.text, True
             elif event.kind in ("preparing", "sending", "done"):
-                before.what, before.waits, before.reported = event.text, "", True
+                activity.description, activity.awaited, activity.reported = event.text, "", True
             self.show(event)
 
-    def now(self, host: str, doing: str) -> None:
-        """Rename the present work on a host. Its time goes on, and no line stays of it."""
+    def rename_activity(self, host: str, description: str) -> None:
+        """Change the description of the activity on a host. Its time continues, and no line is written."""
         with self._lock:
-            if host in self._at:
-                self._at[host].what = doing
+            if host in self._activities:
+                self._activities[host].description = description
 
     def say(self, text: str) -> None:
-        """Print a text from a signal's handler, which can take no lock: the ticking thread prints it."""
-        self._asides.put(text)
+        """Print a text for a signal handler, which cannot take a lock: the ticker prints it."""
+        self._messages.put(text)
 
     @contextmanager
-    def at(self, host: str, doing: str) -> Iterator[None]:
-        """Show what is being done to a host inside the block."""
-        self(ProgressEvent(host, "at", doing))
+    def activity(self, host: str, description: str) -> Iterator[None]:
+        """Show inside the block what is being done to a host."""
+        self(ProgressEvent(host, "at", description))
         try:
             yield
         finally:
             with self._lock:
-                self._at = {name: doing for name, doing in self._at.items() if name != host}
+                self._activities = {name: each for name, each in self._activities.items() if name != host}
 
     @contextmanager
     def reading(self, host: str) -> Iterator[None]:
         """Show inside the block that a host is being read, and count it."""
         try:
-            with self.at(host, "reading"):
+            with self.activity(host, "reading"):
                 yield
         finally:
             with self._lock:
-                self._read += 1
+                self._read_count += 1
 
     def results(self, results: Iterable[T]) -> Iterator[T]:
-        """Hand results on, and take live lines off the screen while the caller prints."""
+        """Yield results, and remove the live lines from the screen while the caller prints each of them."""
         for result in results:
             with self.paused():
                 yield result
 
     def paused(self) -> AbstractContextManager[None]:
-        """Take live lines off the screen; here there are none."""
+        """Remove the live lines from the screen inside the block. This class has none."""
         return nullcontext()
 
     def show(self, event: ProgressEvent) -> None:
-        """Write what stays of an event. A file gets a line for each tenth; a beginning is told when it is done."""
+        """Write the permanent line of an event. The beginning of an activity has none, and a transfer has one for each
+        tenth of its size.
+        """
         if event.kind in ("step", "at"):
             return
         if event.percent is not None:
-            before = self._sent.get(event.host, 0)
-            self._sent[event.host] = event.percent
+            before = self._percent_sent.get(event.host, 0)
+            self._percent_sent[event.host] = event.percent
             if event.percent // 10 <= before // 10:
                 return
-        self._write(self.line(event))
+        self._write(self.format_line(event))
 
-    def line(self, event: ProgressEvent) -> str:
-        """Return the line that stays of an event."""
+    def format_line(self, event: ProgressEvent) -> str:
+        """Return the permanent line of an event."""
         text = visible(event.text)
         if event.kind == "done" and event.step and not self._brief:
             before, desired = event.step.before, event.step.desired
-            changes = [f"{name} {' → '.join(format_two(before[name], each))}" for name, each in desired.items()]
+            changes = [f"{name} {' → '.join(format_pair(before[name], each))}" for name, each in desired.items()]
             # Hashes are shown only with -v, or if nothing else changes.
-            plain = changes if is_log_shown() else [each for each in changes if "…" not in each]
-            text += f": {', '.join(plain or changes)}"
-        took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
+            plain_changes = changes if is_log_shown() else [each for each in changes if "…" not in each]
+            text += f": {', '.join(plain_changes or changes)}"
+        duration = f" ({self._activities[event.host].seconds:.1f} s)" if event.kind == "done" else ""
         mark = {"done": "✓", "failed": "✗", "waiting": "…", "restart": "↻"}.get(event.kind, "·")
-        return f"{event.host} {mark} {_count(event)}{text}{took}"
+        return f"{event.host} {mark} {_count(event)}{text}{duration}"
 
     def tick(self) -> None:
-        """Tell once what takes longer than a second, and then remind of it each minute."""
+        """Report each activity that takes longer than a second, and remind of it each minute."""
         now = time.monotonic()
-        for host, doing in self._at.items():
-            if not doing.reported and doing.seconds >= SILENT:
-                doing.reported = True
-                self.report(host, doing)
-            if now - doing.reminded >= REMINDED:
-                doing.reminded = now
-                self.remind(host, doing)
-        if self._reads and self._at and now >= self._sum_up_at:
-            self._sum_up_at = now + SUMMED_UP
-            self.sum_up()
+        for host, activity in self._activities.items():
+            if not activity.reported and activity.seconds >= SILENCE_S:
+                activity.reported = True
+                self.report(host, activity)
+            if now - activity.reminded >= REMINDER_PERIOD_S:
+                activity.reminded = now
+                self.remind(host, activity)
+        if self._read_only and self._activities and now >= self._next_summary:
+            self._next_summary = now + SUMMARY_PERIOD_S
+            self.summarize()
 
-    def aside(self, text: str) -> None:
-        """Print beside the events. A terminal has shown `^C` in the same line."""
+    def show_message(self, text: str) -> None:
+        """Print a message on a new line, because a terminal has shown `^C` on the present one."""
         click.echo(f"\n{text}", err=True)
 
-    def report(self, host: str, doing: Doing) -> None:
-        """Tell what is being done to a host. For many hosts that are read, a line each would be too much."""
-        if not self._reads:
-            self._write(f"{host} · {doing.text} …")
+    def report(self, host: str, activity: Activity) -> None:
+        """Write what is being done to a host. Hosts that are only read get no line each, but the line of
+        `summarize`.
+        """
+        if not self._read_only:
+            self._write(f"{host} · {activity.text} …")
 
-    def remind(self, host: str, doing: Doing) -> None:
-        """Tell again what winhost waits for, and how to stop."""
-        self._write(f"{host} … {doing.reminder} {self._to_stop}")
+    def remind(self, host: str, activity: Activity) -> None:
+        """Write again what winhost waits for, and how to stop it."""
+        self._write(f"{host} … {activity.reminder} {self._stop_hint}")
 
-    def sum_up(self) -> None:
-        """Tell in one line how far many hosts are."""
-        at = [f"{host} ({doing.text})" for host, doing in self._at.items()]
-        more = f" and {len(at) - 3} more" if len(at) > 3 else ""
-        count = f"{self._read} of {self.hosts} read; " if self.hosts > 1 else ""
-        self._write(f"{count}now: {', '.join(at[:3])}{more}")
+    def summarize(self) -> None:
+        """Write one line about the activities on all hosts."""
+        texts = [f"{host} ({activity.text})" for host, activity in self._activities.items()]
+        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+        count = f"{self._read_count} of {self.hosts} read; " if self.hosts > 1 else ""
+        self._write(f"{count}now: {', '.join(texts[:3])}{more}")
 
-    def _tick_on(self) -> None:
+    def _run_ticker(self) -> None:
         while True:
             try:
-                text = self._asides.get(timeout=SILENT)
+                text = self._messages.get(timeout=SILENCE_S)
             except queue.Empty:
                 with self._lock:
                     self.tick()
@@ -219,14 +225,14 @@ class Watch:
             if text is None:
                 return
             with self._lock:
-                self.aside(text)
+                self.show_message(text)
 
 
 class JsonLines(Watch):
-    """A JSON line per event, on stdout."""
+    """Prints a JSON line for each event, on stdout."""
 
     def __init__(self) -> None:
-        from winhost.cli.jsonl import print_event  # with the outcomes of runs, which most commands do not have
+        from winhost.cli.jsonl import print_event  # loads the outcomes of runs, which most commands do not have
 
         super().__init__(lambda text: None)
         self._print = print_event
@@ -235,26 +241,28 @@ class JsonLines(Watch):
         if event.kind != "at":
             self._print(event)
 
-    def remind(self, host: str, doing: Doing) -> None:
-        self._print(ProgressEvent(host, "waiting", doing.reminder))
+    def remind(self, host: str, activity: Activity) -> None:
+        self._print(ProgressEvent(host, "waiting", activity.reminder))
 
 
 class Screen(Watch):
-    """Progress on a terminal: a line per host that moves, and above them those that stay."""
+    """Progress on a terminal: a live line for each host, below the permanent lines."""
 
-    def __init__(self, *, reads: bool, stops: str, brief: bool = False) -> None:
-        super().__init__(self._above, reads=reads, stops=stops, brief=brief)
+    def __init__(self, *, read_only: bool, stop_hint: str, brief: bool = False) -> None:
+        super().__init__(self._print_above, read_only=read_only, stop_hint=stop_hint, brief=brief)
         self._console: Console = Console(stderr=True, emoji=False, highlight=False)
         self._live: Live | None = None
         self._live_paused = False
 
     def __enter__(self) -> Watch:
-        if not self._reads:
+        if not self._read_only:
             self._start()
         return super().__enter__()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        super().__exit__(kind, error, at)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
         self._stop()
 
     @contextmanager
@@ -273,24 +281,24 @@ class Screen(Watch):
             self._start()
         super().tick()
 
-    def report(self, host: str, doing: Doing) -> None:
+    def report(self, host: str, activity: Activity) -> None:
         """Do nothing: the live lines show it."""
 
-    def sum_up(self) -> None:
+    def summarize(self) -> None:
         """Do nothing: the live lines show it."""
 
-    def aside(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Print above the live lines."""
-        self._above(text)
+        self._print_above(text)
 
     def rows(self) -> Group:
-        """Return the live lines, with the time first: a narrow terminal cuts off their ends."""
-        rows = [f"  {self._read} of {self.hosts} read"] if self.hosts > 1 else []
+        """Return the live lines. The time comes first, because a narrow terminal cuts off the ends."""
+        rows = [f"  {self._read_count} of {self.hosts} read"] if self.hosts > 1 else []
         spinner = _SPINNER[int(time.monotonic() * 8) % len(_SPINNER)]
-        for host, doing in self._at.items():
-            minutes, seconds = divmod(int(doing.seconds), 60)
-            stop = " (Ctrl-C stops)" if doing.seconds >= SUMMED_UP else ""
-            rows.append(f"{spinner} {minutes}:{seconds:02} {host} {doing.text}{stop}")
+        for host, activity in self._activities.items():
+            minutes, seconds = divmod(int(activity.seconds), 60)
+            stop = " (Ctrl-C stops)" if activity.seconds >= SUMMARY_PERIOD_S else ""
+            rows.append(f"{spinner} {minutes}:{seconds:02} {host} {activity.text}{stop}")
         return Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows))
 
     def _start(self) -> None:
@@ -307,40 +315,42 @@ class Screen(Watch):
         self._live.start()
 
     def _stop(self) -> None:
-        """Stop drawing. The lock must be free, since this waits for the thread that draws."""
+        """Stop drawing. The caller must not hold the lock, because this waits for the thread that draws."""
         with self._lock:
             live, self._live = self._live, None
         if live is not None:
             live.stop()
 
-    def _above(self, text: str) -> None:
-        self._console.print(wrapped(text, 2, sys.stderr), markup=False, soft_wrap=True)
+    def _print_above(self, text: str) -> None:
+        self._console.print(wrap(text, 2, sys.stderr), markup=False, soft_wrap=True)
 
 
-def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS, brief: bool = False) -> Watch:
-    """Return the callback for events of runs, or of reading many hosts. A log on the screen allows no live lines."""
+def show_progress(
+    as_jsonl: bool = False, *, read_only: bool = False, stop_hint: str = STOP_HINT, brief: bool = False
+) -> Watch:
+    """Return the watch for a run, or for reading hosts. There are no live lines if the log is shown on the screen."""
     if as_jsonl:
         return JsonLines()
     if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
-        return Screen(reads=reads, stops=stops, brief=brief)
-    return Watch(lambda text: click.echo(text, err=True), reads=reads, stops=stops, brief=brief)
+        return Screen(read_only=read_only, stop_hint=stop_hint, brief=brief)
+    return Watch(lambda text: click.echo(text, err=True), read_only=read_only, stop_hint=stop_hint, brief=brief)
 
 
-def asked_each(
+def ask_each(
     items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
 ) -> "Iterator[tuple[W, T | WinhostError]]":
-    """Ask several hosts at a time, showing which. Answers come in the order of hosts."""
-    from winhost.engine.many import run_streaming  # only hosts need it
+    """Ask several hosts at a time, and show which. Yield the answers in the order of the items."""
+    from winhost.engine.many import run_streaming  # needed only here
 
-    with watching(reads=True) as watch:
+    with show_progress(read_only=True) as watch:
         watch.hosts = len(items)
 
-        def one(item: W) -> T:
+        def ask_one(item: W) -> T:
             with watch.reading(name(item)):
                 return ask(item)
 
-        for done in watch.results(run_streaming(items, one, at_once=at_once, abandon_running=True)):
-            yield done.item, done.error or done.required_value
+        for result in watch.results(run_streaming(items, ask_one, at_once=at_once, abandon_running=True)):
+            yield result.item, result.error or result.required_value
 
 
 def _count(event: ProgressEvent) -> str:

@@ -51,11 +51,10 @@ LOADERS = {
 
 @dataclass(frozen=True)
 class Fit:
-    """The degree to which a variant meets the requirements.
-
-    verdict: the worst of its own, of required capabilities and of conflicts;
-    lacking: required capabilities that are not supported; missed: optional ones that are not; denied: conflicts with
-    the workload; budget: of a workload, where the variant's memory is known; short: what would fit, where it does not.
+    """The comparison of a variant with the requirements. verdict: the worst of its own, of required capabilities and of
+    conflicts; lacking: required capabilities that are not supported; missed: optional ones that are not; denied:
+    conflicts with the workload; budget: of a workload, where the variant's memory is known; short: what would fit,
+    where it does not.
     """
 
     variant: str

@@ -1,4 +1,4 @@
-"""The agent's protocol: batches of get and set as JSON over any wire."""
+"""The client of the agent's protocol: batches of get and set as JSON over any wire."""
 
 import base64
 import json
@@ -8,24 +8,32 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from winhost.connect.checked_answers import (
-    Changed,
-    Differs,
+    ChangeAnswer,
+    DriftAnswer,
     FailedAnswer,
-    Got,
+    GetAnswer,
+    InvalidAnswer,
     ListAnswer,
-    NotTheAgents,
     Refusal,
     RestartAnswer,
-    Sent,
+    TransferAnswer,
     UnavailableAnswer,
-    checked,
-    not_text,
-    parsed,
+    check_answer,
+    find_invalid_text,
+    parse_answers,
 )
-from winhost.connect.logged import doing_of, logged, named, refusals
+from winhost.connect.logged import describe_call, describe_calls, logged, refusal_codes
 from winhost.connect.patience import Patience
-from winhost.connect.tunnel import SshWay, Tunnels
-from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, bad_answer, not_found
+from winhost.connect.tunnel import SshRoute, Tunnels
+from winhost.connect.wire_errors import (
+    BAD_ANSWER,
+    Drifted,
+    NotAvailable,
+    ReconnectRequired,
+    RemoteError,
+    bad_answer_error,
+    not_found_error,
+)
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
@@ -37,23 +45,25 @@ A = TypeVar("A")
 Fits = Callable[[str, Sequence[Record]], str | None]
 """Returns why records cannot be those of a resource, or None."""
 State = Mapping[str, Json] | RemoteFault | None
-"""The state of one instance that was asked for by name; None: it does not exist."""
+"""The state of one instance that was read by name; None: it does not exist."""
 
 MARKS = "RunMarks"
 NOT_FOUND = "Winhost.NotFound"
 NOT_FETCHED = "Winhost.NotFetched"
 NO_RANGE = "Winhost.NoRange"
-COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
-BOOT = {"windows": "Boot", "linux": "LinuxBoot"}  # by system, the resource that is asked to restart
-NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `checked_answers.not_text`
+COME_BACK = "Winhost.ComeBack"  # the change may have cut the connection: a new session has to confirm it
+BOOT = {"windows": "Boot", "linux": "LinuxBoot"}  # by system, the resource that restarts it
+NOT_TEXT = "Winhost.NotText"  # made here and not by a host: see `checked_answers.find_invalid_text`
 
 
-def anything(resource: str, records: Sequence[Record]) -> None:
-    """Accept any record: for callers that know no resources."""
+def accept_any(resource: str, records: Sequence[Record]) -> None:
+    """Accept any record, for callers that know no resources."""
 
 
 class Wire(Protocol):
-    """Carries one JSON text to the agent and one back. Raises the errors of `winhost.connect.wire_errors`."""
+    """A connection that carries one JSON request to the agent, and one answer back. Raises the errors of
+    `winhost.connect.wire_errors`.
+    """
 
     host: str
 
@@ -63,7 +73,7 @@ class Wire(Protocol):
 
 
 class Connector(Protocol):
-    """Opens a session with one host, again and again: after a restart, after a lost connection."""
+    """Opens sessions with one host: the first, and others after a restart or a lost connection."""
 
     @property
     def host(self) -> str: ...
@@ -73,7 +83,7 @@ class Connector(Protocol):
 
 @dataclass(frozen=True)
 class Received:
-    """The progress of a file that is sent. size: the bytes that the host holds; sha256: of these, where it was only
+    """The progress of a file transfer. size: the number of bytes on the host; sha256: of these, if the host was only
     asked; whole: the size of a file that the host downloads itself, once that is known.
     """
 
@@ -83,21 +93,22 @@ class Received:
 
 
 class Agent:
-    """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included.
+    """A client of the agent on one host. call_timeout: seconds of a call, including the time that it waits for another.
 
-    fits: checks records of a resource. Every answer is checked by that and by `checked_answers`, here and nowhere else.
-    system: windows or linux, whose resources it knows; hear: is told what the host waits for; patience: with a machine
-    behind it that may be starting, None for none; keep: is told all facts of a whole read.
+    fits: checks records of a resource. Each answer is checked by that and by `checked_answers`, here and nowhere else.
+    system: windows or linux, whose resources the agent knows; on_wait: is called with what the host waits for;
+    patience: for a Linux behind the host that may be starting, None not to wait; on_facts_read: is called with all
+    facts.
     """
 
-    def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything, system: str = "windows") -> None:
+    def __init__(self, wire: Wire, call_timeout: float, fits: Fits = accept_any, system: str = "windows") -> None:
         self.wire = wire
         self.call_timeout = call_timeout
         self.fits = fits
         self.system = system
-        self.hear: Callable[[str], None] = lambda text: None
+        self.on_wait: Callable[[str], None] = lambda text: None
         self.patience: Patience | None = None
-        self.keep: Callable[[Facts], None] = lambda facts: None
+        self.on_facts_read: Callable[[Facts], None] = lambda facts: None
 
     @property
     def host(self) -> str:
@@ -107,118 +118,123 @@ class Agent:
         self.wire.close()
 
     def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        """All instances of each resource. With `settled`, after a call that may still be running there has ended.
+        """Read all instances of each resource. settled: after a call that may still be running on the host has ended.
 
-        A resource whose records are not what they should be is unknown. Raises RemoteError for what is no answer at
-        all.
+        A resource with invalid records is Unknown. Raises RemoteError for an output that is no answer.
         """
         return self.read_with(resources, (), settled=settled)[0]
 
     def read_with(
         self, resources: Sequence[str], ids: Sequence[Id], *, settled: bool = False
     ) -> tuple[dict[str, Answer], dict[Id, State]]:
-        """Read resources as `read` does and the states of instances as `each` does, all in one call."""
+        """Read resources as `read` does and instances as `get_each` does, in one call."""
         lists: list[Mapping[str, Json]] = [{"resource": resource, "verb": "get"} for resource in resources]
-        kinds: list[type[Any]] = [*(ListAnswer for _ in resources), *(Got for _ in ids)]
+        kinds: list[type[Any]] = [*(ListAnswer for _ in resources), *(GetAnswer for _ in ids)]
         answers: list[Any] = self._call([*lists, *map(_get, ids)], kinds, settled=settled)
-        listed, named = answers[: len(resources)], answers[len(resources) :]
+        listed, by_name = answers[: len(resources)], answers[len(resources) :]
         return (
             {resource: self._answer(resource, answer) for resource, answer in zip(resources, listed, strict=True)},
-            {id_: self._state(id_, answer) for id_, answer in zip(ids, named, strict=True)},
+            {id_: self._state(id_, answer) for id_, answer in zip(ids, by_name, strict=True)},
         )
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """The state of one instance, or None where there is none. Raises RemoteError, NotAvailable."""
-        got = self._one({"resource": resource, "verb": "get", "key": key}, Got, settled=settled)
-        self._check(resource, key, got.state)
-        return got.state
+        """Read the state of one instance; None if it does not exist. Raises RemoteError, NotAvailable."""
+        answer = self._call_one({"resource": resource, "verb": "get", "key": key}, GetAnswer, settled=settled)
+        self._check_states(resource, key, answer.state)
+        return answer.state
 
-    def each(self, ids: Sequence[Id]) -> list[State]:
-        """The states of instances in one call; None for what is not there. Raises RemoteError for what is no answer."""
-        answers: list[Got | Refusal] = self._call([*map(_get, ids)], [Got for _ in ids])
+    def get_each(self, ids: Sequence[Id]) -> list[State]:
+        """Read the states of instances in one call; None for one that does not exist. Raises RemoteError for an output
+        that is no answer.
+        """
+        answers: list[GetAnswer | Refusal] = self._call([*map(_get, ids)], [GetAnswer for _ in ids])
         return [self._state(id_, answer) for id_, answer in zip(ids, answers, strict=True)]
 
-    def _state(self, id_: Id, answer: "Got | Refusal") -> State:
+    def _state(self, id_: Id, answer: "GetAnswer | Refusal") -> State:
         if isinstance(answer, FailedAnswer):
             return answer.error
-        if not isinstance(answer, Got) or answer.state is None:
+        if not isinstance(answer, GetAnswer) or answer.state is None:
             return None
         resource, key = id_
-        unlike = self._unlike(resource, (Record(answer.state, dict(key)),))
-        return unlike.unknown if unlike else answer.state
+        invalid = self._invalid_records(resource, (Record(answer.state, dict(key)),))
+        return invalid.unknown if invalid else answer.state
 
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
         """Change one instance. Raises Drifted (nothing changed), NotFound, RemoteError, NotAvailable."""
         call = {"resource": resource, "verb": "set", "key": key, "desired": desired, "expect": expect, "how": how}
-        changed = self._one(call, Changed, extra=float(how.get("within", 0)))
-        self._check(resource, key, changed.before, changed.after)
+        changed = self._call_one(call, ChangeAnswer, extra=float(how.get("within", 0)))
+        self._check_states(resource, key, changed.before, changed.after)
         return SetAnswer(changed.before, changed.after or {}, bool(changed.restart), changed.warnings)
 
     def marks(self, system: str) -> tuple[str, ...]:
-        """The marks of runs on the host, in the form of `core.marks`. Raises RemoteError, NotAvailable."""
+        """Read the marks of runs on the host, in the form of `core.marks`. Raises RemoteError, NotAvailable."""
         if system != self.system:
             return ()
-        got = self._one({"resource": MARKS, "verb": "get", "key": {}}, Got)
-        lines = (got.state or {}).get("marks")
+        answer = self._call_one({"resource": MARKS, "verb": "get", "key": {}}, GetAnswer)
+        lines = (answer.state or {}).get("marks")
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise bad_answer(self.host, "they are no lines of text", f"get {MARKS}")
+            raise bad_answer_error(self.host, "they are no lines of text", f"get {MARKS}")
         return tuple(lines)
 
     def keep_marks(self, system: str, lines: Sequence[str], expect: Sequence[str]) -> None:
-        """Keep these alone. Raises Drifted where others came meanwhile, RemoteError, NotAvailable."""
+        """Replace the marks of runs on the host. expect: the marks as they were read. Raises Drifted if there are
+        others by now, RemoteError, NotAvailable.
+        """
         desired, known = {"marks": list(lines)}, {"marks": list(expect)}
-        self._one({"resource": MARKS, "verb": "set", "key": {}, "desired": desired, "expect": known}, Changed)
+        self._call_one({"resource": MARKS, "verb": "set", "key": {}, "desired": desired, "expect": known}, ChangeAnswer)
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
-        """The part that was sent so far of what `set` needs from here. Raises Drifted, RemoteError."""
+        """Read how much of the file for a `set` was received so far. Raises Drifted, RemoteError."""
         return self._send({"resource": resource, "verb": "send", "key": key, "expect": expect})
 
-    def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
-        """A piece that begins at byte `at`: where the last one ended, or 0 to start over. Raises RemoteError."""
-        content = {"at": at, "bytes": base64.b64encode(piece).decode()}
+    def send(self, resource: str, key: Key, offset: int, piece: bytes) -> Received:
+        """Send a piece of a file. offset: where the last piece ended, or 0 to start over. Raises RemoteError."""
+        content = {"at": offset, "bytes": base64.b64encode(piece).decode()}
         received = self._send({"resource": resource, "verb": "send", "key": key, "piece": content})
-        if received.size != at + len(piece):  # something there takes it away again: no patience would ever end that
-            raise bad_answer(
-                self.host, f"{received.size} bytes are there, and not {at + len(piece)}", f"send {resource}"
+        if received.size != offset + len(piece):  # something on the host removes bytes, so retrying would never end
+            raise bad_answer_error(
+                self.host, f"{received.size} bytes are there, and not {offset + len(piece)}", f"send {resource}"
             )
         return received
 
-    def pull(self, resource: str, key: Key, at: int, address: str, seconds: int) -> Received:
-        """Have the host fetch from byte `at` on, for up to `seconds`. Raises RemoteError (NOT_FETCHED, NO_RANGE)."""
-        piece = {"at": at, "from": address, "seconds": seconds}
+    def pull(self, resource: str, key: Key, offset: int, address: str, seconds: int) -> Received:
+        """Let the host download a file from this offset, for up to `seconds`. Raises RemoteError (NOT_FETCHED,
+        NO_RANGE).
+        """
+        piece = {"at": offset, "from": address, "seconds": seconds}
         return self._send({"resource": resource, "verb": "send", "key": key, "piece": piece}, extra=2 * seconds)
 
     def tunnel(self, address: str, port: int) -> socket.socket:
-        """A connection from the machine to this address. Raises NotAvailable for a machine that has no such way, and
+        """Open a connection from the machine to this address. Raises NotAvailable if the wire cannot do that, and
         Unreachable.
         """
         if not isinstance(self.wire, Tunnels):
             raise NotAvailable(self.host, f"connect to {address}:{port}", "LinuxSystem")
         return self.wire.tunnel(address, port)
 
-    def way(self) -> SshWay | None:
-        """The SSH route into the Linux, if it is entered by SSH."""
-        return self.wire.way if isinstance(self.wire, Tunnels) else None
+    def route(self) -> SshRoute | None:
+        """Return the SSH route into the Linux, if the wire uses SSH."""
+        return self.wire.route if isinstance(self.wire, Tunnels) else None
 
     def _send(self, call: Mapping[str, Json], extra: float = 0) -> Received:
-        sent = self._one(call, Sent, extra=extra)
+        sent = self._call_one(call, TransferAnswer, extra=extra)
         return Received(sent.received, sent.sha256, sent.whole)
 
     def boot(self) -> Mapping[str, Json]:
-        """The present boot of the host: boot_id, and whether it is ready. Raises as `get`."""
+        """Read the present boot of the host: boot_id, and whether it is ready. Raises as `get` does."""
         return self.get(BOOT[self.system], {}) or {}
 
     def restart(self) -> None:
-        """Ask the host to restart; it answers before it goes, or is gone before it answers."""
-        self._one({"resource": BOOT[self.system], "verb": "restart"}, RestartAnswer)
+        """Request a restart. The host answers before it shuts down, or is down before it answers."""
+        self._call_one({"resource": BOOT[self.system], "verb": "restart"}, RestartAnswer)
 
-    def _one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
+    def _call_one(self, call: Mapping[str, Json], kind: type[A], *, settled: bool = False, extra: float = 0) -> A:
         answer: A | Refusal
         (answer,) = self._call([call], [kind], settled=settled, extra=extra)
-        if isinstance(answer, UnavailableAnswer | Differs | FailedAnswer):
-            raise self._error(answer, doing_of(call))
+        if isinstance(answer, UnavailableAnswer | DriftAnswer | FailedAnswer):
+            raise self._error(answer, describe_call(call))
         return answer
 
     def _call(
@@ -230,33 +246,33 @@ class Agent:
         extra: float = 0,
     ) -> list[Any]:
         request = json.dumps({"exclusive": settled, "calls": calls}, separators=(",", ":"))
-        within = self.call_timeout + extra
-        doing = named(calls)
-        log.debug("%s: %s: asked, for up to %.0f s%s", self.host, doing, within, ", after others" if settled else "")
-        with logged(log, self.host, doing, logging.DEBUG if "piece" in calls[0] else logging.INFO) as more:
-            text = self.wire.invoke(request, within)
-            more.append(f"{len(request):,} bytes sent, {len(text.encode('utf-8', 'surrogatepass')):,} received")
+        timeout = self.call_timeout + extra
+        doing = describe_calls(calls)
+        log.debug("%s: %s: asked, for up to %.0f s%s", self.host, doing, timeout, ", after others" if settled else "")
+        with logged(log, self.host, doing, logging.DEBUG if "piece" in calls[0] else logging.INFO) as details:
+            text = self.wire.invoke(request, timeout)
+            details.append(f"{len(request):,} bytes sent, {len(text.encode('utf-8', 'surrogatepass')):,} received")
             answers = self._answers(text, calls, kinds)
-            more += refusals(calls, answers)
+            details += refusal_codes(calls, answers)
         return answers
 
     def _answers(self, text: str, calls: Sequence[Mapping[str, Json]], kinds: Sequence[type[Any]]) -> list[Any]:
         doing = "read its answer"
         try:
-            answers = parsed(text, len(calls))
-            found = []
+            answers = parse_answers(text, len(calls))
+            checked = []
             for call, kind, answer in zip(calls, kinds, answers, strict=True):
-                doing = f"read its answer to {doing_of(call)}"
-                found.append(checked(answer, kind))
-        except NotTheAgents as why:
-            raise bad_answer(self.host, str(why), doing) from None
-        return found
+                doing = f"read its answer to {describe_call(call)}"
+                checked.append(check_answer(answer, kind))
+        except InvalidAnswer as invalid:
+            raise bad_answer_error(self.host, str(invalid), doing) from None
+        return checked
 
     def _answer(self, resource: str, answer: "ListAnswer | Refusal") -> Answer:
         match answer:
             case ListAnswer(instances):
-                records = tuple(Record(each.state, each.key) for each in instances)
-                return self._unlike(resource, records) or records
+                records = tuple(Record(get_each.state, get_each.key) for get_each in instances)
+                return self._invalid_records(resource, records) or records
             case UnavailableAnswer(needs):
                 return Unavailable(needs)
             case FailedAnswer(error):
@@ -266,29 +282,29 @@ class Agent:
                     RemoteFault("InvalidResult", BAD_ANSWER, message="a difference, where nothing was expected")
                 )
 
-    def _check(self, resource: str, key: Key, *states: Mapping[str, Json] | None) -> None:
+    def _check_states(self, resource: str, key: Key, *states: Mapping[str, Json] | None) -> None:
         for state in states:
-            if state is not None and (unlike := self._unlike(resource, (Record(state, key),))):
-                raise RemoteError(self.host, unlike.unknown, f"read its answer about {resource}")
+            if state is not None and (invalid := self._invalid_records(resource, (Record(state, key),))):
+                raise RemoteError(self.host, invalid.unknown, f"read its answer about {resource}")
 
-    def _unlike(self, resource: str, records: Sequence[Record]) -> Unknown | None:
-        """Say why records cannot be those of the resource."""
-        if why := not_text([[record.key, record.state] for record in records]):
-            return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=why))
-        if why := self.fits(resource, records):
-            return Unknown(RemoteFault("InvalidData", BAD_ANSWER, message=why))
+    def _invalid_records(self, resource: str, records: Sequence[Record]) -> Unknown | None:
+        """Return the reason why records cannot be those of the resource, or None."""
+        if reason := find_invalid_text([[record.key, record.state] for record in records]):
+            return Unknown(RemoteFault("InvalidData", NOT_TEXT, message=reason))
+        if reason := self.fits(resource, records):
+            return Unknown(RemoteFault("InvalidData", BAD_ANSWER, message=reason))
         return None
 
     def _error(self, answer: "Refusal", doing: str) -> Exception:
         if isinstance(answer, UnavailableAnswer):
             return NotAvailable(self.host, doing, answer.unavailable)
-        if isinstance(answer, Differs):
-            differences = {name: (each.expected, each.found) for name, each in answer.drift.items()}
+        if isinstance(answer, DriftAnswer):
+            differences = {name: (get_each.expected, get_each.found) for name, get_each in answer.drift.items()}
             return Drifted(self.host, doing, differences)
         if answer.error.code == COME_BACK:
-            return ReachAnew(self.host, "the host wants to be reached again")
-        made = not_found if answer.error.code == NOT_FOUND else RemoteError
-        return made(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
+            return ReconnectRequired(self.host, "the host wants to be reached again")
+        make = not_found_error if answer.error.code == NOT_FOUND else RemoteError
+        return make(self.host, answer.error, doing, answer.before, answer.after, answer.warnings)
 
 
 def _get(id_: Id) -> Mapping[str, Json]:

@@ -1,4 +1,4 @@
-"""The schemas of the agent's answers. Answers are checked once, where they come in."""
+"""The schemas of the agent's answers. Each answer is checked once, when it arrives."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
 
-from winhost.connect.wire_errors import RemoteError, bad_answer, one_line
+from winhost.connect.wire_errors import RemoteError, bad_answer_error, one_line
 from winhost.core.answers import Json, RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.model.documents import plain
@@ -17,26 +17,26 @@ from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.model.units import MiB, size
 
-MOST = 4 * MiB  # characters of an answer; the largest hosts that we know answer everything with less than a tenth
-MOST_VALUES = 100_000
-_DEEPEST = 24  # the agent writes down to 10
-_LARGEST = 1 << 64
-_FAULTS = 3  # of an answer that are told
+MAX_CHARACTERS = 4 * MiB  # of an answer; a read of the largest known hosts has less than a tenth
+MAX_VALUES = 100_000
+_MAX_DEPTH = 24  # the agent writes at most 10 levels
+_MAX_NUMBER = 1 << 64
+_MAX_FAULTS = 3  # of one answer in an error message
 
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _NO_TAG = ("winhost_ok", "it does not say whether it went well")
 
 A = TypeVar("A")
 
 
-class NotTheAgents(Exception):
-    """The output is not an answer of the agent. The text says why, on one line."""
+class InvalidAnswer(Exception):
+    """The output is not an answer of the agent. The text is the reason, on one line."""
 
 
 @dataclass(frozen=True)
 class InstanceAnswer:
-    """One of those that a resource has."""
+    """One instance of a resource."""
 
     state: dict[str, Any]
     key: dict[str, str]
@@ -50,15 +50,15 @@ class ListAnswer:
 
 
 @dataclass(frozen=True)
-class Got:
-    """The state of one instance; None where there is none."""
+class GetAnswer:
+    """The state of one instance; None if it does not exist."""
 
     state: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A set that went through. restart: what has to restart, where anything has."""
+class ChangeAnswer:
+    """The answer to a successful set. restart: what has to restart, perhaps nothing."""
 
     before: dict[str, Any]
     after: dict[str, Any] | None
@@ -67,8 +67,10 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """The bytes of a file that are there; and the whole size, where a host downloads it and its server told."""
+class TransferAnswer:
+    """The answer to a file transfer. received: bytes on the host; whole: the size of a file that the host downloads, if
+    the server says it.
+    """
 
     received: Annotated[int, Strict(), Field(ge=0)]
     sha256: str | None
@@ -77,12 +79,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class RestartAnswer:
-    """The host goes down."""
+    """The answer to a restart: the host shuts down."""
 
 
 @dataclass(frozen=True)
 class UnavailableAnswer:
-    """The resource that has to exist first."""
+    """The answer for a resource that cannot be read yet. unavailable: the resource that has to exist first."""
 
     unavailable: str
 
@@ -96,15 +98,15 @@ class DriftedProperty:
 
 
 @dataclass(frozen=True)
-class Differs:
-    """Nothing was changed, because this is not as expected."""
+class DriftAnswer:
+    """The answer to a set that changed nothing, because these properties are not as expected."""
 
     drift: dict[str, DriftedProperty]
 
 
 @dataclass(frozen=True)
 class FailedAnswer:
-    """An error, and of a change what is so now where the host could tell."""
+    """The answer to a failed call. before, after: of a set, the states around it, if the host could read them."""
 
     error: RemoteFault
     before: dict[str, Any] | None = None
@@ -112,66 +114,68 @@ class FailedAnswer:
     warnings: tuple[str, ...] = field(default=())
 
 
-Refusal = UnavailableAnswer | Differs | FailedAnswer
+Refusal = UnavailableAnswer | DriftAnswer | FailedAnswer
 
 
-def parsed(text: str, count: int) -> list[Any]:
-    """So many answers, each still to be `checked`. Raises NotTheAgents."""
-    if len(text) > MOST or sum(map(text.count, "[{,")) > MOST_VALUES:
-        raise NotTheAgents(f"an answer of {size(len(text))} is larger than any of the agent's")
+def parse_answers(text: str, count: int) -> list[Any]:
+    """Parse the answers to `count` calls, for `check_answer`. Raises InvalidAnswer."""
+    if len(text) > MAX_CHARACTERS or sum(map(text.count, "[{,")) > MAX_VALUES:
+        raise InvalidAnswer(f"an answer of {size(len(text))} is larger than any of the agent's")
     try:
-        document = json.loads(text, parse_constant=_no_number, parse_int=_whole, parse_float=_finite)
+        document = json.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float)
     except RecursionError:
-        raise NotTheAgents("an answer nested deeper than any of the agent's") from None
+        raise InvalidAnswer("an answer nested deeper than any of the agent's") from None
     except ValueError:
-        raise NotTheAgents(f"what came back is no JSON: {_begin(text)}") from None
-    if _too_deep(document):
-        raise NotTheAgents("an answer nested deeper than any of the agent's")
+        raise InvalidAnswer(f"what came back is no JSON: {_excerpt(text)}") from None
+    if _is_too_deep(document):
+        raise InvalidAnswer("an answer nested deeper than any of the agent's")
     answers = document.get("answers") if isinstance(document, dict) else None
     if not isinstance(answers, list):
-        raise NotTheAgents(f"what came back holds no answers: {_begin(text)}")
+        raise InvalidAnswer(f"what came back holds no answers: {_excerpt(text)}")
     if len(answers) != count:
-        raise NotTheAgents(f"{len(answers)} answers to {count} calls: {_begin(text)}")
+        raise InvalidAnswer(f"{len(answers)} answers to {count} calls: {_excerpt(text)}")
     return answers
 
 
-def checked(answer: object, kind: type[A]) -> A | Refusal:
-    """An answer as a kind has it, or why there is none. Raises NotTheAgents."""
+def check_answer(answer: object, kind: type[A]) -> A | Refusal:
+    """Check an answer. Returns it as an instance of `kind`, or the Refusal. Raises InvalidAnswer."""
     if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
-        answer = _mended(answer)  # without half characters in the words of an error, the rest of it can be read
+        answer = _replace_surrogates(answer)  # so that the error can be read in spite of lone surrogates
     try:
-        found: A | Refusal = _adapter(kind).validate_python(answer)
+        checked: A | Refusal = _adapter(kind).validate_python(answer)
     except ValidationError as error:
         faults = []
         for each in error.errors(include_url=False, include_input=False):
-            position = ".".join(map(str, each["loc"][1:]))  # without the tag, which is ours
+            position = ".".join(map(str, each["loc"][1:]))  # without the tag of the union
             faults.append(f"{position}: {each['msg']}" if position else each["msg"])
-        more = f"; and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
-        raise NotTheAgents(one_line("; ".join(faults[:_FAULTS]) + more)[:500]) from None
-    return found
+        more = f"; and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
+        raise InvalidAnswer(one_line("; ".join(faults[:_MAX_FAULTS]) + more)[:500]) from None
+    return checked
 
 
-def one_answer(host: str, text: str, kind: type[A], doing: str) -> A:
-    """Parse the one answer of a program that is no agent, such as that of `winhost probe`. Raises RemoteError."""
+def parse_one_answer(host: str, text: str, kind: type[A], doing: str) -> A:
+    """Parse the answer of another program than the agent, such as that of `winhost probe`. Raises RemoteError."""
     try:
-        (answer,) = parsed(text, 1)
-        found = checked(answer, kind)
-    except NotTheAgents as why:
-        raise bad_answer(host, str(why), doing) from None
-    if isinstance(found, FailedAnswer):
-        raise RemoteError(host, found.error, doing)
-    if not isinstance(found, kind):
-        raise bad_answer(host, "it says that it did not try", doing)
-    if unlike := not_text(plain(found)):
-        raise bad_answer(host, unlike, doing)
-    return found
+        (answer,) = parse_answers(text, 1)
+        checked = check_answer(answer, kind)
+    except InvalidAnswer as invalid:
+        raise bad_answer_error(host, str(invalid), doing) from None
+    if isinstance(checked, FailedAnswer):
+        raise RemoteError(host, checked.error, doing)
+    if not isinstance(checked, kind):
+        raise bad_answer_error(host, "it says that it did not try", doing)
+    if invalid_text := find_invalid_text(plain(checked)):
+        raise bad_answer_error(host, invalid_text, doing)
+    return checked
 
 
-def not_text(value: Json) -> str | None:
-    """Name a text that is not valid Unicode, or None: .NET allows lone surrogates, files and terminals do not."""
+def find_invalid_text(value: Json) -> str | None:
+    """Describe a text that is not valid Unicode; None if all are. .NET allows lone surrogates, files and terminals do
+    not.
+    """
     if _is_unicode(value):
         return None
-    name, text = next((name, text) for name, text in _texts(value) if _HALF.search(text))
+    name, text = next((name, text) for name, text in _texts(value) if _SURROGATE.search(text))
     return f"{name} is '{visible(text)}', which is not Unicode text"
 
 
@@ -180,14 +184,14 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     kinds: Any = Union[  # noqa: UP007 - one of its members is a variable
         Annotated[kind, Tag("done")],
         Annotated[UnavailableAnswer, Tag("unavailable")],
-        Annotated[Differs, Tag("drift")],
+        Annotated[DriftAnswer, Tag("drift")],
         Annotated[FailedAnswer, Tag("failed")],
     ]
     return TypeAdapter(Annotated[kinds, Discriminator(_tag, *_NO_TAG)])
 
 
 def _tag(answer: object) -> str | None:
-    """The kind of an answer, by its own content."""
+    """Return the tag of an answer by its content."""
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         return None
     if answer["ok"]:
@@ -195,18 +199,16 @@ def _tag(answer: object) -> str | None:
     return next((name for name in ("unavailable", "drift") if name in answer), "failed")
 
 
-def _mended(value: Json) -> Json:
+def _replace_surrogates(value: Json) -> Json:
     if isinstance(value, str):
-        return _HALF.sub("\N{REPLACEMENT CHARACTER}", value)
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
-        return {_mended(name): _mended(each) for name, each in value.items()}
-    return [_mended(each) for each in value] if isinstance(value, list) else value
+        return {_replace_surrogates(name): _replace_surrogates(each) for name, each in value.items()}
+    return [_replace_surrogates(each) for each in value] if isinstance(value, list) else value
 
 
 def _is_unicode(value: Json) -> bool:
-    """Tell whether all text is Unicode. Quick for an answer of any size; the position is only searched where it
-    is not.
-    """
+    """Tell whether all text is valid Unicode. Quick for answers of any size."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -215,7 +217,7 @@ def _is_unicode(value: Json) -> bool:
 
 
 def _texts(value: Json, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in it, with the name of what it is."""
+    """Yield each text in a value, with the name of its property."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
@@ -227,32 +229,32 @@ def _texts(value: Json, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(each, name)
 
 
-def _too_deep(document: Json) -> bool:
+def _is_too_deep(document: Json) -> bool:
     level = [document] if isinstance(document, dict | list) else []
-    for _ in range(_DEEPEST):
-        inside = (value.values() if isinstance(value, dict) else value for value in level)
-        level = [inner for values in inside for inner in values if isinstance(inner, dict | list)]
+    for _ in range(_MAX_DEPTH):
+        contents = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [inner for values in contents for inner in values if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
 
 
-def _begin(text: str) -> str:
+def _excerpt(text: str) -> str:
     return one_line(repr(text[:80]))
 
 
-def _no_number(word: str) -> None:
+def _refuse_constant(word: str) -> None:
     raise ValueError(word)
 
 
-def _whole(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     value = int(digits)
-    if abs(value) >= _LARGEST:
+    if abs(value) >= _MAX_NUMBER:
         raise ValueError(digits)
     return value
 
 
-def _finite(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         raise ValueError(digits)

@@ -1,8 +1,8 @@
-"""Large files of this computer, copied to a Windows host beside its own connection: by SMB or by SFTP.
+"""Copy large files of this computer to a Windows host by SMB or SFTP, outside the agent's connection.
 
-SMB: through the administrative share, with SMB 3 and encryption; only members of the host's Administrators group may.
-SFTP: through the host's OpenSSH server, entered as fleet.yaml says at `sftp`, by a host key that is known before.
-Nothing is opened or run on the host for either.
+SMB uses the administrative share, with SMB 3 and encryption, for members of the host's Administrators group. SFTP uses
+the host's OpenSSH server with the logon of `sftp` in fleet.yaml, and a known host key. Neither opens or runs anything
+on the host.
 """
 
 import logging
@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from winhost.connect.guard import Guard, shown_address
+from winhost.connect.guard import Guard, format_address
 from winhost.connect.logged import logged
-from winhost.connect.ssh_logon import SshConnection, connecting
+from winhost.connect.ssh_logon import SshConnection, translate_errors
 from winhost.connect.wire_errors import WireError, one_line
 from winhost.model.fleet import Host, Login
 
@@ -22,103 +22,103 @@ log = logging.getLogger(__name__)
 
 _PIECE = 1 << 20
 _SMB_PORT, _SMB_CONNECT_S = 445, 15
-_ON_DRIVE = re.compile(r"[A-Za-z]:(\\[A-Za-z0-9._-]*[A-Za-z0-9_-])+")
+_DRIVE_PATH = re.compile(r"[A-Za-z]:(\\[A-Za-z0-9._-]*[A-Za-z0-9_-])+")
 
 
 class NotWritten(Exception):
     """The file could not be written to the host, or not all of it."""
 
 
-def copied(source: Path, at: int, write: Callable[[bytes], None]) -> Iterator[int]:
-    """Write a file from byte `at` on, piece by piece. Yields how many bytes are there, before each piece and after the
-    last.
-    """
+def copy_pieces(source: Path, offset: int, write: Callable[[bytes], None]) -> Iterator[int]:
+    """Write a file in pieces, from an offset. Yields the position before each piece and after the last."""
     with source.open("rb") as file:
-        file.seek(at)
+        file.seek(offset)
         while piece := file.read(_PIECE):
-            yield at
+            yield offset
             write(piece)
-            at += len(piece)
-    yield at
+            offset += len(piece)
+    yield offset
 
 
-def sent_by_smb(host: Host, path: str, source: Path, at: int, port: int = _SMB_PORT) -> Iterator[int]:
-    """Write a local file from byte `at` on to a file that exists on the host, as C:\\folder\\file. Yields as `copied`.
-    Raises NotWritten, OSError of the local file.
+def send_by_smb(host: Host, path: str, source: Path, offset: int, port: int = _SMB_PORT) -> Iterator[int]:
+    """Write a local file from an offset to an existing file on the host. path: as C:\\folder\\file. Yields as
+    `copy_pieces`. Raises NotWritten, OSError of the local file.
     """
     import smbclient  # type: ignore[import-untyped]  # it brings no types
     from smbprotocol.exceptions import SMBException  # type: ignore[import-untyped]
     from spnego.exceptions import SpnegoError
 
-    how = host.transport
-    password = how.password.resolve().reveal() if how.password else None
-    drive, _, below = path.partition(":\\")
+    transport = host.transport
+    password = transport.password.resolve().reveal() if transport.password else None
+    drive, _, relative = path.partition(":\\")
     try:
         with logged(log, host.name, f"open its administrative share on port {port}"):
             smbclient.register_session(
-                host.address, how.user, password, port=port, encrypt=True, connection_timeout=_SMB_CONNECT_S
+                host.address, transport.user, password, port=port, encrypt=True, connection_timeout=_SMB_CONNECT_S
             )
-        share = rf"\\{host.address}\{drive}$\{below}"
+        share = rf"\\{host.address}\{drive}$\{relative}"
         with smbclient.open_file(share, mode="r+b", buffering=0, port=port) as target:
-            target.seek(at)
-            yield from copied(source, at, lambda piece: _write_all(target, piece))
+            target.seek(offset)
+            yield from copy_pieces(source, offset, lambda piece: _write_all(target, piece))
     except (SMBException, SpnegoError, OSError, ValueError) as error:
         raise NotWritten(one_line(str(error))[:300]) from None
     finally:
-        with suppress(Exception):  # logging off fails where the host is gone, and must not hide why
+        with suppress(Exception):  # logging off fails if the connection is lost, and must not hide that error
             smbclient.delete_session(host.address, port=port)
 
 
 def _write_all(target: Any, piece: bytes) -> None:
-    """One write takes as much as the server takes at a time, and says so by the count alone."""
-    left = memoryview(piece)
-    while left:
-        taken = target.write(left)
-        if not taken:
+    """Write all of a piece. The server may take a part of it at a time."""
+    remaining = memoryview(piece)
+    while remaining:
+        written = target.write(remaining)
+        if not written:
             raise NotWritten("the share takes no more bytes, and does not say why")
-        left = left[taken:]
+        remaining = remaining[written:]
 
 
-def sent_by_sftp(host: Host, path: str, source: Path, at: int, root: str = "") -> Iterator[int]:
-    """Write a local file from byte `at` on to a file that exists on the host, as C:\\folder\\file. Yields as `copied`.
-    root: what stands before the drive where that is no Windows.
+def send_by_sftp(host: Host, path: str, source: Path, offset: int, root: str = "") -> Iterator[int]:
+    """Write a local file from an offset to an existing file on the host. path: as C:\\folder\\file; root: a folder
+    before the drive, for servers that are no Windows. Yields as `copy_pieces`.
 
     Raises NotWritten, UsageError (KeyUnusable, SecretUnreadable), OSError of the local file.
     """
     if host.sftp is None:
         raise NotWritten(f"fleet.yaml has no hosts.{host.name}.sftp")
     name = f"{host.name}/sftp"
-    guard = Guard(name, shown_address(host.sftp.address, host.sftp.port), timeouts="sftp")
+    guard = Guard(name, format_address(host.sftp.address, host.sftp.port), timeouts="sftp")
     connection = SshConnection()
     try:
-        if not _ON_DRIVE.fullmatch(path):
+        if not _DRIVE_PATH.fullmatch(path):
             raise NotWritten("it is no path on a drive of the host")
-        named = path.replace("\\", "/")  # OpenSSH of Windows names it /C:/folder/file
-        yield from _written(connection, guard, host.sftp, f"{root}/{named}", (source, at))
+        sftp_path = path.replace("\\", "/")  # OpenSSH of Windows names it /C:/folder/file
+        yield from _write_by_sftp(connection, guard, host.sftp, f"{root}/{sftp_path}", (source, offset))
     except WireError as error:
         raise NotWritten(error.what) from None
     finally:
         connection.close()
 
 
-def _written(connection: SshConnection, guard: Guard, login: Login, path: str, what: tuple[Path, int]) -> Iterator[int]:
+def _write_by_sftp(
+    connection: SshConnection, guard: Guard, login: Login, path: str, what: tuple[Path, int]
+) -> Iterator[int]:
     from paramiko import SFTPClient, SSHException  # type: ignore[import-untyped]  # it brings no types
 
     guard.begin(login.call_timeout, opening=True)
     with logged(log, guard.host, "open SFTP"):
         connection.open(guard.host, login, None, guard)
-        client = connecting(login, guard, lambda: SFTPClient.from_transport(connection.transport()))
+        client = translate_errors(login, guard, lambda: SFTPClient.from_transport(connection.transport()))
     client.get_channel().settimeout(login.operation_timeout)
-    source, at = what
+    source, offset = what
     try:
         with client.open(path, "r+") as target:
-            target.set_pipelined(True)  # else each 32 KiB wait for an answer
-            target.seek(at)
-            for there in copied(source, at, target.write):
+            target.set_pipelined(True)  # otherwise it waits for an answer to each 32 KiB
+            target.seek(offset)
+            for position in copy_pieces(source, offset, target.write):
                 guard.begin(login.call_timeout)
-                yield there
-            written = target.stat().st_size or 0  # nobody looks at the answers to the last writes
-            if written < there:
-                raise NotWritten(f"the host has {written:,} of {there:,} bytes; its disk may be full")
+                yield position
+            written = target.stat().st_size or 0  # pipelined writes do not read their last answers
+            if written < position:
+                raise NotWritten(f"the host has {written:,} of {position:,} bytes; its disk may be full")
     except (SSHException, EOFError, OSError) as error:
         raise NotWritten(one_line(error)[:300] or type(error).__name__) from None

@@ -1,5 +1,5 @@
-"""The keys by which a machine is known before anything is told to it. A key is never trusted because it was shown
-first.
+"""The host keys of SSH servers. A machine has to show a known key before anything is sent to it; a key is never trusted
+because it is the first one shown.
 """
 
 import base64
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN_WITHIN_S = 15
 
-# The algorithms by which keys of each type sign, in the order of preference.
+# The signature algorithms for each type of key, in the order of preference.
 _ALGORITHMS = {
     "ssh-ed25519": ("ssh-ed25519",),
     "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
@@ -30,90 +30,102 @@ _ALGORITHMS = {
 
 
 class HostKeyRefused(WireError):
-    """The machine answers, but shows another key than the known one, or one that nobody vouches for."""
+    """The machine shows another host key than the known one, or none is known."""
 
     category = "SecurityError"
 
-    def __init__(self, host: str, detail: str, *, at: str = "", unknown: str = "", kind: str = "ssh-ed25519") -> None:
-        """unknown: where its key may be named, if none was known; kind: of the key that it showed."""
+    def __init__(
+        self, host: str, detail: str, *, endpoint: str = "", unknown: str = "", kind: str = "ssh-ed25519"
+    ) -> None:
+        """unknown: where its key can be configured, if none is known; kind: the type of the key that it showed."""
         file = "ecdsa" if kind.startswith("ecdsa") else kind.removeprefix("ssh-")
-        on_the_machine = f"ssh-keygen -lf /etc/ssh/ssh_host_{file}_key.pub"
+        command = f"ssh-keygen -lf /etc/ssh/ssh_host_{file}_key.pub"
         if unknown:
             super().__init__(
                 "HostKeyUnknown",
-                what=f"{self.named(host, at)} presented a host key that is not known here: {detail}",
+                what=f"{self.described(host, endpoint)} presented a host key that is not known here: {detail}",
                 meaning="Nothing was sent to it. winhost never trusts a key because it is the first one shown.",
-                hint=f"On the machine's console: {on_the_machine}. Only if it shows the same, name it at {unknown}",
+                hint=f"On the machine's console: {command}. Only if it shows the same, name it at {unknown}",
                 host=host,
             )
             return
         super().__init__(
             "HostKeyRefused",
-            what=f"{self.named(host, at)} presented a host key other than the known one: {detail}",
+            what=f"{self.described(host, endpoint)} presented a host key other than the known one: {detail}",
             meaning="Your key was not offered to it. Either the machine was reinstalled, or this is not your machine.",
-            hint=f"Compare with the key on the machine itself: {on_the_machine}",
+            hint=f"Compare with the key on the machine itself: {command}",
             host=host,
         )
 
 
-def key_unusable(host: str, which: str, why: str, hint: str | None = None) -> UsageError:
-    """A key from the fleet file, or that of the host, is not one. Names it, never shows it."""
+def unusable_key_error(host: str, which: str, why: str, hint: str | None = None) -> UsageError:
+    """Make the error for a key that cannot be used. which: names the key, because its content is never shown."""
     what = f"the {which} for {host} cannot be used: {visible(why)}"
     return UsageError("KeyUnusable", what=what, hint=hint, host=host)
 
 
 @dataclass(frozen=True)
 class KnownKeys:
-    """The policy of an SSH client: it refuses every host key but these, by key or fingerprint.
-
-    paramiko asks it about each key, because paramiko is given none to compare by itself.
+    """A host key policy for paramiko: it refuses all keys except these. paramiko gets no known keys of its own, so that
+    it calls this policy for each key.
     """
 
     host: str
-    at: str
+    endpoint: str
     keys: tuple["PKey", ...] = ()
     fingerprint: str | None = None
     unknown: str = ""
 
     def missing_host_key(self, client: Any, hostname: str, key: "PKey") -> None:
-        """Raises HostKeyRefused, before anything of ours is offered."""
+        """Raise HostKeyRefused for an unknown key, before anything is sent to the machine."""
         if key in self.keys or key.fingerprint == self.fingerprint:
             return
         shown = f"{key.get_name()} {key.fingerprint}"
         if self.known:
-            raise HostKeyRefused(self.host, f"{shown}, known is {self.known}", at=self.at, kind=key.get_name())
-        raise HostKeyRefused(self.host, shown, at=self.at, unknown=self.unknown, kind=key.get_name())
+            raise HostKeyRefused(
+                self.host, f"{shown}, known is {self.known}", endpoint=self.endpoint, kind=key.get_name()
+            )
+        raise HostKeyRefused(self.host, shown, endpoint=self.endpoint, unknown=self.unknown, kind=key.get_name())
 
     @property
     def known(self) -> str:
         return self.fingerprint or " or ".join(key.fingerprint for key in self.keys)
 
     @property
-    def unasked(self) -> dict[str, list[str]]:
-        """Algorithms that are switched off, so that a machine with several keys shows one that is known."""
-        asked = {key.get_name() for key in self.keys} & _ALGORITHMS.keys()
-        return {"keys": [each for kind in _ALGORITHMS.keys() - asked for each in _ALGORITHMS[kind]]} if asked else {}
+    def disabled_algorithms(self) -> dict[str, list[str]]:
+        """The algorithms that are disabled so that a machine with several keys shows a known one."""
+        key_types = {key.get_name() for key in self.keys} & _ALGORITHMS.keys()
+        return (
+            {"keys": [each for kind in _ALGORITHMS.keys() - key_types for each in _ALGORITHMS[kind]]}
+            if key_types
+            else {}
+        )
 
 
-def known_keys(host: str, at: str, login: Login) -> KnownKeys:
-    """The keys that the host may show. Raises UsageError: KeyUnusable."""
-    named = login.position_of("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
+def load_known_keys(host: str, endpoint: str, login: Login) -> KnownKeys:
+    """Load the keys that the host may show. Raises UsageError: KeyUnusable."""
+    setting = login.position_of("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
     if login.host_key is None:
-        keys = _of_file(host, login.known_hosts.expanduser(), login.address, login.port)
-        return KnownKeys(host, at, keys, unknown=f"{named}, or in {visible(str(login.known_hosts))}")
+        keys = _read_known_hosts(host, login.known_hosts.expanduser(), login.address, login.port)
+        return KnownKeys(host, endpoint, keys, unknown=f"{setting}, or in {visible(str(login.known_hosts))}")
     if login.host_key.startswith("SHA256:"):
-        return KnownKeys(host, at, fingerprint=login.host_key)
-    return KnownKeys(host, at, tuple(_public(host, line) for line in login.host_key.strip().split("\n")))
+        return KnownKeys(host, endpoint, fingerprint=login.host_key)
+    return KnownKeys(
+        host, endpoint, tuple(_parse_public_key(host, line) for line in login.host_key.strip().split("\n"))
+    )
 
 
-def shown_host_key(address: str, port: int) -> str | None:
-    """Ask a machine for its Ed25519 key without logging on: as in a .pub file, without a comment; None where no SSH
-    server answers.
+def fetch_host_key(address: str, port: int) -> str | None:
+    """Read the Ed25519 key that a machine shows, without logging on. Returns it as in a .pub file, without a comment;
+    None if no SSH server answers.
     """
     from paramiko import SSHException, Transport
 
-    with suppress(SSHException, EOFError, OSError), socket.create_connection((address, port), _SHOWN_WITHIN_S) as line:
-        transport = Transport(line)
+    with (
+        suppress(SSHException, EOFError, OSError),
+        socket.create_connection((address, port), _SHOWN_WITHIN_S) as connection,
+    ):
+        transport = Transport(connection)
         try:
             transport.get_security_options().key_types = ("ssh-ed25519",)
             transport.start_client(timeout=_SHOWN_WITHIN_S)
@@ -124,7 +136,7 @@ def shown_host_key(address: str, port: int) -> str | None:
     return None
 
 
-def _public(host: str, text: str) -> "PKey":
+def _parse_public_key(host: str, text: str) -> "PKey":
     from paramiko import PKey, SSHException
     from paramiko.pkey import UnknownKeyType  # type: ignore[import-untyped]
 
@@ -132,11 +144,13 @@ def _public(host: str, text: str) -> "PKey":
     try:
         return PKey.from_type_string(kind, base64.b64decode(rest.split(" ")[0], validate=True))
     except (UnknownKeyType, SSHException, binascii.Error, ValueError, EOFError):
-        raise key_unusable(host, "host key", "it should be a type and its base64, as in a .pub file") from None
+        raise unusable_key_error(host, "host key", "it should be a type and its base64, as in a .pub file") from None
 
 
-def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ...]:
-    """Keys of a known_hosts file, also under hashed names, without revoked ones; none where there is no file."""
+def _read_known_hosts(host: str, path: Path, address: str, port: int) -> tuple["PKey", ...]:
+    """Read the keys of a known_hosts file, also under hashed names and without revoked ones; none if there is
+    no file.
+    """
     from paramiko import HostKeys, SSHException
     from paramiko.hostkeys import HostKeyEntry  # type: ignore[import-untyped]
 
@@ -146,7 +160,7 @@ def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ..
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise key_unusable(host, "known_hosts file", f"{path}: {error.strerror}") from None
+        raise unusable_key_error(host, "known_hosts file", f"{path}: {error.strerror}") from None
     revoked = {fields[3] for fields in lines if fields[:1] == ["@revoked"] and len(fields) > 3}
     found = []
     for fields in lines:
@@ -155,14 +169,14 @@ def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ..
         try:
             entry = HostKeyEntry.from_line(" ".join(fields[:3]))
         except SSHException:
-            continue  # it is no key, so it vouches for nobody
-        if entry and any(one == name or _is_hash_of(HostKeys, one, name) for one in entry.hostnames):
+            continue  # it is no key
+        if entry and any(pattern == name or _is_hash_of(HostKeys, pattern, name) for pattern in entry.hostnames):
             found.append(entry.key)
     return tuple(found)
 
 
-def _is_hash_of(kind: Any, listed: str, name: str) -> bool:
+def _is_hash_of(host_keys: Any, pattern: str, name: str) -> bool:
     try:
-        return listed.startswith("|1|") and kind.hash_host(name, listed) == listed
+        return pattern.startswith("|1|") and host_keys.hash_host(name, pattern) == pattern
     except (ValueError, AssertionError, binascii.Error):
         return False

@@ -1,4 +1,4 @@
-"""Turn the errors of the WSMan libraries into ours: the same sentences whichever of them carried the call."""
+"""Translate the errors of the WSMan libraries to winhost's, with the same sentences for both."""
 
 import logging
 import socket
@@ -8,8 +8,8 @@ from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisc
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from winhost.connect.guard import shown_address
-from winhost.connect.http import trusted
+from winhost.connect.guard import format_address
+from winhost.connect.http import trusted_certificates
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     Distrust,
@@ -18,9 +18,9 @@ from winhost.connect.wire_errors import (
     TimedOut,
     Unreachable,
     WireError,
-    bad_answer,
-    certificate_refused,
-    no_session,
+    bad_answer_error,
+    certificate_error,
+    no_session_error,
     one_line,
 )
 from winhost.core.dataclass import dataclass
@@ -29,11 +29,17 @@ from winhost.model.fleet import Host
 from winhost.model.wsman import kind_of
 
 T = TypeVar("T")
-Lost = type[Unreachable] | type[SessionDropped]
+LostError = type[Unreachable] | type[SessionDropped]
 
 _PROBE_S = 1.0
-_NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
-# As OpenSSL numbers them.
+_NO_TLS_REASONS = {
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+}
+# By the numbers of OpenSSL.
 _DISTRUST = {
     9: Distrust.NOT_YET_VALID,
     10: Distrust.EXPIRED,
@@ -44,8 +50,8 @@ _DISTRUST = {
 
 @dataclass(frozen=True)
 class ReadError:
-    """An error of a library. detail: the host's own words, where it had some, on one line; denied: the logon itself
-    succeeded, and the host then denied access.
+    """A library's error, as read. detail: the host's own words, if any, on one line; refused: the host refused the
+    logon; denied: the logon succeeded, and the host then denied access.
     """
 
     detail: str
@@ -55,7 +61,7 @@ class ReadError:
 
 
 class Library(Protocol):
-    """The errors of one library. They are imported with it, and only when it is used."""
+    """Reads the errors of one library, which are imported only when it is used."""
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
@@ -64,7 +70,7 @@ class Library(Protocol):
 
 
 def read_fault(detail: str, *, fault: object = None, status: int | None = None, refused: bool = False) -> ReadError:
-    """Tell what an error is, by its text, the code of its WSMan fault, and the HTTP status."""
+    """Classify an error by its text, the code of its WSMan fault, and the HTTP status."""
     kind = kind_of(fault)
     failure = Failure.STARTING if status in (429, 500, 502, 503, 504) else Failure.NOT_WSMAN
     if fault is not None:
@@ -72,48 +78,52 @@ def read_fault(detail: str, *, fault: object = None, status: int | None = None, 
     return ReadError(detail, failure, refused or kind == "denied", kind == "denied")
 
 
-def translated(library: Library, target: Host, lost: Lost, action: Callable[[], T]) -> T:
-    """Run `action`, and raise our errors instead of the libraries'. A connection that fails is `lost`: before the first
-    call unreachable, then dropped. Ours are raised when theirs are gone: those hold requests with their headers, and
-    frames that hold the password.
+def translate_errors(library: Library, target: Host, error_type: LostError, action: Callable[[], T]) -> T:
+    """Run `action`, and raise winhost's errors instead of the library's. error_type: of a failed connection,
+    Unreachable before the first call and SessionDropped after it. The library's errors are not chained, because they
+    hold requests with their headers, and frames with the password.
     """
     from requests.exceptions import RequestException
     from spnego.exceptions import SpnegoError
 
-    known: tuple[type[Exception], ...] = (RequestException, SpnegoError, OSError, *library.errors)
+    library_errors: tuple[type[Exception], ...] = (RequestException, SpnegoError, OSError, *library.errors)
     try:
         return action()
     except WinhostError as error:
-        ours = error
-        if isinstance(error, Unreachable) and lost is SessionDropped:  # the session was open: its answer is lost
-            ours = SessionDropped(error.host, error.detail, at=error.at)
-        # Without what the libraries left on it, which may hold credentials.
-        ours.__context__ = ours.__cause__ = None
-        ours = ours.with_traceback(None)
-    except known as error:
-        ours = _ours(library, target, lost, error)
-    except Exception as error:  # noqa: BLE001 - what libraries stumble over when something else than WinRM answers
+        translated = error
+        if (
+            isinstance(error, Unreachable) and error_type is SessionDropped
+        ):  # the session was open, so its answer is lost
+            translated = SessionDropped(error.host, error.detail, endpoint=error.endpoint)
+        # The library's context may hold credentials.
+        translated.__context__ = translated.__cause__ = None
+        translated = translated.with_traceback(None)
+    except library_errors as error:
+        translated = _translate(library, target, error_type, error)
+    except Exception as error:  # noqa: BLE001 - libraries raise anything if the answer is not of WinRM
         reason = f"what came back is no remoting ({type(error).__name__})"
-        ours = _session_lost(target, lost, reason, Failure.NOT_WSMAN)
-    raise ours
+        translated = _session_error(target, error_type, reason, Failure.NOT_WSMAN)
+    raise translated
 
 
-def quieten() -> None:
-    """Silence the libraries: at DEBUG they log NTLM tokens, from which a password can be guessed offline, and all that
-    the connection carries; at ERROR they print tracebacks of what we say in words.
+def silence_libraries() -> None:
+    """Silence the libraries. At DEBUG they log all messages, also NTLM tokens, from which a password can be guessed
+    offline; at ERROR they print tracebacks of errors that winhost reports itself.
     """
     for name in ("spnego", "pypsrp", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def at(target: Host) -> str:
-    """The address and port that errors name."""
-    return shown_address(target.address, target.transport.port)
+def endpoint_of(target: Host) -> str:
+    """Return the address and port for errors."""
+    return format_address(target.address, target.transport.port)
 
 
-def check_bundle(target: Host) -> None:
-    """Raises UsageError (BundleUnusable); a library would say the same as a fault of the host."""
-    bundle = trusted(target)
+def check_ca_bundle(target: Host) -> None:
+    """Check the CA bundle, because a library would report a bad one as a fault of the host. Raises UsageError
+    (BundleUnusable).
+    """
+    bundle = trusted_certificates(target)
     if isinstance(bundle, bool) or not target.transport.tls:
         return
     try:
@@ -121,13 +131,13 @@ def check_bundle(target: Host) -> None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(bundle)
         return
     except ssl.SSLError:
-        why = "there is no certificate in it"
+        reason = "there is no certificate in it"
     except OSError as error:
-        why = error.strerror or type(error).__name__
+        reason = error.strerror or type(error).__name__
     setting = f"hosts.{target.name}.transport.verify in fleet.yaml"
     raise UsageError(
         "BundleUnusable",
-        what=f"the CA bundle {visible(bundle)} for {target.name} cannot be used: {why}",
+        what=f"the CA bundle {visible(bundle)} for {target.name} cannot be used: {reason}",
         hint=f"REQUESTS_CA_BUNDLE names it: correct that, or set {setting}."
         if isinstance(target.transport.verify, bool)
         else f"Name a PEM file at {setting}, relative to that file.",
@@ -135,47 +145,49 @@ def check_bundle(target: Host) -> None:
     )
 
 
-def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
+def _translate(library: Library, target: Host, error_type: LostError, error: Exception) -> WireError:
     from requests.exceptions import ConnectTimeout, Timeout
 
-    cause = _innermost(error)
+    cause = _root_cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         distrust = _DISTRUST.get(cause.verify_code, Distrust.UNTRUSTED)
-        return certificate_refused(target.name, one_line(cause), at=at(target), distrust=distrust)
+        return certificate_error(target.name, one_line(cause), endpoint=endpoint_of(target), distrust=distrust)
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
-        return TimedOut(target.name, one_line(cause), at=at(target), opening=lost is Unreachable)
-    found = library.read(error)
-    if found.refused and lost is SessionDropped:
-        # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, found.detail, at=at(target))
-    if found.refused:
+        return TimedOut(target.name, one_line(cause), endpoint=endpoint_of(target), opening=error_type is Unreachable)
+    read = library.read(error)
+    if read.refused and error_type is SessionDropped:
+        # The logon was accepted when the session began. A new session will show whether it still is.
+        return error_type(target.name, read.detail, endpoint=endpoint_of(target))
+    if read.refused:
         transport = target.transport
-        reason = f"{found.detail} ({'https' if transport.tls else 'http'}, port {transport.port})"
-        where = transport.position_of("password")
-        return AuthenticationFailed(target.name, reason, where, at=at(target), denied=found.denied)
+        reason = f"{read.detail} ({'https' if transport.tls else 'http'}, port {transport.port})"
+        setting = transport.position_of("password")
+        return AuthenticationFailed(target.name, reason, setting, endpoint=endpoint_of(target), denied=read.denied)
     if isinstance(error, library.errors):
-        return _session_lost(target, lost, found.detail, found.failure)
-    return _cut(target, lost, cause)
+        return _session_error(target, error_type, read.detail, read.failure)
+    return _connection_error(target, error_type, cause)
 
 
-def _cut(target: Host, lost: Lost, cause: BaseException) -> WireError:
-    """The error for a failure before any WSMan was spoken, or after the connection was gone."""
+def _connection_error(target: Host, error_type: LostError, cause: BaseException) -> WireError:
+    """Make the error for a failure before the first WSMan message, or after the connection was lost."""
     reason, failure = one_line(cause) or type(cause).__name__, Failure.CUT
-    if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
+    if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS_REASONS:
         reason, failure = f"the port does not speak TLS ({cause.reason})", Failure.NO_TLS
     elif isinstance(cause, ssl.SSLError):
         reason, failure = f"TLS could not be agreed on: {reason}", Failure.OTHER
-    elif lost is Unreachable and not target.transport.tls and _speaks_tls(target, cause):
+    elif error_type is Unreachable and not target.transport.tls and _speaks_tls(target, cause):
         reason, failure = "the port speaks TLS", Failure.ONLY_TLS
     elif isinstance(cause, HTTPException) and not isinstance(cause, RemoteDisconnected | IncompleteRead):
-        return _session_lost(target, lost, f"what came back is no HTTP ({type(cause).__name__})", Failure.NOT_WSMAN)
-    if lost is Unreachable:
-        return Unreachable(target.name, reason, at=at(target), failure=failure)
-    return lost(target.name, reason, at=at(target))
+        return _session_error(
+            target, error_type, f"what came back is no HTTP ({type(cause).__name__})", Failure.NOT_WSMAN
+        )
+    if error_type is Unreachable:
+        return Unreachable(target.name, reason, endpoint=endpoint_of(target), failure=failure)
+    return error_type(target.name, reason, endpoint=endpoint_of(target))
 
 
 def _speaks_tls(target: Host, cause: BaseException) -> bool:
-    """Windows closes such a connection without a word, so it is asked once more, in TLS and with nothing to say."""
+    """Tell whether the port speaks TLS, by a second connection: Windows closes a plain one without an answer."""
     if isinstance(cause, HTTPException) and not isinstance(cause, BadStatusLine):
         return False
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -190,23 +202,23 @@ def _speaks_tls(target: Host, cause: BaseException) -> bool:
         return False
 
 
-def _session_lost(target: Host, lost: Lost, reason: str, failure: Failure) -> WireError:
-    if lost is Unreachable:
-        return no_session(target.name, reason, at=at(target), failure=failure)
-    return lost(target.name, reason, at=at(target))
+def _session_error(target: Host, error_type: LostError, reason: str, failure: Failure) -> WireError:
+    if error_type is Unreachable:
+        return no_session_error(target.name, reason, endpoint=endpoint_of(target), failure=failure)
+    return error_type(target.name, reason, endpoint=endpoint_of(target))
 
 
-def only_output(host: str, outputs: Sequence[object]) -> str:
-    """The agent's output, if it is the only one. Raises RemoteError."""
+def single_output(host: str, outputs: Sequence[object]) -> str:
+    """Return the agent's output. Raises RemoteError unless there is exactly one."""
     if len(outputs) == 1 and isinstance(outputs[0], str):
         return outputs[0]
-    raise bad_answer(host, f"{len(outputs)} outputs, where one text was expected", "Invoke-Winhost")
+    raise bad_answer_error(host, f"{len(outputs)} outputs, where one text was expected", "Invoke-Winhost")
 
 
-def _innermost(error: BaseException) -> BaseException:
-    """Libraries wrap `Connection refused` in five layers of themselves."""
-    seen = {id(error)}
-    while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
-        seen.add(id(cause))
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the innermost cause of an error, which libraries wrap in up to five layers."""
+    visited = {id(error)}
+    while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in visited:
+        visited.add(id(cause))
         error = cause
     return error

@@ -1,6 +1,6 @@
-"""Offer a file to one host at an HTTP address that nobody can guess, for as long as it is sent.
+"""Serve a file to one host at a secret HTTP address while the file is being sent.
 
-Plain HTTP, because the host knows the file's SHA-256 from the plan and takes no other.
+Plain HTTP is enough, because the host checks the file by its SHA-256, which it knows from the plan.
 """
 
 import logging
@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from winhost.connect.guard import own_address
+from winhost.connect.guard import local_address
 from winhost.connect.logged import logged
 from winhost.model.fleet import bracket_ipv6
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ _PIECE = 1 << 20
 
 
 @contextmanager
-def offered(path: Path, toward: str) -> Iterator[str]:
-    """Its address, on the interface that leads to a host. Raises OSError where none does."""
-    server = _Server((own_address(toward), 0), path)
-    with server, served(server), logged(log, toward, f"offer a file on port {server.server_port}"):
+def serve_file(path: Path, host_address: str) -> Iterator[str]:
+    """Serve a file on the interface with the route to a host. Yields its URL. Raises OSError if there is no route."""
+    server = _Server((local_address(host_address), 0), path)
+    with server, run_server(server), logged(log, host_address, f"offer a file on port {server.server_port}"):
         yield server.url
 
 
@@ -50,20 +50,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         size = self.server.path.stat().st_size
-        wanted = re.fullmatch(r"bytes=(\d{1,15})-", self.headers.get("Range", "bytes=0-"))
-        begin = int(wanted[1]) if wanted else 0
-        if begin >= size > 0:
+        byte_range = re.fullmatch(r"bytes=(\d{1,15})-", self.headers.get("Range", "bytes=0-"))
+        offset = int(byte_range[1]) if byte_range else 0
+        if offset >= size > 0:
             self.send_error(416)
             return
-        self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(size - begin))
-        if begin:
-            self.send_header("Content-Range", f"bytes {begin}-{size - 1}/{size}")
+        self.send_response(206 if offset else 200)
+        self.send_header("Content-Length", str(size - offset))
+        if offset:
+            self.send_header("Content-Range", f"bytes {offset}-{size - 1}/{size}")
         self.end_headers()
-        with suppress(OSError), self.server.path.open("rb") as file:  # it asks again for what is still to come
-            file.seek(begin)
+        with suppress(OSError), self.server.path.open("rb") as file:  # the host requests the remaining part again
+            file.seek(offset)
             while piece := file.read(_PIECE):
                 self.wfile.write(piece)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the library
-        """Its lines would have the address."""
+        """Log nothing: the lines would have the secret address."""

@@ -1,4 +1,4 @@
-"""The time that winhost waits for a machine."""
+"""Retries while a machine cannot be reached."""
 
 import time
 from collections.abc import Callable
@@ -9,32 +9,35 @@ from winhost.core.dataclass import dataclass
 
 T = TypeVar("T")
 
-NOT_REACHED = (Unreachable, SessionDropped, TimedOut)
+CONNECTION_ERRORS = (Unreachable, SessionDropped, TimedOut)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """The waiting times in seconds: back-off from `first` to `longest` with jitter, and one deadline over all of it."""
+    """The waiting times of retries in seconds: back-off from `first` to `longest` with jitter, and one deadline."""
 
     deadline: float = 1800
     first: float = 1
     longest: float = 12
 
-    def ask(
-        self, ask: Callable[[], T], told: Callable[[Any], None], lost: tuple[type[Exception], ...] = NOT_REACHED
+    def retry(
+        self,
+        call: Callable[[], T],
+        on_retry: Callable[[Any], None],
+        retried_errors: tuple[type[Exception], ...] = CONNECTION_ERRORS,
     ) -> T:
-        """Ask until the machine can be reached. told: of each attempt that failed, as tenacity has it; lost: the errors
-        that mean that it cannot be reached yet. Raises the last of them.
+        """Repeat a call until the machine can be reached. on_retry: is called with each failed attempt of tenacity;
+        retried_errors: the errors after which the call is repeated. Raises the last of them.
         """
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
 
         end = time.monotonic() + self.deadline
         back_off = wait_exponential_jitter(multiplier=self.first, max=self.longest, jitter=self.first)
         retrying = Retrying(
-            retry=retry_if_exception_type(lost),
+            retry=retry_if_exception_type(retried_errors),
             wait=lambda attempt: min(back_off(attempt), max(0.0, end - time.monotonic())),
             stop=stop_after_delay(self.deadline),
-            before_sleep=told,
+            before_sleep=on_retry,
             reraise=True,
         )
-        return retrying(ask)
+        return retrying(call)

@@ -5,10 +5,18 @@ from contextlib import suppress
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from winhost.connect.guard import MOST_AT_ONCE, Guard
+from winhost.connect.guard import MAX_RESPONSE_BYTES, Guard
 from winhost.connect.http import guard_session
-from winhost.connect.libraries import ReadError, at, check_bundle, only_output, quieten, read_fault, translated
-from winhost.connect.sent_parts import Scripts, ask
+from winhost.connect.libraries import (
+    ReadError,
+    check_ca_bundle,
+    endpoint_of,
+    read_fault,
+    silence_libraries,
+    single_output,
+    translate_errors,
+)
+from winhost.connect.sent_parts import Scripts, call_with_parts
 from winhost.connect.wire_errors import RemoteError, SessionDropped, Unreachable, one_line
 from winhost.core.answers import RemoteFault
 from winhost.model.fleet import Auth, Host
@@ -18,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class PsrpWire:
-    """One runspace. Basic goes only inside TLS or to loopback; the fleet file refuses it elsewhere.
+    """One runspace. Basic authentication is used only inside TLS or to loopback; the fleet file refuses others.
 
-    A call takes along the parts of `scripts` that it needs and that the runspace does not have yet. Raises Unreachable,
+    A call also sends the parts of `scripts` that it needs and that the runspace does not have yet. Raises Unreachable,
     CertificateRefused, AuthenticationFailed, TimedOut.
     """
 
@@ -30,31 +38,31 @@ class PsrpWire:
         self.host = target.name
         self._target = target
         self._scripts = scripts
-        self._there: frozenset[str] = frozenset()  # the parts that the runspace has
+        self._loaded_parts: frozenset[str] = frozenset()  # the parts that the runspace has
         self._in_use = False
-        self._guard = Guard(target.name, at(target), MOST_AT_ONCE)
+        self._guard = Guard(target.name, endpoint_of(target), MAX_RESPONSE_BYTES)
         self._wsman = _wsman(target, self._guard)
         self._pool: RunspacePool = RunspacePool(self._wsman)
         self._guard.begin(target.transport.call_timeout, opening=True)
         try:
-            translated(Pypsrp(), target, Unreachable, self._pool.open)
+            translate_errors(PypsrpErrors(), target, Unreachable, self._pool.open)
         except BaseException:
             self.close()
             raise
 
     def invoke(self, request: str, within: float) -> str:
-        """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
+        """Call the agent. Raises SessionDropped, TimedOut, RemoteError."""
         self._guard.begin(within)
-        return translated(Pypsrp(), self._target, SessionDropped, lambda: ask(self._scripts, request, self._run))
+        return translate_errors(
+            PypsrpErrors(), self._target, SessionDropped, lambda: call_with_parts(self._scripts, request, self._run)
+        )
 
     def close(self) -> None:
-        """Close the runspace; a host that is gone has closed it already.
-
-        A runspace in which a call may still run is left to it, and the host drops it later: closing would stop the
-        call half-way, in a state that nobody asked for.
+        """Close the runspace. One in which a call may still run is not closed, because that would stop the call
+        half-way; the host removes it later.
         """
         if not self._in_use:
-            self._guard.leave()
+            self._guard.begin_close()
             with suppress(Exception):
                 self._pool.close()
         self._wsman.close()
@@ -64,32 +72,32 @@ class PsrpWire:
         from pypsrp.powershell import PowerShell
 
         shell = PowerShell(self._pool)
-        if unsent := [part for part in parts if part not in self._there]:
-            # In the runspace's own scope, so that what it defines stays. As a pipeline of its own it would cost every
+        if unsent := [part for part in parts if part not in self._loaded_parts]:
+            # In the runspace's own scope, so that the definitions stay. A separate pipeline for them would cost each
             # command two more round trips.
-            shell.add_script(_serialized(self._scripts.text(unsent)), use_local_scope=False).add_argument(request)
+            shell.add_script(_script_element(self._scripts.text(unsent)), use_local_scope=False).add_argument(request)
         else:
             shell.add_cmdlet("Invoke-Winhost").add_parameter("Json", request)
         self._in_use = True
         shell.begin_invoke()
         while shell.state == PSInvocationState.RUNNING:
-            left = self._guard.left()
-            ends_first = left < self._target.transport.operation_timeout
-            shell.poll_invoke(timeout=ceil(left) if ends_first else None)
+            remaining = self._guard.remaining()
+            ends_first = remaining < self._target.transport.operation_timeout
+            shell.poll_invoke(timeout=ceil(remaining) if ends_first else None)
         self._in_use = False
         if shell.state == PSInvocationState.STOPPED:
-            raise SessionDropped(self.host, "the call was stopped on the host", at=self._guard.at)
+            raise SessionDropped(self.host, "the call was stopped on the host", endpoint=self._guard.endpoint)
         if shell.had_errors:
             raise RemoteError(self.host, _first_error(shell.streams.error), "run the agent")
-        self._there |= {*unsent}
-        return only_output(self.host, list(shell.output))
+        self._loaded_parts |= {*unsent}
+        return single_output(self.host, list(shell.output))
 
 
-def _serialized(scripts: str) -> Any:
-    """The text as an element, which pypsrp takes instead of a text.
+def _script_element(scripts: str) -> Any:
+    """Return the text as an XML element, which pypsrp sends as it is.
 
-    pypsrp would look at each character, and write a line's end as `_x000A_`: 6 bytes more in each of 5,000 lines. XML
-    keeps a line feed as it is, and the parts have no other character that PowerShell wants escaped.
+    In a plain text pypsrp would escape each line feed as `_x000A_`, 6 bytes more in each of 5,000 lines. XML keeps a
+    line feed, and the parts have no other character that PowerShell needs escaped.
     """
     from xml.etree.ElementTree import Element
 
@@ -101,9 +109,9 @@ def _serialized(scripts: str) -> Any:
 def _wsman(target: Host, guard: Guard) -> "WSMan":
     from pypsrp.wsman import WSMan
 
-    quieten()
+    silence_libraries()
     transport = target.transport
-    check_bundle(target)
+    check_ca_bundle(target)
     password = transport.password.resolve().reveal() if transport.password else None
     wsman = WSMan(
         target.address,
@@ -119,12 +127,12 @@ def _wsman(target: Host, guard: Guard) -> "WSMan":
         operation_timeout=int(transport.operation_timeout),
         # The host holds a call open for one operation timeout; give its answer time to arrive.
         read_timeout=int(transport.operation_timeout + max(10, transport.connect_timeout)),
-        # A silent host is asked five times more, with doubling pauses: long ones would outlive the call's deadline.
+        # A silent host is tried five times more, with doubling pauses: long ones would exceed the call's deadline.
         reconnection_backoff=0.25,
     )
-    carrier = wsman.transport
-    carrier.session = carrier._build_session()
-    guard_session(carrier.session, target, guard)
+    transport_adapter = wsman.transport
+    transport_adapter.session = transport_adapter._build_session()
+    guard_session(transport_adapter.session, target, guard)
     return wsman
 
 
@@ -139,8 +147,8 @@ def _first_error(errors: list[Any]) -> RemoteFault:
     return RemoteFault(category, code=str(first.fq_error or ""), message=one_line(first))
 
 
-class Pypsrp:
-    """The errors of pypsrp."""
+class PypsrpErrors:
+    """Reads the errors of pypsrp."""
 
     def __init__(self) -> None:
         from pypsrp.exceptions import WinRMError

@@ -1,4 +1,4 @@
-"""Restarting a host and waiting until it is really back."""
+"""Restart a host and wait until it is ready in another boot."""
 
 import logging
 import time
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.logged import brief, log_retry, logged
-from winhost.connect.patience import NOT_REACHED, Patience
+from winhost.connect.logged import log_retry, logged, shorten
+from winhost.connect.patience import CONNECTION_ERRORS, Patience
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, TimedOut, WireError
 
 log = logging.getLogger(__name__)
 
 
-class _NotYet(Exception):
+class _NotReady(Exception):
     pass
 
 
-# By system: the properties of a boot that is ready, their values, and what is said until then.
+# By system: the properties of a boot that is ready, their values, and what is reported until then.
 _READY: Mapping[str, Sequence[tuple[str, bool, str]]] = {
     "windows": (
         ("logon_ready", True, "up, logon not ready yet"),
@@ -27,26 +27,25 @@ _READY: Mapping[str, Sequence[tuple[str, bool, str]]] = {
 }
 
 
-def ask(agent: Agent) -> None:
-    """Ask for the restart. A wire that goes down with the host is success."""
+def request_restart(agent: Agent) -> None:
+    """Request the restart. A connection that drops with the host is no error."""
     try:
         agent.restart()
     except (SessionDropped, TimedOut):
         return
 
 
-def wait(
+def wait_for_restart(
     connector: Connector, old_boot: str, patience: Patience, progress: Callable[[str], None] = lambda text: None
 ) -> tuple[Agent, str]:
-    """Wait for another boot on which logon works and that is ready. Returns a fresh agent and its boot id.
-
-    A refused logon is waited out too: services that check it start late. Raises WireError: NotBack.
+    """Wait for another boot that is ready and accepts the logon. Returns a new agent and the boot id. A refused logon
+    is tried again, because services that check it start late. Raises WireError: NotBack.
     """
     end = time.monotonic() + patience.deadline
 
-    def tell(attempt: Any) -> None:
+    def report_retry(attempt: Any) -> None:
         match attempt.outcome.exception():
-            case _NotYet() as error:
+            case _NotReady() as error:
                 reason = str(error)
             case AuthenticationFailed():
                 reason = "up, refuses the logon as yet"
@@ -57,13 +56,13 @@ def wait(
         log_retry(log, connector.host, reason, attempt)
         progress(reason)
 
-    waiting = (*NOT_REACHED, AuthenticationFailed, RemoteError, _NotYet)
+    retried_errors = (*CONNECTION_ERRORS, AuthenticationFailed, RemoteError, _NotReady)
     try:
-        with logged(log, connector.host, f"restart from boot {brief(old_boot)}") as more:
-            agent, boot = patience.ask(lambda: _look(connector, old_boot, end), tell, waiting)
-            more.append(f"now boot {brief(boot)}")
+        with logged(log, connector.host, f"restart from boot {shorten(old_boot)}") as details:
+            agent, boot = patience.retry(lambda: _open_new_boot(connector, old_boot, end), report_retry, retried_errors)
+            details.append(f"now boot {shorten(boot)}")
         return agent, boot
-    except waiting as last:
+    except retried_errors as last:
         raise WireError(
             "NotBack",
             what=f"{connector.host} was not back {patience.deadline:.0f} s after its restart: {last}",
@@ -74,24 +73,24 @@ def wait(
         ) from last
 
 
-def _look(connector: Connector, old_boot: str, end: float) -> tuple[Agent, str]:
-    """Open a session of another boot that is ready. Raises _NotYet and what `open` raises."""
+def _open_new_boot(connector: Connector, old_boot: str, end: float) -> tuple[Agent, str]:
+    """Open a session in another boot that is ready. Raises _NotReady, and as `open` does."""
     agent = connector.open()
-    hurried = Agent(agent.wire, min(agent.call_timeout, max(0.0, end - time.monotonic())), system=agent.system)
+    limited = Agent(agent.wire, min(agent.call_timeout, max(0.0, end - time.monotonic())), system=agent.system)
     ready = _READY[agent.system]
     try:
-        boot = hurried.boot()
-        seen = (f"{name}={brief(boot.get(name))}" for name in ("boot_id", *(name for name, _, _ in ready)))
-        log.debug("%s: %s", connector.host, ", ".join(seen))
+        boot = limited.boot()
+        properties = (f"{name}={shorten(boot.get(name))}" for name in ("boot_id", *(name for name, _, _ in ready)))
+        log.debug("%s: %s", connector.host, ", ".join(properties))
         if boot.get("boot_id") == old_boot:
-            # Ask again, in this session of the old boot: the wire may have gone before the first request arrived.
-            ask(hurried)
-            raise _NotYet("still shutting down")
+            # Request it again in the old boot: the connection may have dropped before the first request arrived.
+            request_restart(limited)
+            raise _NotReady("still shutting down")
         if not isinstance(boot.get("boot_id"), str):
-            raise _NotYet("up, cannot say yet which boot it is")
-        for name, expected, until in ready:
+            raise _NotReady("up, cannot say yet which boot it is")
+        for name, expected, reason in ready:
             if boot.get(name) is not expected:
-                raise _NotYet(until)
+                raise _NotReady(reason)
     except BaseException:
         agent.close()
         raise

@@ -5,53 +5,54 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-_ASKS = re.compile(r'"Winhost\.PartNeeded,([\w-]+)"')  # the code of an error, as the agent's JSON has it
+_NEEDED_PART = re.compile(r'"Winhost\.PartNeeded,([\w-]+)"')  # the code of an error in the agent's JSON
 
 
 class Scripts(Protocol):
-    """The agent's text in parts: which ones a request needs, and the script that defines some and makes the call."""
+    """The agent's text in parts. needed: the parts for a request; text: the script that defines parts and makes the
+    call.
+    """
 
     def needed(self, request: str, asked_for: Collection[str] = ()) -> tuple[str, ...]: ...
 
     def text(self, names: Collection[str]) -> str: ...
 
 
-def ask(scripts: Scripts, request: str, run: Callable[[Sequence[str], str], str]) -> str:
-    """The answer of `run`, which gets the parts that the request needs.
+def call_with_parts(scripts: Scripts, request: str, run: Callable[[Sequence[str], str], str]) -> str:
+    """Return the answer of `run`, which is called with the parts that the request needs.
 
-    Only the host knows whether it has what some parts read, such as a distro, so a request that only reads is sent
-    without them. Calls that the host answers with the name of a missing function are made once more, with its part.
+    Some parts read resources that few hosts have, such as distros, so a request that only reads is sent without them. A
+    call that the host answers with the name of a missing part is repeated with that part.
     """
     sent = scripts.needed(request)
     answer = run(sent, request)
     asked_for: frozenset[str] = frozenset()
-    while missing := frozenset(_ASKS.findall(answer)) - asked_for:
+    while missing := frozenset(_NEEDED_PART.findall(answer)) - asked_for:
         asked_for |= missing
         parts = scripts.needed(request, asked_for)
         if parts == sent:
             break
         sent = parts
-        answer = _asked_again(scripts, request, answer, asked_for, run)
+        answer = _repeat_calls(scripts, request, answer, asked_for, run)
     return answer
 
 
-def _asked_again(
+def _repeat_calls(
     scripts: Scripts, request: str, answer: str, asked_for: Collection[str], run: Callable[[Sequence[str], str], str]
 ) -> str:
-    """The answer, in which those that lack a part are replaced by what the same calls answer now.
-
-    What is no answer of the agent stays as it is, for the reader to refuse.
+    """Repeat the calls that miss a part, and return the answer with the new results. Output that is no answer of the
+    agent is returned unchanged; its reader refuses it.
     """
-    asked = json.loads(request)
+    document = json.loads(request)
     try:
         answers = json.loads(answer)["answers"]
-        lacking = [number for number, each in enumerate(answers) if _ASKS.search(json.dumps(each))]
-        again = json.dumps({**asked, "calls": [asked["calls"][number] for number in lacking]})
+        incomplete = [number for number, each in enumerate(answers) if _NEEDED_PART.search(json.dumps(each))]
+        repeated = json.dumps({**document, "calls": [document["calls"][number] for number in incomplete]})
     except (ValueError, TypeError, LookupError, RecursionError):
         return answer
-    second = run(scripts.needed(again, asked_for), again)
+    second = run(scripts.needed(repeated, asked_for), repeated)
     try:
-        for number, each in zip(lacking, json.loads(second)["answers"], strict=True):
+        for number, each in zip(incomplete, json.loads(second)["answers"], strict=True):
             answers[number] = each
     except (ValueError, TypeError, LookupError, RecursionError):
         return second

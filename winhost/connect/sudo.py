@@ -1,4 +1,4 @@
-"""Becoming root on a Linux: sudo reads the password from its input, when it asks for it, and from nowhere else."""
+"""Become root on a Linux. The password is sent to sudo's standard input when sudo prompts for it, and nowhere else."""
 
 import time
 from contextlib import suppress
@@ -11,9 +11,9 @@ from winhost.model.fleet import LinuxHost
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _PAUSE_S = 0.02
-_MOST = 64 * 1024  # bytes that are listened to before it asks
+_MAX_OUTPUT = 64 * 1024  # bytes that are read before the prompt
 
-# sudo has no codes. In the C locale it has these words, and sudo-rs the second of each line.
+# sudo has no error codes. In the C locale it prints these phrases, and sudo-rs the second of each line.
 _REFUSALS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("SudoNeedsTty", ("must have a tty", "a terminal is required")),
     ("SudoNeedsPassword", ("a password is required", "interactive authentication is required")),
@@ -46,80 +46,80 @@ _ADVICE = {
 }
 
 
-def program_as_root(linux: LinuxHost, token: str, python: str) -> str:
-    """The command. python: a program that prints its argument once it runs; token: random, so that no output of the
-    host can pass for it.
+def root_command(linux: LinuxHost, token: str, python: str) -> str:
+    """Return the command that runs a program as root. python: a program that prints its argument when it starts; token:
+    that argument and the prompt, random so that no other output can be mistaken for it.
     """
-    how = f"-k -S -p {token}" if linux.sudo_password else "-n"
-    return f"exec env LC_ALL=C sudo {how} -- {python} {token}"
+    options = f"-k -S -p {token}" if linux.sudo_password else "-n"
+    return f"exec env LC_ALL=C sudo {options} -- {python} {token}"
 
 
 @dataclass
 class SudoLogon:
-    """One start of a program by sudo, on an open channel. Raises AuthenticationFailed, UsageError."""
+    """Starts a program with sudo on an open channel. Raises AuthenticationFailed, UsageError."""
 
     linux: LinuxHost
     token: str
-    at: str
-    _said: bytes = field(default=b"", init=False)
+    endpoint: str
+    _output: bytes = field(default=b"", init=False)
 
     def become_root(self, channel: Any, seconds: float) -> None:
-        """Wait until the program runs. The password is sent only once sudo asks for it with our prompt."""
+        """Wait until the program runs. The password is sent only when sudo prints the prompt with the token."""
         end = time.monotonic() + seconds
-        token, out, asked = self.token.encode(), b"", False
-        while time.monotonic() < end and len(self._said) + len(out) < _MOST:
+        token, out, is_password_sent = self.token.encode(), b"", False
+        while time.monotonic() < end and len(self._output) + len(out) < _MAX_OUTPUT:
             if channel.recv_stderr_ready():
-                self._said += channel.recv_stderr(4096)
-            if self._said.count(token) > asked:
-                if asked:
-                    raise self._refused("SudoWrongPassword")
-                self._answer(channel)
-                asked = True
+                self._output += channel.recv_stderr(4096)
+            if self._output.count(token) > is_password_sent:
+                if is_password_sent:
+                    raise self._refused_error("SudoWrongPassword")
+                self._send_password(channel)
+                is_password_sent = True
             elif channel.recv_ready():
-                out += channel.recv(1)  # what comes after it is an answer to us
+                out += channel.recv(1)  # the agent's answers follow
                 if out.endswith(token + b"\n"):
                     return
             elif channel.exit_status_ready() and not channel.recv_stderr_ready():
-                raise self._ended(channel)
+                raise self._end_error(channel)
             else:
                 time.sleep(_PAUSE_S)
-        raise self._refused("SudoSilent")
+        raise self._refused_error("SudoSilent")
 
-    def _answer(self, channel: Any) -> None:
+    def _send_password(self, channel: Any) -> None:
         assert self.linux.sudo_password is not None
         password = self.linux.sudo_password.resolve().reveal()
         if "\n" in password or "\0" in password:
             raise self.linux.sudo_password.unreadable("it has several lines, and sudo reads one")
-        lost = False
+        is_lost = False
         try:
             channel.sendall((password + "\n").encode())
         except OSError:
-            lost = True  # raised below, without the frames that hold the password
+            is_lost = True  # raised below, without frames that hold the password
         del password
-        if lost:
-            raise self._refused("SudoFailed")
+        if is_lost:
+            raise self._refused_error("SudoFailed")
 
-    def _ended(self, channel: Any) -> AuthenticationFailed:
+    def _end_error(self, channel: Any) -> AuthenticationFailed:
         with suppress(OSError):
-            self._said += channel.recv_stderr(4096)
+            self._output += channel.recv_stderr(4096)
         if channel.exit_status in (_NOT_FOUND, _NOT_EXECUTABLE):
-            return self._refused("SudoMissing")
-        words = self._said.decode("utf-8", "replace").casefold()
-        for code, signs in _REFUSALS:
-            if any(sign in words for sign in signs):
-                return self._refused(code)
-        return self._refused("SudoFailed")
+            return self._refused_error("SudoMissing")
+        output = self._output.decode("utf-8", "replace").casefold()
+        for code, phrases in _REFUSALS:
+            if any(phrase in output for phrase in phrases):
+                return self._refused_error(code)
+        return self._refused_error("SudoFailed")
 
-    def _refused(self, code: str) -> AuthenticationFailed:
+    def _refused_error(self, code: str) -> AuthenticationFailed:
         meaning, hint = _ADVICE[code]
         linux = self.linux
-        said = self._said.replace(self.token.encode(), b"").decode("utf-8", "replace").strip()
-        at = linux.position_of("sudo_password") or "ssh.sudo_password in fleet.yaml"
+        output = self._output.replace(self.token.encode(), b"").decode("utf-8", "replace").strip()
+        setting = linux.position_of("sudo_password") or "ssh.sudo_password in fleet.yaml"
         return AuthenticationFailed(
             linux.name,
-            f"sudo, for user {one_line(linux.user)}{': ' if said else ''}{one_line(said)[-200:]}",
-            at=self.at,
+            f"sudo, for user {one_line(linux.user)}{': ' if output else ''}{one_line(output)[-200:]}",
+            endpoint=self.endpoint,
             code=code,
             meaning=meaning,
-            hint=f"{hint.format(user=linux.user, at=at)}; then: winhost detect {linux.name.partition('/')[0]}",
+            hint=f"{hint.format(user=linux.user, at=setting)}; then: winhost detect {linux.name.partition('/')[0]}",
         )

@@ -1,6 +1,6 @@
-"""The Linux that winhost itself runs on: the agent is a process here, with no network and no logon between.
+"""The Linux on which winhost runs: the agent is a local process, without network and logon.
 
-`ThisLinux` and `LocalProcess` have the face of `SshConnection` and of the channel that it starts.
+`ThisLinux` and `LocalProcess` have the interfaces of `SshConnection` and of the channel that it starts.
 """
 
 import getpass
@@ -12,21 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from winhost.connect.guard import Guard
-from winhost.connect.ssh_logon import no_shell
-from winhost.connect.tunnel import NotJoined
+from winhost.connect.ssh_logon import no_shell_error
+from winhost.connect.tunnel import TunnelRefused
 from winhost.connect.wire_errors import Unreachable, one_line
 from winhost.model.fleet import Login
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_KEPT = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
-_LAST_WORDS_S = 1.0
-_MOST_WORDS = 64 * 1024  # bytes of stderr that are kept
-AT = "this computer"
+_KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+_STDERR_WAIT_S = 1.0
+_MAX_STDERR = 64 * 1024  # bytes that are stored
+THIS_COMPUTER = "this computer"
 
 
 class ThisLinux:
-    """Starts processes beside winhost. They get the environment of a logon, not that of the terminal, which may hold
-    secrets and the python3 of a virtual environment.
+    """Starts local processes. They get the environment of a logon, not that of the terminal, which may have secrets and
+    the python3 of a virtual environment.
     """
 
     faults: tuple[type[Exception], ...] = (EOFError, OSError)
@@ -37,32 +37,34 @@ class ThisLinux:
         self._processes: list[LocalProcess] = []
 
     def open(self, name: str, login: Login, jump: Login | None, guard: Guard) -> None:
-        """Raises Unreachable where winhost does not run on Linux."""
+        """Check that winhost runs on Linux. Raises Unreachable."""
         self._host = name
         if not Path("/proc/self").is_dir():
             raise Unreachable(
                 name,
                 "this is no Linux",
-                at=AT,
+                endpoint=THIS_COMPUTER,
                 meaning="kind: linux with address: localhost means the Linux that winhost runs on.",
                 hint=f"Run winhost there, or name the host's own address at hosts.{name}.address in fleet.yaml",
             )
 
     def start(self, command: str, login: Login, guard: Guard) -> "LocalProcess":
-        """Raises Unreachable."""
+        """Start a command. Raises Unreachable."""
         try:
             process = LocalProcess(command)
         except OSError as error:
-            raise no_shell(self._host, one_line(error.strerror or error), at=AT, here=True) from None
+            raise no_shell_error(
+                self._host, one_line(error.strerror or error), endpoint=THIS_COMPUTER, here=True
+            ) from None
         self._processes.append(process)
         return process
 
     def tunnel(self, address: str, port: int, within: float) -> socket.socket:
-        """Raises NotJoined."""
+        """Open a connection to this address. Raises TunnelRefused."""
         try:
             return socket.create_connection((address, port), within)
         except OSError as error:
-            raise NotJoined(one_line(error.strerror or error)) from None
+            raise TunnelRefused(one_line(error.strerror or error)) from None
 
     def close(self) -> None:
         for process in self._processes:
@@ -70,19 +72,21 @@ class ThisLinux:
 
 
 class LocalProcess:
-    """A process with its standard input and output on one socket. Closing it does not end the process, which finishes
-    the call that it has begun.
+    """A process with its standard input and output on one socket. After the socket is closed, the process still
+    finishes a call that has started.
     """
 
     def __init__(self, command: str) -> None:
         """command: a constant, for sh."""
-        self._socket, theirs = socket.socketpair()
-        environment = {"USER": getpass.getuser()} | {name: os.environ[name] for name in _KEPT if name in os.environ}
-        with theirs:
+        self._socket, child_end = socket.socketpair()
+        environment = {"USER": getpass.getuser()} | {
+            name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ
+        }
+        with child_end:
             self._process = subprocess.Popen(  # noqa: S603 - a constant
                 ["/bin/sh", "-c", command],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                stdin=child_end.fileno(),
+                stdout=child_end.fileno(),
                 stderr=subprocess.PIPE,
                 cwd="/",
                 env={**environment, "PATH": _PATH},
@@ -90,14 +94,14 @@ class LocalProcess:
             )
         self.closed = False
         self.status_event = threading.Event()
-        self._words = bytearray()
-        self._listening = threading.Thread(target=self._listen, daemon=True)
-        self._listening.start()
-        threading.Thread(target=self._wait, daemon=True).start()
+        self._stderr = bytearray()
+        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._await_exit, daemon=True).start()
 
     @property
     def exit_status(self) -> int:
-        """Negative while it runs, and where a signal ended it."""
+        """The exit code; negative while the process runs, and if a signal ended it."""
         code = self._process.returncode
         return -1 if code is None else code
 
@@ -117,10 +121,10 @@ class LocalProcess:
     def sendall(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def recv(self, most: int) -> bytes:
-        """Returns b"" where the process has ended, even before it read all."""
+    def recv(self, limit: int) -> bytes:
+        """Receive bytes. Returns b"" if the process has ended, even if it had not read everything."""
         try:
-            return self._socket.recv(most)
+            return self._socket.recv(limit)
         except ConnectionResetError:
             return b""
 
@@ -130,14 +134,14 @@ class LocalProcess:
         except OSError:
             return False
 
-    def recv_stderr(self, most: int) -> bytes:
-        """Read what has come so far, without waiting."""
-        words = bytes(self._words[:most])
-        del self._words[: len(words)]  # more may have come meanwhile
-        return words
+    def recv_stderr(self, limit: int) -> bytes:
+        """Return the error output received so far, without waiting."""
+        data = bytes(self._stderr[:limit])
+        del self._stderr[: len(data)]  # more may have come meanwhile
+        return data
 
     def recv_stderr_ready(self) -> bool:
-        return bool(self._words)
+        return bool(self._stderr)
 
     def close(self) -> None:
         self.closed = True
@@ -145,14 +149,14 @@ class LocalProcess:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _listen(self) -> None:
-        """Read stderr to its end, so that no process waits for room in it."""
+    def _read_stderr(self) -> None:
+        """Read stderr to its end, so that the process never blocks on a full pipe."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
             while piece := os.read(stderr.fileno(), 4096):
-                self._words += piece[: _MOST_WORDS - len(self._words)]
+                self._stderr += piece[: _MAX_STDERR - len(self._stderr)]
 
-    def _wait(self) -> None:
+    def _await_exit(self) -> None:
         self._process.wait()
-        self._listening.join(_LAST_WORDS_S)  # what it started may hold its stderr open
+        self._reader.join(_STDERR_WAIT_S)  # processes that it started may hold its stderr open
         self.status_event.set()

@@ -1,4 +1,4 @@
-"""A port of another machine as a plain socket here, through a channel of an SSH connection that is open."""
+"""Connect to a port of another machine through a channel of an open SSH connection, as a plain local socket."""
 
 import socket
 from contextlib import suppress
@@ -12,20 +12,20 @@ _PIECE = 65536
 
 @runtime_checkable
 class Tunnels(Protocol):
-    """A wire that also leads to ports of its machine."""
+    """A wire that can also connect to ports of its machine."""
 
     def tunnel(self, address: str, port: int) -> socket.socket: ...
 
     @property
-    def way(self) -> "SshWay | None": ...
+    def route(self) -> "SshRoute | None": ...
 
 
-class NotJoined(Exception):
-    """A port that the machine did not connect us to, and why."""
+class TunnelRefused(Exception):
+    """The machine did not connect winhost to a port. The text is the reason."""
 
 
 @dataclass(frozen=True)
-class SshWay:
+class SshRoute:
     """The SSH route into a machine. key: the file of the private key; jump: in the form of `ssh -J`."""
 
     user: str
@@ -36,18 +36,18 @@ class SshWay:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments of `ssh` that lead there."""
+        """The arguments of `ssh` for this route."""
         key = ("-i", self.key) if self.key else ()
         jump = ("-J", self.jump) if self.jump else ()
         return (*key, *jump, "-p", str(self.port), f"{self.user}@{self.address}")
 
 
-def joined(channel: Any) -> socket.socket:
-    """A socket whose bytes go through this channel, both ways; closing either closes the other."""
-    ours, theirs = socket.socketpair()
-    Thread(target=_pump, args=(theirs, channel), daemon=True).start()
-    Thread(target=_pump, args=(channel, theirs), daemon=True).start()
-    return ours
+def socket_through(channel: Any) -> socket.socket:
+    """Return a socket whose bytes go through this channel, both ways. Closing either closes the other."""
+    local_end, channel_end = socket.socketpair()
+    Thread(target=_pump, args=(channel_end, channel), daemon=True).start()
+    Thread(target=_pump, args=(channel, channel_end), daemon=True).start()
+    return local_end
 
 
 def _pump(source: Any, sink: Any) -> None:
@@ -56,6 +56,6 @@ def _pump(source: Any, sink: Any) -> None:
             sink.sendall(data)
     for end in (source, sink):
         with suppress(OSError, EOFError):
-            end.shutdown(socket.SHUT_RDWR)  # to close it alone would not wake the other thread, which reads from it
+            end.shutdown(socket.SHUT_RDWR)  # close() alone would not wake the other thread, which reads from it
         with suppress(OSError, EOFError):
             end.close()

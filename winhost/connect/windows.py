@@ -1,10 +1,10 @@
-"""The way to a Windows host, by what its fleet file says is spoken there."""
+"""The connector for a Windows host, which opens the wire that its fleet file names."""
 
 import logging
 
-from winhost.connect.agent import Agent, Fits, Wire, anything
-from winhost.connect.guard import shown_address
-from winhost.connect.logged import brief, logged
+from winhost.connect.agent import Agent, Fits, Wire, accept_any
+from winhost.connect.guard import format_address
+from winhost.connect.logged import logged, shorten
 from winhost.connect.sent_parts import Scripts
 from winhost.core.dataclass import dataclass
 from winhost.model.fleet import Host, WireKind
@@ -14,25 +14,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WindowsConnector:
-    """Opens sessions on one host of the fleet; `scripts`: what the wire sends of the agent; `fits`: see Agent."""
+    """Opens sessions with one host. scripts: the agent's text in parts; fits: see Agent."""
 
     target: Host
     scripts: Scripts
-    fits: Fits = anything
+    fits: Fits = accept_any
 
     @property
     def host(self) -> str:
         return self.target.name
 
     def open(self) -> Agent:
-        """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
+        """Open a session. Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
         how = self.target.transport
-        at = shown_address(self.target.address, how.port)
+        endpoint = format_address(self.target.address, how.port)
         if how.kind is WireKind.LOCAL:
             from winhost.connect.this_computer import LocalWire
 
             return Agent(LocalWire(self.target, self.scripts), how.call_timeout, self.fits)
-        doing = f"open {how.kind}, {'https' if how.tls else 'http'}, {at}, {how.auth} as {brief(how.user)}"
+        doing = f"open {how.kind}, {'https' if how.tls else 'http'}, {endpoint}, {how.auth} as {shorten(how.user)}"
         with logged(log, self.target.name, doing):
             if how.kind is WireKind.WINRS:
                 from winhost.connect.winrs import WinrsWire

@@ -1,4 +1,6 @@
-"""One host, two machines: Windows by PSRP, and by SSH its Linux, distro or guest, which Windows itself leads to."""
+"""A Windows host and its Linux (a distro or guest) as one agent. Windows is reached by PSRP, and its answers have the
+SSH address of the Linux.
+"""
 
 import logging
 import socket
@@ -7,15 +9,15 @@ from contextlib import suppress
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, State
-from winhost.connect.logged import failure
-from winhost.connect.tunnel import SshWay
+from winhost.connect.logged import error_code
+from winhost.connect.tunnel import SshRoute
 from winhost.connect.ways_in import (
-    TELLING,
+    ADDRESS_RESOURCES,
     Answers,
     GuestSilent,
-    first_found,
-    has_way_in,
+    has_linux_access,
     linux_targets,
+    open_first,
     running_guests,
 )
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, fault_of, one_line
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WindowsWithLinux:
-    """The way to a host and to its Linux. resources: those of Linux; program: the agent's text that goes there."""
+    """The connector for a host and its Linux. resources: those of the Linux; program: the agent's text for it."""
 
     windows: Connector
     target: Host
@@ -46,12 +48,14 @@ class WindowsWithLinux:
         return self.windows.host
 
     def open(self) -> Agent:
-        """A session with Windows; one with Linux begins when it is needed. Raises as the way to Windows does."""
+        """Open a session with Windows; one with the Linux is opened when needed. Raises as the connector of Windows
+        does.
+        """
         return WindowsWithLinuxAgent(self.windows.open(), self)
 
 
 class WindowsWithLinuxAgent(Agent):
-    """Sends each resource to the machine that has it."""
+    """An agent that sends each request to the machine that has the resource."""
 
     def __init__(self, windows: Agent, connector: WindowsWithLinux) -> None:
         super().__init__(windows.wire, windows.call_timeout)
@@ -60,102 +64,106 @@ class WindowsWithLinuxAgent(Agent):
         self._linux: Agent | None = None
 
     def close(self) -> None:
-        self._leave_linux()
+        self._close_linux()
         self._windows.close()
 
     def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
-        """All instances of each resource, with those of the Linux once SSH access to it is known.
-
-        Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown. With
-        `patience` for a guest, that is an error. Raises as `get` does then.
+        """Read all instances of each resource. Without SSH access there are no answers of the Linux; if it cannot be
+        reached, they are Unknown. With `patience` for a guest, that is an error, as in `get`.
         """
         answers = self._windows.read(resources, settled=settled)
-        if has_way_in(answers):
+        if has_linux_access(answers):
             answers |= self._read_linux(answers, settled)
         else:
             log.debug("%s: no Linux here lets winhost in", self.host)
-            self._leave_linux()
+            self._close_linux()
         return answers
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """Call as `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
-        return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
+        """Read as `Agent` does. Raises NotAvailable for resources of a Linux without SSH access, and errors of SSH."""
+        return self._call_owner(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
 
-    def each(self, ids: Sequence[Id]) -> list[State]:
+    def get_each(self, ids: Sequence[Id]) -> list[State]:
         """Read several resources as `Agent` does, in one call to each of the two machines."""
-        of_linux = [id_ for id_ in ids if id_[0] in self._connector.resources]
-        of_windows = [id_ for id_ in ids if id_[0] not in self._connector.resources]
-        found: dict[Id, State] = {}
-        for asked in filter(None, (of_windows, of_linux)):
-            states = self._asked(asked[0][0], "get", lambda agent, these=asked: agent.each(these))  # type: ignore[misc]
-            found |= dict(zip(asked, states, strict=True))
-        return [found[id_] for id_ in ids]
+        linux_ids = [id_ for id_ in ids if id_[0] in self._connector.resources]
+        windows_ids = [id_ for id_ in ids if id_[0] not in self._connector.resources]
+        states_by_id: dict[Id, State] = {}
+        for group in filter(None, (windows_ids, linux_ids)):
+            states = self._call_owner(group[0][0], "get", lambda agent, these=group: agent.get_each(these))  # type: ignore[misc]
+            states_by_id |= dict(zip(group, states, strict=True))
+        return [states_by_id[id_] for id_ in ids]
 
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """Call as `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
-        return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
+        """Set as `Agent` does. Raises NotAvailable for resources of a Linux without SSH access, and errors of SSH."""
+        return self._call_owner(
+            resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how)
+        )
 
     def marks(self, system: str) -> tuple[str, ...]:
-        return self._on(system, lambda agent: agent.marks(system))
+        return self._call_system(system, lambda agent: agent.marks(system))
 
     def keep_marks(self, system: str, lines: Sequence[str], expect: Sequence[str]) -> None:
-        self._on(system, lambda agent: agent.keep_marks(system, lines, expect))
+        self._call_system(system, lambda agent: agent.keep_marks(system, lines, expect))
 
-    def _on(self, system: str, ask: Callable[[Agent], T]) -> T:
-        return self._asked(self._connector.resources[0], "get marks", ask) if system == "linux" else ask(self._windows)
+    def _call_system(self, system: str, call: Callable[[Agent], T]) -> T:
+        return (
+            self._call_owner(self._connector.resources[0], "get marks", call)
+            if system == "linux"
+            else call(self._windows)
+        )
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
-        return self._asked(resource, f"send {resource}", lambda agent: agent.received(resource, key, expect))
+        return self._call_owner(resource, f"send {resource}", lambda agent: agent.received(resource, key, expect))
 
-    def send(self, resource: str, key: Key, at: int, piece: bytes) -> Received:
-        return self._asked(resource, f"send {resource}", lambda agent: agent.send(resource, key, at, piece))
+    def send(self, resource: str, key: Key, offset: int, piece: bytes) -> Received:
+        return self._call_owner(resource, f"send {resource}", lambda agent: agent.send(resource, key, offset, piece))
 
     def tunnel(self, address: str, port: int) -> socket.socket:
-        """Open it from the Linux."""
-        return self._asked(self._connector.resources[0], "connect", lambda agent: agent.tunnel(address, port))
+        """Open a connection from the Linux."""
+        return self._call_owner(self._connector.resources[0], "connect", lambda agent: agent.tunnel(address, port))
 
-    def way(self) -> SshWay | None:
-        """The SSH route to the Linux."""
-        return self._asked(self._connector.resources[0], "connect", lambda agent: agent.way())
+    def route(self) -> SshRoute | None:
+        """Return the SSH route to the Linux."""
+        return self._call_owner(self._connector.resources[0], "connect", lambda agent: agent.route())
 
-    def _asked(self, resource: str, doing: str, ask: Callable[[Agent], T]) -> T:
+    def _call_owner(self, resource: str, doing: str, call: Callable[[Agent], T]) -> T:
         if resource not in self._connector.resources:
-            return ask(self._windows)
+            return call(self._windows)
         if self._linux is None:
-            self._linux = self._enter(self._windows.read(TELLING), doing)
+            self._linux = self._open_with_patience(self._windows.read(ADDRESS_RESOURCES), doing)
         try:
-            return ask(self._linux)
+            return call(self._linux)
         except (SessionDropped, TimedOut):
-            self._leave_linux()
+            self._close_linux()
             raise
 
     def _read_linux(self, answers: Mapping[str, Answer], settled: bool) -> dict[str, Answer]:
         resources = self._connector.resources
-        kept = self._linux is not None
+        was_open = self._linux is not None
         try:
-            self._linux = self._linux or self._enter(answers, "read")
+            self._linux = self._linux or self._open_with_patience(answers, "read")
             return self._linux.read(resources, settled=settled)
         except WinhostError as error:
-            self._leave_linux()
-            if self.patience is not None and running_guests(answers) and not kept:
+            self._close_linux()
+            if self.patience is not None and running_guests(answers) and not was_open:
                 raise
-            if kept and isinstance(error, SessionDropped):
-                # A distro that was restarted since has lost this session.
-                log.info("%s: %s, so reading its Linux again in another session", self.host, failure(error))
+            if was_open and isinstance(error, SessionDropped):
+                # The distro may have been restarted, which ended this session.
+                log.info("%s: %s, so reading its Linux again in another session", self.host, error_code(error))
                 return self._read_linux(answers, settled)
             return dict.fromkeys(resources, Unknown(fault_of(error)))
 
-    def _enter(self, answers: Answers, doing: str) -> Agent:
-        """Open the Linux. A guest that runs may be starting: it is waited for as long as `patience` allows."""
+    def _open_with_patience(self, answers: Answers, doing: str) -> Agent:
+        """Open a session with the Linux. For a running guest, which may be starting, retry as `patience` allows."""
         if self.patience is None or not running_guests(answers):
             return self._open_linux(answers, doing)
         names = ", ".join(one_line(guest.key["name"]) for guest in running_guests(answers))
         try:
-            return self.patience.ask(
-                lambda: self._open_linux(self._windows.read(TELLING), doing),
-                lambda _: self.hear(f"waiting for {names} to answer over SSH"),
+            return self.patience.retry(
+                lambda: self._open_linux(self._windows.read(ADDRESS_RESOURCES), doing),
+                lambda _: self.on_wait(f"waiting for {names} to answer over SSH"),
             )
         except Unreachable as silent:
             (guest,) = running_guests(answers)
@@ -164,11 +172,11 @@ class WindowsWithLinuxAgent(Agent):
     def _open_linux(self, answers: Answers, doing: str) -> Agent:
         targets = linux_targets(self._connector.target, answers, doing)
         open_linux, program = self._connector.open_linux, self._connector.program
-        linux = first_found(self._connector.host, targets, lambda target: open_linux(target, program))
-        linux.hear = lambda text: self.hear(text)
+        linux = open_first(self._connector.host, targets, lambda target: open_linux(target, program))
+        linux.on_wait = lambda text: self.on_wait(text)
         return linux
 
-    def _leave_linux(self) -> None:
+    def _close_linux(self) -> None:
         if self._linux is not None:
             with suppress(WinhostError):
                 self._linux.close()

@@ -1,4 +1,4 @@
-"""Errors of the connection to a host and of its answers: whoever catches them does something else for each."""
+"""Errors of the connection to a host and of its answers. Each class is handled differently by its callers."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -7,11 +7,11 @@ from typing import Any
 from winhost.core.answers import Json, MissingFact, RemoteFault, Unknown
 from winhost.model.errors import DriftError, Exit, UsageError, WinhostError, visible
 
-BAD_ANSWER = "Winhost.BadAnswer"  # what came back is not the agent's; ours, no host says it
+BAD_ANSWER = "Winhost.BadAnswer"  # the output is no answer of the agent; made here and not by a host
 
 
 def one_line(text: object) -> str:
-    """Words of a library or a host on one line, with nothing in them that a terminal would obey."""
+    """Return text of a library or a host on one line, with control characters escaped."""
     return visible(" ".join(str(text).split()))
 
 
@@ -33,7 +33,7 @@ class Failure(StrEnum):
     ENDPOINT = "endpoint"
 
 
-# Each kind: what it means, and what to do about it; {host} and {transport} are filled in.
+# By kind: what it means, and what to do about it, with {host} and {transport}.
 _ADVICE: Mapping[Failure, tuple[str, str]] = {
     Failure.OTHER: (
         "Nothing was changed there. Is it on, is PowerShell remoting enabled, is the port open?",
@@ -95,23 +95,23 @@ _ADVICE: Mapping[Failure, tuple[str, str]] = {
 class WireError(WinhostError):
     """The connection to a host failed, so that there is no answer.
 
-    at: address and port, as `10.0.0.5 port 5986`, where they are known; detail: the words of a library or of the host.
+    endpoint: address and port, as `10.0.0.5 port 5986`, if known; detail: the text of a library or of the host.
     """
 
     exit_code = Exit.UNREACHABLE
-    category = "ConnectionError"  # of the fault that facts carry
+    category = "ConnectionError"  # of the fault in facts
     host: str
 
     @staticmethod
-    def named(host: str, at: str) -> str:
-        """The host, and where winhost looked for it."""
-        return f"{host} at {at}" if at else host
+    def described(host: str, endpoint: str) -> str:
+        """Return the host with its endpoint."""
+        return f"{host} at {endpoint}" if endpoint else host
 
 
 class Unreachable(WireError):
-    """There is no session, so nothing was asked yet: no connection, no name, no listener, no remoting.
+    """No session could be opened, so no request was sent: no connection, no name, no listener, no remoting.
 
-    code, problem, meaning, hint: where they are not those of the failure.
+    code, problem, meaning, hint: override those of the failure.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Unreachable(WireError):
         host: str,
         detail: str,
         *,
-        at: str = "",
+        endpoint: str = "",
         failure: Failure = Failure.OTHER,
         code: str = "Unreachable",
         problem: str = "cannot be reached",
@@ -130,20 +130,22 @@ class Unreachable(WireError):
         advice = advice.format(host=host, transport=f"hosts.{host}.transport")
         super().__init__(
             code,
-            what=f"{self.named(host, at)} {problem}: {detail}",
+            what=f"{self.described(host, endpoint)} {problem}: {detail}",
             meaning=meaning or means,
             hint=hint or f"{advice}; then: winhost detect {host}",
             host=host,
         )
-        self.detail, self.at, self.failure = detail, at, failure
+        self.detail, self.endpoint, self.failure = detail, endpoint, failure
 
 
 NO_SESSION = "answers, but opens no session"
 
 
-def no_session(host: str, detail: str, *, at: str, failure: Failure) -> Unreachable:
-    """Something answers, but opens no session: too many are open, it is starting, or it is no remoting at all."""
-    return Unreachable(host, detail, at=at, failure=failure, code="NoSession", problem=NO_SESSION)
+def no_session_error(host: str, detail: str, *, endpoint: str, failure: Failure) -> Unreachable:
+    """Make the error for a service that answers but opens no session: too many are open, it is starting, or it is no
+    remoting.
+    """
+    return Unreachable(host, detail, endpoint=endpoint, failure=failure, code="NoSession", problem=NO_SESSION)
 
 
 class Distrust(StrEnum):
@@ -179,23 +181,23 @@ _CERTIFICATES: Mapping[Distrust, tuple[str, str, str]] = {
 }
 
 
-def certificate_refused(host: str, detail: str, *, at: str, distrust: Distrust) -> WireError:
-    """The host answers, but cannot prove who it is."""
+def certificate_error(host: str, detail: str, *, endpoint: str, distrust: Distrust) -> WireError:
+    """Make the error for a host whose certificate is not accepted."""
     shown, meaning, advice = _CERTIFICATES[distrust]
     return WireError(
         "CertificateRefused",
-        what=f"{WireError.named(host, at)} showed {shown}: {detail}",
+        what=f"{WireError.described(host, endpoint)} showed {shown}: {detail}",
         meaning=f"No password was sent. {meaning}",
         hint=f"{advice.format(host=host)} Then: winhost detect {host}",
         host=host,
     )
 
 
-_DENIED = (
+_DENIED_MEANING = (
     "User and secret are right; this user lacks the right to log on remotely, or remoting is disabled. A local account "
     "of Administrators is refused as well while UAC filters it, where LocalAccountTokenFilterPolicy is not 1."
 )
-_WRONG = (
+_WRONG_MEANING = (
     "The host is reachable; only the logon failed: user or secret is wrong, or the account is locked. "
     "If they are right: the host may refuse NTLM (a policy, Protected Users), know itself by another name than this "
     "address, or take a local account for one of the domain."
@@ -203,10 +205,8 @@ _WRONG = (
 
 
 class AuthenticationFailed(WireError):
-    """The host answers and refuses the logon. `password_at`: where the fleet file refers to the password.
-
-    denied: user and secret are right, and this user may not log on this way; code, meaning, hint: where they are not
-    those of a logon to Windows.
+    """The host answers and refuses the logon. password_at: the setting of the password in the fleet file; denied: user
+    and secret are right, and this user may not log on this way; code, meaning, hint: override those of Windows.
     """
 
     category = "AuthenticationError"
@@ -217,7 +217,7 @@ class AuthenticationFailed(WireError):
         detail: str,
         password_at: str | None = None,
         *,
-        at: str = "",
+        endpoint: str = "",
         denied: bool = False,
         code: str = "AuthenticationFailed",
         meaning: str | None = None,
@@ -230,19 +230,19 @@ class AuthenticationFailed(WireError):
         )
         super().__init__(
             code,
-            what=f"{self.named(host, at)} refused the logon: {detail}",
-            meaning=meaning or (_DENIED if denied else _WRONG),
+            what=f"{self.described(host, endpoint)} refused the logon: {detail}",
+            meaning=meaning or (_DENIED_MEANING if denied else _WRONG_MEANING),
             hint=hint or f"{advice if denied else f'Check the user and {secret}'}; then: winhost detect {host}",
             host=host,
         )
 
 
-def no_common_method(host: str, offered: Sequence[str], used: str, *, at: str) -> AuthenticationFailed:
-    """The host offers no method of logging on that this wire speaks."""
+def no_common_method_error(host: str, offered: Sequence[str], used: str, *, endpoint: str) -> AuthenticationFailed:
+    """Make the error for a host that offers no authentication method which this wire supports."""
     error = AuthenticationFailed(
         host,
         f"it offers only {' and '.join(offered)}",
-        at=at,
+        endpoint=endpoint,
         code="NoCommonMethod",
         meaning=f"No logon was tried: fleet.yaml says {used}, which the host does not offer. winhost speaks Negotiate, "
         "NTLM and Basic, and neither Kerberos nor CredSSP by itself.",
@@ -251,26 +251,25 @@ def no_common_method(host: str, offered: Sequence[str], used: str, *, at: str) -
         + (f"Or set hosts.{host}.transport.auth: basic in fleet.yaml, with TLS; " if "Basic" in offered else "")
         + f"then: winhost detect {host}",
     )
-    error.what = (
-        f"{WireError.named(host, at)} offers no method of logging on that winhost uses here: {' and '.join(offered)}"
-    )
+    offers = f"offers no method of logging on that winhost uses here: {' and '.join(offered)}"
+    error.what = f"{WireError.described(host, endpoint)} {offers}"
     return error
 
 
 class TimedOut(WireError):
-    """No answer in time. What was asked may still be running on the host. opening: nothing was asked yet; timeouts: the
-    part of the host in fleet.yaml that has them.
+    """There was no answer in time. The request may still be running on the host. opening: no request was sent yet;
+    timeouts: the part of the host in fleet.yaml that has them.
     """
 
     category = "OperationTimeout"
 
     def __init__(
-        self, host: str, detail: str, *, at: str = "", opening: bool = False, timeouts: str = "transport"
+        self, host: str, detail: str, *, endpoint: str = "", opening: bool = False, timeouts: str = "transport"
     ) -> None:
         setting = f"hosts.{host.partition('/')[0]}.{timeouts}.call_timeout"
         super().__init__(
             "TimedOut",
-            what=f"{self.named(host, at)} did not answer in time: {detail}",
+            what=f"{self.described(host, endpoint)} did not answer in time: {detail}",
             meaning="It accepted the connection but opened no session in time. No request was sent."
             if opening
             else "The request may still be running there.",
@@ -280,23 +279,23 @@ class TimedOut(WireError):
 
 
 class SessionDropped(WireError):
-    """The answer was lost: it may have succeeded. Read again; never blindly repeat a `set`."""
+    """The answer was lost, and the request may have succeeded. Read again; never blindly repeat a `set`."""
 
-    def __init__(self, host: str, detail: str, *, at: str = "") -> None:
+    def __init__(self, host: str, detail: str, *, endpoint: str = "") -> None:
         super().__init__(
             "SessionDropped",
-            what=f"the session with {self.named(host, at)} broke off: {detail}",
+            what=f"the session with {self.described(host, endpoint)} broke off: {detail}",
             meaning="The request may have been carried out.",
             host=host,
         )
 
 
-class ReachAnew(SessionDropped):
-    """The host undoes the change by itself unless it is asked for again in a new session."""
+class ReconnectRequired(SessionDropped):
+    """The host undoes the change unless a new session confirms it."""
 
 
 class RemoteError(WinhostError):
-    """The script on the host failed. `before` and `after`: the state around it, where the host could report it."""
+    """The script on the host failed. before, after: the states around it, if the host could read them."""
 
     host: str
 
@@ -324,13 +323,13 @@ class RemoteError(WinhostError):
         self.before, self.after, self.warnings = before, after, warnings
 
 
-def bad_answer(host: str, why: str, doing: str) -> RemoteError:
-    """An answer that is not the agent's, or not the one that was asked for."""
+def bad_answer_error(host: str, why: str, doing: str) -> RemoteError:
+    """Make the error for an output that is no answer of the agent, or not to this request."""
     return RemoteError(host, RemoteFault("InvalidResult", BAD_ANSWER, message=why), doing)
 
 
-def not_found(host: str, fault: RemoteFault, doing: str, *around: Any) -> RemoteError:
-    """The instance does not exist, which differs from a host that cannot be read. around: as of RemoteError."""
+def not_found_error(host: str, fault: RemoteFault, doing: str, *around: Any) -> RemoteError:
+    """Make the error for an instance that does not exist. around: more arguments of RemoteError."""
     return RemoteError(host, fault, doing, *around, code="NotFound")
 
 
@@ -342,8 +341,8 @@ class NotAvailable(WinhostError):
         self.doing, self.needs = doing, needs
 
 
-def linux_not_running(host: str, doing: str, needs: str) -> NotAvailable:
-    """The Linux that takes turns with Windows is not running."""
+def linux_not_running_error(host: str, doing: str, needs: str) -> NotAvailable:
+    """Make the error for a Linux next to Windows that is not running."""
     error = NotAvailable(host, doing, needs)
     error.what = f"{host}: {doing}: Windows runs now, and not its Linux"
     error.hint = f"Start that, once: winhost boot {host} linux --accept restart --console"
@@ -365,24 +364,30 @@ class Drifted(DriftError):
         self.differences = differences
 
 
-_SSH = "ssh"  # stands for a cmdlet: no agent runs a program of this name
-_OURS = "Winhost."
+_SSH_CMDLET = "ssh"  # in place of a cmdlet's name, for errors that no agent makes
+_CODE_PREFIX = "Winhost."
 _FAMILIES: Mapping[str, type[WinhostError]] = {"InvalidArgument": UsageError, "NotSpecified": WinhostError}
 
 
 def fault_of(error: WinhostError) -> RemoteFault:
-    """The reason why the Linux of a host could not be asked, in the form that facts carry."""
+    """Convert the error of a host's Linux to the form in facts."""
     usage = "InvalidArgument" if isinstance(error, UsageError) else "NotSpecified"
     category = error.category if isinstance(error, WireError) else usage
     first = f"{error.what}." if error.meaning or error.hint else error.what
     message = " ".join(filter(None, (first, error.meaning, error.hint)))
-    return RemoteFault(category, f"{_OURS}{error.code}", cmdlet=_SSH, message=one_line(message))
+    return RemoteFault(category, f"{_CODE_PREFIX}{error.code}", cmdlet=_SSH_CMDLET, message=one_line(message))
 
 
 def error_of(missing: MissingFact, host: str | None = None) -> WinhostError | None:
-    """The same error again, with its code and exit code, if a fact is missing because a Linux could not be asked."""
-    found = missing.missing
-    if not isinstance(found, Unknown) or found.unknown.cmdlet != _SSH or not found.unknown.code.startswith(_OURS):
+    """Convert a missing fact back to the error of the host's Linux, with its code and exit code; None if the fact is
+    missing for another reason.
+    """
+    missing_fact = missing.missing
+    if (
+        not isinstance(missing_fact, Unknown)
+        or missing_fact.unknown.cmdlet != _SSH_CMDLET
+        or not missing_fact.unknown.code.startswith(_CODE_PREFIX)
+    ):
         return None
-    family = _FAMILIES.get(found.unknown.category, WireError)
-    return family(found.unknown.code.removeprefix(_OURS), what=found.unknown.message, host=host)
+    family = _FAMILIES.get(missing_fact.unknown.category, WireError)
+    return family(missing_fact.unknown.code.removeprefix(_CODE_PREFIX), what=missing_fact.unknown.message, host=host)

@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from winhost.compat.common import forgetful_firmware
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import WireError
@@ -102,7 +102,7 @@ def switch_from_windows(connector: Connector, facts: Facts, system: str, *, rest
             )
         boot = str(agent.boot().get("boot_id"))
         if restart:
-            reboot.ask(agent)
+            reboot.request_restart(agent)
     notes: tuple[str, ...] = ()
     with suppress(MissingFact):
         if vendor := forgetful_firmware(HostFacts(facts)):
@@ -136,7 +136,7 @@ def first_is_windows(order: Sequence[str], entries: Sequence[BootEntry]) -> bool
 
 def query_linux_boot(wire: SshWire, **request: Json) -> LinuxFirmware:
     """Send one request to the Linux next to Windows. Raises RemoteError, WireError."""
-    return one_answer(wire.host, wire.invoke(json.dumps(request), _TIMEOUT_S), LinuxFirmware, "boot")
+    return parse_one_answer(wire.host, wire.invoke(json.dumps(request), _TIMEOUT_S), LinuxFirmware, "boot")
 
 
 def switch_from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[SwitchResult, str]:

@@ -31,7 +31,7 @@ def read_facts(agent: Agent, named: Named = (), *, settled: bool = False) -> Fac
     unlisted = host_answers(facts).unlisted(named(facts) if callable(named) else named)
     unread = [id_ for id_ in unlisted if id_ not in states]
     if unread:
-        states |= zip(unread, agent.each(unread), strict=True)
+        states |= zip(unread, agent.get_each(unread), strict=True)
     resources = dict(resources)
     for resource, key in unlisted:
         state, listed = states[resource, key], resources[resource]

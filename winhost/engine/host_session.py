@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 from winhost.connect import reboot
 from winhost.connect.agent import NO_RANGE, NOT_FETCHED, Agent, Connector, Received
 from winhost.connect.file_copy import NotWritten
-from winhost.connect.logged import brief, failure, log_retry, logged
+from winhost.connect.logged import error_code, log_retry, logged, shorten
 from winhost.connect.patience import Patience
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     Drifted,
     NotAvailable,
-    ReachAnew,
+    ReconnectRequired,
     RemoteError,
     SessionDropped,
     TimedOut,
     Unreachable,
-    not_found,
+    not_found_error,
 )
 from winhost.core.answers import Json, Key, RemoteFault
 from winhost.core.order import change_of
@@ -93,7 +93,7 @@ class HostSession:
 
         def read(agent: Agent) -> Facts:
             facts = read_facts(agent, named, settled=settled)
-            agent.keep(facts)
+            agent.on_facts_read(facts)
             return facts
 
         return self._read(read)
@@ -125,7 +125,7 @@ class HostSession:
         except (SessionDropped, TimedOut) as lost:
             log.info("%s: set %s: its answer is lost, so reading what is so", self.host, step.resource)
             self._report(ProgressEvent(self.host, "waiting", f"{lost.what}; reading what is so", step))
-            if isinstance(lost, ReachAnew):
+            if isinstance(lost, ReconnectRequired):
                 self._reconnect_after_lockout(step)
             return self._resolve_lost_answer(step, how)
 
@@ -136,7 +136,7 @@ class HostSession:
         return ()
 
     def keep_marks(self, system: str, keep: Callable[[Sequence[str]], list[str]]) -> None:
-        """Remove the marks that `keep` does not return. Retries if another controller adds marks meanwhile."""
+        """Remove the marks that `on_facts_read` does not return. Retries if another controller adds marks meanwhile."""
         while (lines := keep(known := self.marks(system))) != [*known]:
             with suppress(Drifted):  # read them again
                 return self._call(lambda agent: agent.keep_marks(system, lines, known))
@@ -155,7 +155,7 @@ class HostSession:
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
         """Send the step's file, then read the present values of the step's properties."""
         received = self._read(lambda agent: agent.received(step.resource, step.key, step.before))
-        activity = f"send {brief(desired.name)}, of which {received.size:,} bytes are there"
+        activity = f"send {shorten(desired.name)}, of which {received.size:,} bytes are there"
         with (
             uploads.open_attachment(desired, self._sources.find) as source,
             logged(log, self.host, activity) as details,
@@ -283,14 +283,14 @@ class HostSession:
 
         Raises UploadInterrupted, and WireError (NotBack).
         """
-        # A host that does not answer is shutting down already, or is contacted again by `reboot.wait`.
+        # A host that does not answer is shutting down already, or is contacted again by `reboot.wait_for_restart`.
         with suppress(Unreachable, SessionDropped, TimedOut, AuthenticationFailed):
             if self._read(lambda agent: agent.boot()).get("boot_id") == old_boot:
-                self._call(reboot.ask)
+                self._call(reboot.request_restart)
         self.close()
         with self._interruptible():
             patience = replace(self._patience, deadline=self._patience.deadline + extra_wait)
-            self._agent, boot = reboot.wait(self._connector, old_boot, patience, self._report_each_once())
+            self._agent, boot = reboot.wait_for_restart(self._connector, old_boot, patience, self._report_each_once())
         return boot
 
     def _report_each_once(self) -> Callable[[str], None]:
@@ -322,7 +322,7 @@ class HostSession:
             report(f"{attempt.outcome.exception()}; trying again")
 
         with self._interruptible():
-            return self._patience.ask(call, report_retry)
+            return self._patience.retry(call, report_retry)
 
     def _stop_if_requested(self) -> None:
         if self._stop():
@@ -346,7 +346,7 @@ class HostSession:
         # Wait for the machine that has the resource: the host may answer long before its Linux does.
         now = self._retry_until_reached(lambda: self.state(step.resource, step.key, settled=True))
         if now is None:
-            raise not_found(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
+            raise not_found_error(self.host, RemoteFault("ObjectNotFound"), f"set {step.resource}")
         if all(now[name] == value for name, value in step.desired.items()):
             return SetAnswer({**now, **step.before}, now, restart=now.get("restart_due") is True)
         expect = {name: now[name] for name in step.before}
@@ -356,9 +356,9 @@ class HostSession:
         """Open a connection from the host's Linux to this address. Raises WinhostError."""
         return self._read(lambda agent: agent.tunnel(address, port))
 
-    def ssh_route(self) -> SshWay | None:
+    def ssh_route(self) -> SshRoute | None:
         """Return the SSH route to the host's Linux. Raises WinhostError."""
-        return self._read(lambda agent: agent.way())
+        return self._read(lambda agent: agent.route())
 
     def interruptible(self) -> AbstractContextManager[None]:
         """Return a context for waiting, in which Ctrl-C may interrupt a run."""
@@ -368,14 +368,14 @@ class HostSession:
         try:
             return self._call(read)
         except SessionDropped as lost:
-            log.info("%s: %s, so reading again in another session", self.host, failure(lost))
+            log.info("%s: %s, so reading again in another session", self.host, error_code(lost))
             return self._call(read)
 
     def _call(self, action: Callable[[Agent], T]) -> T:
         try:
             with self._interruptible():
                 agent = self._open()
-                agent.hear = lambda text: self._report(ProgressEvent(self.host, "waiting", text))
+                agent.on_wait = lambda text: self._report(ProgressEvent(self.host, "waiting", text))
                 agent.patience = self._patience if self.waits_for_guests else None
                 return action(agent)
         except (SessionDropped, TimedOut):

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from winhost.autoinstall.install_plan import new_host_key, settings_to_fetch
 from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
-from winhost.connect.guard import own_address
+from winhost.connect.guard import local_address
 from winhost.connect.wire_errors import RemoteError, one_line
 from winhost.core.answers import Json, identity
 from winhost.core.dataclass import dataclass
@@ -59,7 +59,7 @@ def _offer_settings(run: OpenRun, system: NewUbuntu, stack: ExitStack) -> Instal
     key, installation = new_host_key(), Installation(MAX_INSTALL_S)
     plan = UbuntuDecisions(HostFacts(run.read()), system, None).install_plan()
     machine = run.context.machine
-    address = own_address(machine.address) if system.serve == AUTO and machine else system.serve
+    address = local_address(machine.address) if system.serve == AUTO and machine else system.serve
 
     def receive(event: InstallEvent) -> None:  # anybody on the network may have sent it, so it is only shown
         if installation.progress.hear(event):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from winhost.connect.own_key import public_line
+from winhost.connect.own_key import public_key_line
 from winhost.core.dataclass import dataclass
 from winhost.engine.store import Store, not_private_error
 from winhost.model.errors import UsageError, visible
@@ -59,7 +59,7 @@ def ssh_key(host: str, configured: Ssh | None, store: Store | None = None, pendi
     """
     if configured is not None and configured.key is not None:
         return SshKey(
-            public_line(host, configured.key, configured.position_of("key")), configured.key, is_managed=False
+            public_key_line(host, configured.key, configured.position_of("key")), configured.key, is_managed=False
         )
     store = store or Store()
     file = store.key(host, _SSH)
@@ -69,7 +69,7 @@ def ssh_key(host: str, configured: Ssh | None, store: Store | None = None, pendi
         if not file.exists():
             _write_private(file, _new_private_key())
     reference = _file_reference(file)
-    return SshKey(f"{public_line(host, reference, str(file))} winhost", reference, is_managed=True)
+    return SshKey(f"{public_key_line(host, reference, str(file))} winhost", reference, is_managed=True)
 
 
 def with_ssh_key(host: Host, store: Store | None = None) -> Host:

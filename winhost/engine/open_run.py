@@ -67,9 +67,9 @@ class RunFiles:
         machine = self._context.machine
         if machine is None or self._upload != "http":
             return None
-        from winhost.connect.one_time import offered  # few runs need an HTTP server
+        from winhost.connect.one_time import serve_file  # few runs need an HTTP server
 
-        return partial(offered, toward=machine.address)
+        return partial(serve_file, host_address=machine.address)
 
     def share(self) -> uploads.Share | None:
         """Return the function that writes files to the host by SMB or SFTP, if the request asks for one."""
@@ -77,13 +77,13 @@ class RunFiles:
         if machine is None:
             return None
         if self._upload == "smb":
-            from winhost.connect.file_copy import sent_by_smb
+            from winhost.connect.file_copy import send_by_smb
 
-            return partial(sent_by_smb, machine)
+            return partial(send_by_smb, machine)
         if self._upload == "sftp":
-            from winhost.connect.file_copy import sent_by_sftp
+            from winhost.connect.file_copy import send_by_sftp
 
-            return partial(sent_by_sftp, machine)
+            return partial(send_by_sftp, machine)
         return None
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.ssh import SshWire
 from winhost.model.measured import Measurement, ProbeAnswer
 
@@ -24,7 +24,7 @@ def probe(wire: SshWire, program: str, path: str, also: Sequence[str], image: st
         "parts": [*PARTS, *(part for part in DISTURBING if part in also)],
         "container": {"image": image, "program": program} if image else None,
     }
-    answer = one_answer(wire.host, wire.invoke(json.dumps(request), TIMEOUT_S), ProbeAnswer, "probe")
+    answer = parse_one_answer(wire.host, wire.invoke(json.dumps(request), TIMEOUT_S), ProbeAnswer, "probe")
     return Measurement(
         path=path,
         target=wire.host.partition("/")[2] or wire.host,

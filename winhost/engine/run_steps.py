@@ -138,9 +138,9 @@ def _replan_with_width(host: str, error: RemoteError | NotAvailable) -> Iterator
 
 def _likely_cause(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
     """Yield the likeliest cause of the host's error that the facts do not rule out."""
-    from winhost.symptoms.diagnosis import of_fault  # only failures need it
+    from winhost.symptoms.diagnosis import explain_fault  # only failures need it
 
-    diagnosis = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
+    diagnosis = explain_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in diagnosis.causes if cause.standing != "ruled-out"), None) if diagnosis else None
     if diagnosis and cause and cause.remedy:
         yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from winhost.connect.agent import Wire
-from winhost.connect.checked_answers import one_answer
+from winhost.connect.checked_answers import parse_one_answer
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.answers import Json
 from winhost.model.served import (
@@ -112,7 +112,7 @@ class ServingSession:
             self.close()
             answer = self._invoke(text)
         assert self._wire is not None
-        return one_answer(self._wire.host, answer, kind, doing)
+        return parse_one_answer(self._wire.host, answer, kind, doing)
 
     def _invoke(self, text: str) -> str:
         if self._wire is None:

@@ -11,9 +11,9 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from winhost.connect.agent import Agent, Connector, Received, State
-from winhost.connect.logged import failure
+from winhost.connect.logged import error_code
 from winhost.connect.ssh import SshWire
-from winhost.connect.ways_in import target_beside
+from winhost.connect.ways_in import dual_boot_target
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
@@ -104,20 +104,20 @@ class TwoSystems:
             if linux is None:
                 raise
             return linux
-        agent.keep = self.memory.keep
+        agent.on_facts_read = self.memory.keep
         return agent
 
     def _open_linux(self, silent: Unreachable) -> Agent | None:
         """Open a session with the Linux next to Windows; None if there is none, or if its installer answers."""
         answers = self.memory.answers()
-        target = target_beside(self.target, answers)
+        target = dual_boot_target(self.target, answers)
         if target is None:
             return None
         try:
             linux = self.open_linux(target, self.program)
             firmware = self.query_boot(target, self.boot, heartbeat=True)
         except WireError as error:
-            log.info("%s: Windows: %s; Linux: %s", self.host, failure(silent), failure(error))
+            log.info("%s: Windows: %s; Linux: %s", self.host, error_code(silent), error_code(error))
             return None
         log.info("%s: its Linux runs, and Windows said last what is told of it", self.host)
         return LinuxBesideWindows(
@@ -137,7 +137,7 @@ class LinuxBesideWindows(Agent):
         query: Callable[..., LinuxFirmware],
     ) -> None:
         super().__init__(linux.wire, linux.call_timeout, linux.fits, "linux")
-        linux.hear = lambda text: self.hear(text)
+        linux.on_wait = lambda text: self.on_wait(text)
         self._host = host
         self._windows = {**windows, **_firmware_answers(windows, firmware)}
         self._query_firmware = query
@@ -163,9 +163,9 @@ class LinuxBesideWindows(Agent):
             raise self._windows_unavailable(f"get {resource}")
         return state
 
-    def each(self, ids: Sequence[Id]) -> list[State]:
+    def get_each(self, ids: Sequence[Id]) -> list[State]:
         asked = [id_ for id_ in ids if id_[0] in LINUX]
-        found = dict(zip(asked, super().each(asked), strict=True)) if asked else {}
+        found = dict(zip(asked, super().get_each(asked), strict=True)) if asked else {}
         return [found[id_] if id_ in found else self._remembered(id_[0], dict(id_[1])) for id_ in ids]
 
     def set(
@@ -211,7 +211,7 @@ class LinuxBesideWindows(Agent):
         if isinstance(answer, Unavailable):
             return None
         absent = RULES[resource].absent if resource in RULES else None
-        return next((each.state for each in answer if dict(each.key) == dict(key)), absent)
+        return next((get_each.state for get_each in answer if dict(get_each.key) == dict(key)), absent)
 
     def _windows_unavailable(self, doing: str) -> NotAvailable:
         """Make the error for a resource of Windows, which can be used only while Windows runs."""

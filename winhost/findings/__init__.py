@@ -1,1 +1,1 @@
-"""The one engine for findings: a condition language, rows of catalogues, the runner of rules, and what they find."""
+"""The engine for findings: the condition language, catalogues of rows, observations of rules, and the runner."""

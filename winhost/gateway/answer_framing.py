@@ -72,14 +72,14 @@ class AnswerFraming:
         """
         if not self.between_chunks:
             return 0
-        at = size = 0
-        while at < len(data):
-            end = data.find(_CRLF, at, at + CHUNK_LINE_BYTES)
-            if end < 0 or not CHUNK.fullmatch(data, at, end):
+        offset = size = 0
+        while offset < len(data):
+            end = data.find(_CRLF, offset, offset + CHUNK_LINE_BYTES)
+            if end < 0 or not CHUNK.fullmatch(data, offset, end):
                 return 0
-            length = int(data[at:end], 16)
-            at = end + length + 4
-            if not length or data[at - 2 : at] != _CRLF:
+            length = int(data[offset:end], 16)
+            offset = end + length + 4
+            if not length or data[offset - 2 : offset] != _CRLF:
                 return 0
             size += length
         if len(data) == end + size + 4 <= _MAX_KNOWN_CHUNK:
@@ -121,43 +121,43 @@ class AnswerFraming:
         return data[end + 4 :]
 
     def _read_chunks(self, data: bytes) -> bytes:
-        parts, at = [], 0
+        parts, offset = [], 0
         while True:
-            if part := data[at : at + self._remaining]:
+            if part := data[offset : offset + self._remaining]:
                 parts.append(part)
-                at += len(part)
+                offset += len(part)
                 self._remaining -= len(part)
                 self._after_chunk = not self._remaining
-            if self._after_chunk and self._is_line_end(data, at):
-                at, self._after_chunk = at + 2, False
-            if self._remaining or self._after_chunk or not (line := self._read_size_line(data, at)):
+            if self._after_chunk and self._is_line_end(data, offset):
+                offset, self._after_chunk = offset + 2, False
+            if self._remaining or self._after_chunk or not (line := self._read_size_line(data, offset)):
                 break
-            at += line
-        self._incomplete = data[at:]
+            offset += line
+        self._incomplete = data[offset:]
         self.between_chunks = not (self._remaining or self._incomplete or self._after_chunk or self.complete)
         if self.complete:
             self.keep_alive = self.keep_alive and not self._incomplete
         return b"".join(parts)
 
-    def _read_size_line(self, data: bytes, at: int) -> int:
+    def _read_size_line(self, data: bytes, offset: int) -> int:
         """Parse the line with the size of the next chunk, and return its length; 0 if it is incomplete, or the body has
         ended.
         """
-        end = data.find(_CRLF, at, at + CHUNK_LINE_BYTES)
-        if self.complete or (end < 0 and len(data) < at + CHUNK_LINE_BYTES):
+        end = data.find(_CRLF, offset, offset + CHUNK_LINE_BYTES)
+        if self.complete or (end < 0 and len(data) < offset + CHUNK_LINE_BYTES):
             return 0
-        if end < 0 or not CHUNK.fullmatch(data, at, end):
+        if end < 0 or not CHUNK.fullmatch(data, offset, end):
             raise EngineFault("chunk")
-        size = int(data[at:end], 16)
+        size = int(data[offset:end], 16)
         if not size and not self._is_line_end(data, end + 2):  # a trailer would begin there
             return 0
         self._remaining, self.complete = size, not size
-        return end + 2 + 2 * self.complete - at
+        return end + 2 + 2 * self.complete - offset
 
     @staticmethod
-    def _is_line_end(data: bytes, at: int) -> bool:
+    def _is_line_end(data: bytes, offset: int) -> bool:
         """Tell whether a line ends here; False if its end was not received yet. Raises EngineFault."""
-        end = data[at : at + 2]
+        end = data[offset : offset + 2]
         if not _CRLF.startswith(end):
             raise EngineFault("chunk")
         return end == _CRLF

@@ -89,8 +89,8 @@ class KeyFiles:
         try:
             keys = self._read()
         except (WrongKeys, OSError, UnicodeDecodeError) as error:
-            why = error.strerror or "" if isinstance(error, OSError) else str(error)
-            self.problem = "it is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else why
+            reason = error.strerror or "" if isinstance(error, OSError) else str(error)
+            self.problem = "it is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else reason
             _LOG.error("API keys stay as they were, because their files cannot be read: %s", self.problem)
             return None
         _LOG.info("API keys were read anew: %d", len(keys.names))

@@ -178,12 +178,12 @@ class BodyProcess:
             raise
 
     async def _start(self) -> socket.socket:
-        self._channel, theirs = socket.socketpair()
+        self._channel, child_end = socket.socketpair()
         self._channel.setblocking(False)
-        with theirs:
+        with child_end:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
+                *(sys.executable, "-s", "-E", "-B", "-m", __name__, str(child_end.fileno())),
+                pass_fds=(child_end.fileno(),),
                 cwd=Path(__file__).parents[__name__.count(".")],
                 env={name: value for name, value in os.environ.items() if name not in _WITHHELD_VARIABLES},
                 stdin=subprocess.DEVNULL,
@@ -239,12 +239,12 @@ def serve(channel: socket.socket) -> None:
 
     def receive(size: int) -> bytearray:
         result = bytearray(size)
-        left = memoryview(result)
-        while left:
-            count = channel.recv_into(left)
+        unread = memoryview(result)
+        while unread:
+            count = channel.recv_into(unread)
             if not count:
                 sys.exit(0)
-            left = left[count:]
+            unread = unread[count:]
         return result
 
     _, size = _LENGTHS.unpack(receive(_LENGTHS.size))

@@ -22,11 +22,11 @@ def main(arguments: "list[str]") -> int:
     """Wait until the endpoint is ready, and write the outcome to RESULT. Return 0 in any case."""
     settings = parse_settings(Path(arguments[0]).read_text("utf-8"))
     deadline = time.monotonic() + _WITHIN_S
-    while (why := why_not_ready(settings)) and time.monotonic() < deadline:
+    while (code := why_not_ready(settings)) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
     uptime = float(Path("/proc/uptime").read_text("ascii").split()[0])  # seconds since the kernel started
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    result = {"at": now, "ready": not why, "seconds": int(uptime), "why": why[:100]}
+    result = {"at": now, "ready": not code, "seconds": int(uptime), "why": code[:100]}
     path = Path(arguments[1])
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(result) + "\n", "ascii")

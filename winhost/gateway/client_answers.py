@@ -59,10 +59,10 @@ class OwnAnswer:
         headers = {**self.headers, "Content-Length": str(len(self.body))}
         body = b"" if head.method == "HEAD" else self.body
         request.client.write(_head(head.minor, self.status, headers, keep_alive) + body[:_PART_BYTES])
-        for at in range(_PART_BYTES, len(body), _PART_BYTES):
+        for offset in range(_PART_BYTES, len(body), _PART_BYTES):
             await request.client.drain()
             await asyncio.sleep(0)
-            request.client.write(body[at : at + _PART_BYTES])
+            request.client.write(body[offset : offset + _PART_BYTES])
         return keep_alive
 
 

@@ -69,7 +69,7 @@ class NotContinued(EngineFault):
 
 @dataclass(frozen=True)
 class Continuation:
-    """Turns the body of a request into one for the rest of its answer.
+    """A description of how to turn the body of a request into one for the rest of its answer.
 
     obstacle: why the answer cannot be continued, empty if it can; chat: it is a chat, not a completion; text_offset,
     limits_offset: the offsets in the body at which the text so far is inserted, and at which the limits begin;

@@ -34,7 +34,7 @@ def join_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
 
 class EngineConnection(asyncio.Protocol):
     """One connection. answer: the framing of the present answer; relayed_bytes: bytes of its body that were read by
-    `next_part` or relayed.
+    `part` or relayed.
     """
 
     __slots__ = (
@@ -121,9 +121,9 @@ class EngineConnection(asyncio.Protocol):
         parts = [small] if small else [head, *body]
         sent, self._already_sent = self._already_sent, 0
         self._request_started = sent > 0
-        for next_part in parts:
-            whole, sent = memoryview(next_part)[sent:], 0
-            self._unsent.extend(whole[at : at + _WRITE_BYTES] for at in range(0, len(whole), _WRITE_BYTES))
+        for part in parts:
+            view, sent = memoryview(part)[sent:], 0
+            self._unsent.extend(view[offset : offset + _WRITE_BYTES] for offset in range(0, len(view), _WRITE_BYTES))
         self._send()
         while not self.answer.status:
             await self._wait_for_change()
@@ -131,11 +131,11 @@ class EngineConnection(asyncio.Protocol):
     async def next_part(self) -> bytes:
         """Wait for the next part of the body; empty at its end. Raises EngineFault."""
         await self.wait_for_body()
-        next_part = b"".join(self._received)
+        part = b"".join(self._received)
         self._received.clear()
-        self.relayed_bytes += len(next_part)
+        self.relayed_bytes += len(part)
         self.resume()
-        return next_part
+        return part
 
     async def wait_for_body(self) -> None:
         """Wait for the first bytes of the body, or its end. Raises EngineFault."""
@@ -172,9 +172,9 @@ class EngineConnection(asyncio.Protocol):
                 and data.find(USAGE) < 0
                 and self._write_to_client
             ):
-                wait_for_body = KNOWN_CHUNK_LINES.get(len(data))
-                if wait_for_body and data.startswith(wait_for_body):
-                    size = len(data) - len(wait_for_body) - 2
+                size_line = KNOWN_CHUNK_LINES.get(len(data))
+                if size_line and data.startswith(size_line):
+                    size = len(data) - len(size_line) - 2
                 else:
                     size = self.answer.whole_chunk_bytes(data)
                 if size:
@@ -208,16 +208,16 @@ class EngineConnection(asyncio.Protocol):
         """
         if not self._write_to_client:
             return
-        next_part = b"".join(self._received)
+        part = b"".join(self._received)
         self._received.clear()
-        self.relayed_bytes += len(next_part)
+        self.relayed_bytes += len(part)
         ended = self.answer.complete
-        next_part = self._count.feed(next_part) + (self._count.end() if ended else b"")
+        part = self._count.feed(part) + (self._count.end() if ended else b"")
         self._relays_whole_chunks = self._encodes_chunks and self.answer.between_chunks and self._count.between_events
         if self._encodes_chunks:
-            next_part = (encode_chunk(next_part) if next_part else b"") + (LAST_CHUNK if ended else b"")
-        if self._head or next_part:
-            self._write_to_client(self._head + next_part)
+            part = (encode_chunk(part) if part else b"") + (LAST_CHUNK if ended else b"")
+        if self._head or part:
+            self._write_to_client(self._head + part)
             self._head = b""
 
     # ---- what asyncio calls
@@ -234,8 +234,8 @@ class EngineConnection(asyncio.Protocol):
         try:
             if self._on_idle_loss:
                 raise EngineFault("unasked")
-            if next_part := self.answer.feed(data):
-                self._received.append(next_part)
+            if part := self.answer.feed(data):
+                self._received.append(part)
         except EngineFault as error:
             self._fail(error)
             return
@@ -300,12 +300,12 @@ class EngineConnection(asyncio.Protocol):
         """
         now = time.monotonic()
         if self._on_idle_loss:
-            left, why = self._idle_until - now, "closed"
+            seconds, fault_code = self._idle_until - now, "closed"
         else:
             if self.answer.complete or not self._transport.is_reading():
                 self._last_heard = now  # a client that reads slowly is no silence of the engine
-            left, why = self._last_heard + self._silence_limit - now, "silent"
-        if left <= 0:
-            self._fail(EngineFault(why))
+            seconds, fault_code = self._last_heard + self._silence_limit - now, "silent"
+        if seconds <= 0:
+            self._fail(EngineFault(fault_code))
         else:
-            self._timer = self._loop.call_later(min(left, IDLE_S), self._check_timeouts)
+            self._timer = self._loop.call_later(min(seconds, IDLE_S), self._check_timeouts)

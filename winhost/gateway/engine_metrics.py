@@ -81,11 +81,11 @@ class EngineMetrics:
         names = tuple(model.name for model in models)
         async with self._text_locks[names]:
             if (text := self._texts.get(names)) is None:
-                text = self._texts[names] = await self._text(models, states)
+                text = self._texts[names] = await self._write_text(models, states)
                 asyncio.get_running_loop().call_later(_CACHE_S, self._texts.pop, names, None)
             return text
 
-    async def _text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
+    async def _write_text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         limit = min(_MAX_ENGINE_BYTES, _MAX_TOTAL_BYTES // max(1, len(models)))
         found = await asyncio.gather(*(self._read(model, states.get(model.name), limit) for model in models))
         by_name = dict(zip((model.name for model in models), found, strict=True))
@@ -164,5 +164,5 @@ def _label_sample(model: str, name: str, labels: str, number: str, timestamp: st
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys) or any(key.startswith("__") for key in keys):
         return ""
-    own = "".join(f',{key}="{text}"' for key, text in pairs)
-    return f'{name}{{model="{model}"{own}}} {number}{timestamp}'
+    own_labels = "".join(f',{key}="{text}"' for key, text in pairs)
+    return f'{name}{{model="{model}"{own_labels}}} {number}{timestamp}'

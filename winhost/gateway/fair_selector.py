@@ -128,11 +128,11 @@ class FairSelector(selectors.BaseSelector):
 
     def select(self, timeout: "float | None" = None) -> "list[tuple[selectors.SelectorKey, int]]":
         wait = -1 if timeout is None else 0 if timeout <= 0 else math.ceil(timeout * 1000) / 1000
-        until = time.monotonic() + wait if wait > 0 else 0.0
+        deadline = time.monotonic() + wait if wait > 0 else 0.0
         # If all events were parts of streams that were relayed, asyncio has nothing to do, and its turn would cost more
         # than they did.
         while (events := self._poll(wait)) is None and wait:
-            if wait > 0 and (wait := until - time.monotonic()) <= 0:
+            if wait > 0 and (wait := deadline - time.monotonic()) <= 0:
                 break
         return events or []
 

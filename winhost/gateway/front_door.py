@@ -204,24 +204,24 @@ class FrontDoor:
             else:
                 answer = await self._answer_route(request, exchange)
         except ErrorAnswer as error:
-            answer = self._error(error, exchange)
+            answer = self._error_answer(error, exchange)
         except asyncio.CancelledError:
             if not (self._is_stopped or exchange.revoked) or request.client.is_gone:
                 raise
-            answer = self._error(_key_revoked() if exchange.revoked else _stopping(), exchange)
+            answer = self._error_answer(_key_revoked() if exchange.revoked else _stopping(), exchange)
         if isinstance(answer, RelayedAnswer):
             return answer.status, answer.keep_alive
         return answer.status, await answer.write_to(request)
 
-    def _error(self, error: ErrorAnswer, exchange: Exchange) -> OwnAnswer:
+    def _error_answer(self, error: ErrorAnswer, exchange: Exchange) -> OwnAnswer:
         self._metrics.refused[error.code] += 1
         exchange.error = error.code
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         body = {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
         if error.status == 429:
             body["error"]["type"] = "rate_limit_error"
-        own = {name.replace("_", "-"): value for name, value in error.headers.items()}
-        answer = OwnAnswer.json(error.status, body, {**self._headers(exchange), **own})
+        error_headers = {name.replace("_", "-"): value for name, value in error.headers.items()}
+        answer = OwnAnswer.json(error.status, body, {**self._headers(exchange), **error_headers})
         # A body may still follow, and requests after it on this connection would not be read.
         answer.keep_alive = not (error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining)
         return answer

@@ -17,9 +17,9 @@ from .settings_values import (
     choice,
     endpoint,
     engine_endpoint,
+    field_names,
     flag,
     matching_text,
-    names_of,
     number,
     table,
 )
@@ -128,19 +128,19 @@ def parse_settings(text: str) -> GatewaySettings:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WrongSettings(f"not JSON: {error}") from None
-    values = table(document, "the settings", ("listen", "models"), names_of(GatewaySettings))
+    values = table(document, "the settings", ("listen", "models"), field_names(GatewaySettings))
     plain_http = flag(values, "the settings", "plain_http_beyond_this_machine")
     tls = table(values["tls"], "tls", ("certificate", "key")) if values.get("tls") is not None else None
-    limits = table(values.get("limits", {}), "limits", (), names_of(Limits))
+    limits = table(values.get("limits", {}), "limits", (), field_names(Limits))
     settings = GatewaySettings(
         listen=endpoint(values["listen"], "listen"),
-        models=_models(values["models"]),
+        models=_parse_models(values["models"]),
         tls=Tls(*(matching_text(tls, "tls", name, _FILE) for name in ("certificate", "key"))) if tls else None,
         plain_http_beyond_this_machine=plain_http,
         limits=Limits(**{name: number(limits, "limits", name, 1_073_741_824) for name in limits}),
         turns=parse_turn_limits(values.get("turns", {})),
         per_key=parse_key_limits(values.get("per_key", {})),
-        trusted_proxies=_networks(values.get("trusted_proxies", [])),
+        trusted_proxies=_parse_networks(values.get("trusted_proxies", [])),
         proxy_protocol=flag(values, "the settings", "proxy_protocol"),
         key_changes=matching_text(values, "the settings", "key_changes", SOCKET) if "key_changes" in values else "",
         yields=parse_yields(values["yields"]) if "yields" in values else None,
@@ -161,7 +161,7 @@ def parse_settings(text: str) -> GatewaySettings:
     return settings
 
 
-def _networks(value: Any) -> "tuple[Network, ...]":
+def _parse_networks(value: Any) -> "tuple[Network, ...]":
     if not isinstance(value, list) or len(value) > _MAX_PROXIES:
         raise WrongSettings(f"trusted_proxies: a list of at most {_MAX_PROXIES} networks is expected")
     found = []
@@ -176,22 +176,22 @@ def _networks(value: Any) -> "tuple[Network, ...]":
     return tuple(found)
 
 
-def _models(value: Any) -> dict[str, PublishedModel]:
+def _parse_models(value: Any) -> dict[str, PublishedModel]:
     if not isinstance(value, list) or not value:
         raise WrongSettings("models: a list of at least one model is expected")
     found: dict[str, PublishedModel] = {}
     for index, each in enumerate(value):
-        model = _model(each, f"models[{index}]")
+        model = _parse_model(each, f"models[{index}]")
         if model.name in found:
             raise WrongSettings(f"models[{index}].name: {model.name} is there already")
         found[model.name] = model
     return found
 
 
-def _model(value: Any, path: str) -> PublishedModel:
-    values = table(value, path, ("name", "engine"), names_of(PublishedModel))
+def _parse_model(value: Any, path: str) -> PublishedModel:
+    values = table(value, path, ("name", "engine"), field_names(PublishedModel))
     name = matching_text(values, path, "name", NAME)
-    engine = _engine(values["engine"], f"{path}.engine")
+    engine = _parse_engine(values["engine"], f"{path}.engine")
     return PublishedModel(
         name,
         engine,
@@ -199,19 +199,19 @@ def _model(value: Any, path: str) -> PublishedModel:
         ready=choice(values.get("ready", "completion"), f"{path}.ready", READY),
         turns=parse_model_turns(values["turns"], f"{path}.turns") if "turns" in values else None,
         body=parse_rules(values.get("body", {}), f"{path}.body"),
-        standby=_standby(values, f"{path}.standby", engine) if "standby" in values else None,
+        standby=_parse_standby(values, f"{path}.standby", engine) if "standby" in values else None,
     )
 
 
-def _engine(value: Any, path: str) -> SocketOrPort:
+def _parse_engine(value: Any, path: str) -> SocketOrPort:
     engine = engine_endpoint(value, path)
     if engine.address and (not (found := ipaddress.ip_address(engine.address)).is_private or found.is_unspecified):
         raise WrongSettings(f"{path}: {engine} is no internal address, so others could reach the engine")
     return engine
 
 
-def _standby(model: dict[str, Any], path: str, first: SocketOrPort) -> StandbyEngine:
-    values = table(model["standby"], path, () if "turns" in model else ("engine",), names_of(StandbyEngine))
+def _parse_standby(model: dict[str, Any], path: str, first: SocketOrPort) -> StandbyEngine:
+    values = table(model["standby"], path, () if "turns" in model else ("engine",), field_names(StandbyEngine))
     if "engine" in values and "turns" in model:
         raise WrongSettings(
             f"{path}.engine: {model['name']} takes turns: its own engine is started again, so omit this key"
@@ -220,7 +220,7 @@ def _standby(model: dict[str, Any], path: str, first: SocketOrPort) -> StandbyEn
         raise WrongSettings(
             f"{path}: {model['name']} is started again by the unit of its engine, but `turns` names no unit"
         )
-    engine = _engine(values["engine"], f"{path}.engine") if "engine" in values else None
+    engine = _parse_engine(values["engine"], f"{path}.engine") if "engine" in values else None
     if engine == first:
         raise WrongSettings(f"{path}.engine: {engine} is the model's first engine")
     return StandbyEngine(engine, number(values, path, "within", 600) if "within" in values else 1)

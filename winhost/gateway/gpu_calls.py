@@ -100,7 +100,7 @@ class GpuLibrary:
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         found = [ctypes.c_void_p() for _ in range(count.value)]
         ask = "nvmlDeviceGetHandleByIndex_v2"
-        return [(gpu, self._call_code(ask, ctypes.c_uint(at), ctypes.byref(gpu))) for at, gpu in enumerate(found)]
+        return [(gpu, self._call_code(ask, ctypes.c_uint(index), ctypes.byref(gpu))) for index, gpu in enumerate(found)]
 
     def _gpus(self) -> "list[ctypes.c_void_p]":
         found = self._gpu_handles()
@@ -136,7 +136,7 @@ class GpuLibrary:
         found = [self._read_gpu(gpu, code) for gpu, code in handles]
         for index, each in enumerate(found):
             each["index"] = index
-            each["xids"] = {str(xid): count for (at, xid), count in self._xids.items() if at == index}
+            each["xids"] = {str(xid): count for (owner, xid), count in self._xids.items() if owner == index}
         return found
 
     def _read_gpu(self, gpu: ctypes.c_void_p, code: int) -> "dict[str, Any]":

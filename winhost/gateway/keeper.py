@@ -97,10 +97,10 @@ class KeeperService:
             return await _call_image_program(unit, "look")
         async with self._lock:
             _LOG.info("%s %s", action, unit)
-            await self._do(action, unit)
+            await self._carry_out(action, unit)
         return {"done": action}
 
-    async def _do(self, action: Any, unit: str) -> None:
+    async def _carry_out(self, action: Any, unit: str) -> None:
         if action == "start":
             with suppress(KeeperError):  # a unit that never ran is not loaded
                 await _systemctl("reset-failed", unit)

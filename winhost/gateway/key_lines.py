@@ -104,7 +104,7 @@ def parse_key(line: str) -> KeyLine:
     for number, word in enumerate(parts["rules"].split(), 3):
         match = _RULE.fullmatch(word)
         try:
-            rule = _rule(match["name"], match["value"]) if match else None
+            rule = _parse_rule(match["name"], match["value"]) if match else None
         except ValueError:
             rule = None
         if rule is None:
@@ -119,7 +119,7 @@ def parse_key(line: str) -> KeyLine:
     return KeyLine(parts["name"], parts["sha256"], **rules)
 
 
-def _rule(name: str, value: str | None) -> dict[str, Any] | None:
+def _parse_rule(name: str, value: str | None) -> dict[str, Any] | None:
     """Parse one rule of a key; None if it is none. Raises ValueError."""
     if name == "metrics":
         return {"metrics": True, "models": tuple(value.split(",")) if value else None}

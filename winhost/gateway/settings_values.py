@@ -48,7 +48,7 @@ def table(value: Any, path: str, required: tuple[str, ...], known: list[str] | N
     return value
 
 
-def names_of(settings: type) -> list[str]:
+def field_names(settings: type) -> list[str]:
     """Return the names of the settings in a dataclass."""
     return [each.name for each in fields(settings)]
 

@@ -91,12 +91,12 @@ class _WatchedEngine:
         count.
         """
         loop, step = asyncio.get_running_loop(), self._within / 10
-        now, at = self._received(), loop.time()
+        now, then = self._received(), loop.time()
         pause = 0.0  # since the last byte, while a stream waits
         while True:
             await asyncio.sleep(step)
             before, now = now, self._received()
-            passed, at = min(loop.time() - at, 2 * step), loop.time()
+            passed, then = min(loop.time() - then, 2 * step), loop.time()
             if _has_grown(before, now):
                 self._pauses.append(pause)
                 self._fatal_pauses.append(0.0)
@@ -135,18 +135,18 @@ class _WatchedEngine:
         """Tell whether it reports in time that it is healthy, or sends more of an answer. Time in which the gateway is
         stopped does not count.
         """
-        step, left, before = self._within / 10, self._within * 0.7, self._received()
+        step, remaining, before = self._within / 10, self._within * 0.7, self._received()
         loop = asyncio.get_running_loop()
         health = asyncio.ensure_future(self._control.is_healthy())
         try:
-            while left > 0:
-                at = loop.time()
+            while remaining > 0:
+                then = loop.time()
                 await asyncio.wait({health}, timeout=step)
                 if health.done():
                     return health.result()
                 if _has_grown(before, self._received()):
                     return True
-                left -= min(loop.time() - at, 2 * step)
+                remaining -= min(loop.time() - then, 2 * step)
             return False
         finally:
             health.cancel()

@@ -96,11 +96,11 @@ class ProxyHeader:
         """
         received = bytes(self._received)
         try:
-            return self._client_v2(received) if received.startswith(_SIGNATURE) else self._client_v1(received)
+            return self._parse_v2(received) if received.startswith(_SIGNATURE) else self._parse_v1(received)
         except Refused:
             raise WrongHeader("it has no valid address") from None
 
-    def _client_v1(self, received: bytes) -> str:
+    def _parse_v1(self, received: bytes) -> str:
         if _V1_UNKNOWN.fullmatch(received):
             return ""
         match = _V1.fullmatch(received)
@@ -113,7 +113,7 @@ class ProxyHeader:
         _parse_address(match[3])
         return _parse_address(match[2])
 
-    def _client_v2(self, received: bytes) -> str:
+    def _parse_v2(self, received: bytes) -> str:
         command, family = received[12], received[13]
         if command == _LOCAL or (command == _PROXY and family == 0):
             return ""

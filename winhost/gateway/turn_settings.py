@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .settings_values import SOCKET, WrongSettings, choice, flag, matching_text, names_of, number, table
+from .settings_values import SOCKET, WrongSettings, choice, field_names, flag, matching_text, number, table
 
 _UNIT = re.compile(r"winhost-engine-[a-z0-9-]{1,100}\.service")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?[0-9a-z.+]{0,30}")
@@ -60,7 +60,7 @@ class TurnLimits:
 
 def parse_model_turns(value: Any, path: str) -> ModelTurns:
     """Parse how a model shares its GPUs. Raises WrongSettings."""
-    values = table(value, path, ("gpus",), [*names_of(ModelTurns), "version", "reloads"])
+    values = table(value, path, ("gpus",), [*field_names(ModelTurns), "version", "reloads"])
     gpus = values["gpus"]
     if not isinstance(gpus, list) or not gpus or any(type(each) is not int or not 0 <= each < 64 for each in gpus):
         raise WrongSettings(f"{path}.gpus: a list of numbers of GPUs is expected, not {gpus!r}")
@@ -106,7 +106,7 @@ def _check_sleep(values: dict[str, Any], path: str, turns: ModelTurns) -> None:
 
 def parse_turn_limits(value: Any) -> TurnLimits:
     """Parse the limits of turns. Raises WrongSettings."""
-    values = table(value, "turns", (), names_of(TurnLimits))
+    values = table(value, "turns", (), field_names(TurnLimits))
     times = {name: number(values, "turns", name, _MAX_S, 0 if name == "stay" else 1)
              for name in values if name not in ("keeper", "memory")}  # fmt: skip
     memory = table(values.get("memory", {}), "turns.memory", (), [str(gpu) for gpu in range(64)])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .request_rules import ErrorAnswer
-from .settings_values import SOCKET, matching_text, names_of, number, table
+from .settings_values import SOCKET, field_names, matching_text, number, table
 
 _LOG = logging.getLogger("gateway")
 ROUTE = "/winhost/yield"
@@ -45,7 +45,7 @@ class YieldSettings:
 
 def parse_yields(value: Any) -> YieldSettings:
     """Parse how models yield their GPUs. Raises WrongSettings."""
-    settings = table(value, "yields", (), names_of(YieldSettings))
+    settings = table(value, "yields", (), field_names(YieldSettings))
     times = {name: number(settings, "yields", name, _MAX_S) for name in settings if name != "mode"}
     return YieldSettings(
         mode=matching_text(settings, "yields", "mode", SOCKET) if "mode" in settings else None, **times

@@ -13,18 +13,18 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.files import sha256_of, suggest_sibling
-from winhost.model.secrets import Secret, SecretRef
+from winhost.model.secrets import Secret, SecretRef, is_loopback
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import (
+from winhost.web.http_client import (
     Credentials,
     NotAnswered,
     OpenAnswer,
     WebAnswer,
-    ask,
-    is_this_machine,
-    opened,
-    parsed,
-    url_parts,
+    fetch,
+    open_url,
+    parse_json,
+    retry_after_s,
+    split_url,
 )
 
 HUB = "https://huggingface.co"
@@ -80,7 +80,7 @@ class HubRepository:
         if _REVISION.fullmatch(self.revision) is None or ".." in self.revision:
             raise _wrong(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
         url = self._url
-        if self.token and url.scheme != "https" and not is_this_machine(url):
+        if self.token and url.scheme != "https" and not is_loopback(url.hostname or ""):
             raise _wrong(self.model, "a token is sent over https alone", "Give the hub's address with https")
 
     @property
@@ -88,7 +88,7 @@ class HubRepository:
         try:
             if not self.hub.isprintable() or " " in self.hub:
                 raise NotAnswered(f"names {visible(self.hub[:200])}, which is no address")
-            return url_parts(self.hub)
+            return split_url(self.hub)
         except NotAnswered as error:
             raise _wrong(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
 
@@ -155,7 +155,7 @@ class HubRepository:
     def from_byte(self, path: str, begin: Bytes) -> AbstractContextManager[OpenAnswer]:
         """A file of whatever size, from a byte on. Raises NotAnswered."""
         headers = {"Range": f"bytes={begin}-"} if begin else {}
-        return opened(self._address(path), headers=headers, credentials=self._credentials)
+        return open_url(self._address(path), headers=headers, credentials=self._credentials)
 
     @property
     def _credentials(self) -> Credentials | None:
@@ -166,7 +166,7 @@ class HubRepository:
 
     def _parsed(self, data: bytes) -> Json:
         try:
-            return parsed(data)
+            return parse_json(data)
         except ValueError:
             raise not_listed(self.model, "the hub answers with what is no JSON", "Try again") from None
 
@@ -174,7 +174,7 @@ class HubRepository:
         self, url: str, most: Bytes, *, headers: dict[str, str] | None = None, fine: tuple[int, ...] = (200,)
     ) -> WebAnswer:
         try:
-            answer = ask(url, most, headers=headers, credentials=self._credentials)
+            answer = fetch(url, most, headers=headers, credentials=self._credentials)
         except NotAnswered as error:
             why, away = f"{self._url.netloc} {error}", "reached" in str(error) or "in time" in str(error)
             if away:
@@ -188,8 +188,8 @@ class HubRepository:
         status, code = answer.status, answer.headers.get("x-error-code", "")
         if status == 429:
             limited = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))  # "api";r=0;t=55
-            after = answer.headers.get("retry-after", "")
-            wait = after if re.fullmatch(r"\d{1,6}", after) else limited and limited[1]
+            seconds = retry_after_s(answer.headers)
+            wait = str(seconds) if seconds is not None else limited and limited[1]
             when = f"in {wait} s" if wait else "later"
             hint = f"Run the command again {when}; with a token more is allowed: {_BY_REFERENCE}"
             return not_listed(self.model, "the hub allows no more requests for now (429)", hint)
@@ -341,7 +341,7 @@ class ModelFolder:
         if len(data) > most:
             raise not_listed(self.model, f"{path} has more than {most // MiB} MiB", "Do not use this model")
         try:
-            found = parsed(data)
+            found = parse_json(data)
         except ValueError:
             found = None
         if not isinstance(found, dict):

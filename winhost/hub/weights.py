@@ -10,7 +10,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hub.repositories import ModelRepository, not_listed
 from winhost.model.errors import WinhostError
 from winhost.model.units import Bytes, KiB, MiB
-from winhost.web.asking import parsed
+from winhost.web.http_client import parse_json
 
 INDEX = "model.safetensors.index.json"
 _ONE = "model.safetensors"
@@ -86,7 +86,7 @@ def _header(repository: ModelRepository, path: str, size: Bytes) -> dict[str, An
     if len(begin) < 8 + length:
         begin += repository.part(path, len(begin), 8 + length)
     try:
-        header = parsed(begin[8 : 8 + length])
+        header = parse_json(begin[8 : 8 + length])
     except ValueError:
         header = None
     if not isinstance(header, dict):

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, ask, parsed
+from winhost.web.http_client import NotAnswered, fetch, parse_json
 
 _HASH = re.compile(r"--hash[= ]sha256:([0-9a-f]{64})")
 _MOST_PACKAGES = 2000
@@ -172,8 +172,8 @@ def _rank(file: dict[str, Any], package: LockedPackage, ranks: dict[Tag, int]) -
 def _files(name: str, index: str) -> Iterator[dict[str, Any]]:
     url = f"{index}/{name}/"
     try:
-        answer = ask(url, _MOST, headers=_ACCEPT)
-        document = parsed(answer.body) if answer.status == 200 else None
+        answer = fetch(url, _MOST, headers=_ACCEPT)
+        document = parse_json(answer.body) if answer.status == 200 else None
     except (NotAnswered, ValueError) as error:
         raise _no_wheel(index, f"does not list {name}: {error}") from None
     files = document.get("files") if isinstance(document, dict) else None

@@ -10,8 +10,8 @@ from winhost.images.disk_image import Progress
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import sha256_of
 from winhost.model.units import Bytes, GiB, MiB
-from winhost.web.asking import NotAnswered, OpenAnswer, ask, opened
-from winhost.web.large_files import BUSY, bring, told_length
+from winhost.web.http_client import NotAnswered, OpenAnswer, fetch, open_url
+from winhost.web.large_files import RETRY_STATUSES, resume_download, total_length
 
 _LARGEST: Bytes = 16 * GiB
 _AGAIN = (
@@ -52,11 +52,11 @@ def check_file(path: Path, sha256: str) -> None:
 def fetch_text(url: str) -> bytes:
     """A small file, as SHA256SUMS, whole in memory. Raises WinhostError (DownloadFailed)."""
     try:
-        answer = ask(url, MiB, plain=True)
+        answer = fetch(url, MiB, allow_http=True)
     except NotAnswered as error:
         raise _failed(url, str(error)) from None
     if answer.status != 200:
-        raise _failed(url, f"answers with HTTP {answer.status}", _AGAIN if answer.status in BUSY else _GONE)
+        raise _failed(url, f"answers with HTTP {answer.status}", _AGAIN if answer.status in RETRY_STATUSES else _GONE)
     return answer.body
 
 
@@ -78,7 +78,7 @@ def download(image: RemoteImage, cache: Path, progress: Progress | None = None) 
                 begun = part.stat().st_size if part.exists() else 0
                 try:
                     with part.open("r+b" if begun else "wb") as file:
-                        bring(file, 0, begun, None, lambda at: _opened(image, at), tell)
+                        resume_download(file, 0, begun, None, lambda at: _opened(image, at), tell)
                 finally:
                     if part.exists() and not part.stat().st_size:  # nothing came
                         part.unlink()
@@ -99,11 +99,11 @@ def _opened(image: RemoteImage, begin: Bytes) -> Iterator[OpenAnswer]:
     UsageError (NotThisImage) for another size.
     """
     headers = {"Range": f"bytes={begin}-"} if begin else {}
-    with opened(image.url, headers=headers, plain=True) as answer:
-        if answer.status not in (200, *BUSY, *((206, 416) if begin else ())):
+    with open_url(image.url, headers=headers, allow_http=True) as answer:
+        if answer.status not in (200, *RETRY_STATUSES, *((206, 416) if begin else ())):
             raise _failed(image.url, f"answers with HTTP {answer.status}", _GONE)
-        if answer.status not in BUSY:
-            total = told_length(answer)
+        if answer.status not in RETRY_STATUSES:
+            total = total_length(answer)
             if total is None:
                 expected = "" if image.bytes is None else f" ({image.bytes:,} bytes are expected)"
                 hint = "Use another mirror, or give a file and its SHA-256"

@@ -31,8 +31,8 @@ from winhost.images.image_registry import (
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import sha256_of
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered
-from winhost.web.large_files import Tell, bring
+from winhost.web.http_client import NotAnswered
+from winhost.web.large_files import OnProgress, resume_download
 
 _PIECE: Bytes = MiB
 _RECORD = tarfile.RECORDSIZE
@@ -68,7 +68,7 @@ def archive_size(resolved: Resolved) -> Bytes:
     return -(-(last.at + _padded(last.size) + 2 * tarfile.BLOCKSIZE) // _RECORD) * _RECORD
 
 
-def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell) -> None:
+def write_archive(registry: Registry, resolved: Resolved, path: Path, on_progress: OnProgress) -> None:
     """Raises WinhostError (NotResolved) and OSError. What has come by then stays, for the next attempt."""
     entries, size = _entries(resolved), archive_size(resolved)
     with path.open("r+b" if path.exists() else "w+b") as file:
@@ -79,7 +79,7 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell
             if entry.data is not None:
                 file.write(entry.data)
             elif entry.blob is not None:
-                _write_layer(registry, resolved, file, entry, kept, lambda done, _: tell(done, size))
+                _write_layer(registry, resolved, file, entry, kept, lambda done, _: on_progress(done, size))
             file.seek(entry.at + entry.size)
             file.write(bytes(_padded(entry.size) - entry.size))
         file.write(bytes(size - file.tell()))
@@ -87,7 +87,7 @@ def write_archive(registry: Registry, resolved: Resolved, path: Path, tell: Tell
 
 
 def _write_layer(
-    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, kept: Bytes, tell: Tell
+    registry: Registry, resolved: Resolved, file: IO[bytes], entry: _Entry, kept: Bytes, on_progress: OnProgress
 ) -> None:
     """kept: the length of what an earlier attempt left of the whole archive."""
     blob, at = entry.blob, entry.at
@@ -95,11 +95,18 @@ def _write_layer(
     have = max(0, min(blob.bytes, kept - at))
     if have == blob.bytes:
         if _digest(file, entry) == blob.digest:
-            tell(at + have, at + have)
+            on_progress(at + have, at + have)
             return
         have = 0
     try:
-        bring(file, at, have, blob.bytes, lambda begin: registry.blob(blob.digest, begin), lambda n, _: tell(at + n, n))
+        resume_download(
+            file,
+            at,
+            have,
+            blob.bytes,
+            lambda begin: registry.blob(blob.digest, begin),
+            lambda n, _: on_progress(at + n, n),
+        )
     except NotAnswered as error:
         why = f"{registry.name.registry} {error}, for the layer {blob.digest[:19]}"
         raise not_resolved(resolved.name, why, "Run the command again: it goes on where this ended") from None

@@ -15,9 +15,18 @@ from urllib.parse import urlencode
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.secrets import Secret, SecretRef
+from winhost.model.secrets import Secret, SecretRef, is_loopback
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, parsed, url_parts
+from winhost.web.http_client import (
+    NotAnswered,
+    OpenAnswer,
+    WebAnswer,
+    fetch,
+    open_url,
+    parse_json,
+    retry_after_s,
+    split_url,
+)
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HOST = r"localhost(?::\d{1,5})?|\[[0-9a-f:]+\]:\d{1,5}|[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d{1,5})?|[a-z0-9-]+:\d{1,5}"
@@ -129,7 +138,7 @@ def digest_of(data: bytes) -> str:
 def manifest_document(data: bytes) -> dict[str, Any]:
     """Raises Unusable."""
     try:
-        document = parsed(data)
+        document = parse_json(data)
     except ValueError:
         raise Unusable("is no JSON") from None
     if not isinstance(document, dict):
@@ -287,7 +296,7 @@ class Registry:
         url = f"{self.name.address}/v2/{self.name.repository}/blobs/{digest}"
         headers = {"Range": f"bytes={begin}-"} if begin else {}
         for last in (False, True):
-            with opened(url, headers=headers, credentials=self.token) as answer:
+            with open_url(url, headers=headers, credentials=self.token) as answer:
                 if answer.status != 401 or last:
                     yield answer
                     return
@@ -296,7 +305,7 @@ class Registry:
 
     def _ask(self, url: str, most: Bytes, method: str) -> WebAnswer:
         try:
-            return ask(url, most, method=method, headers={"Accept": _ACCEPT}, credentials=self.token)
+            return fetch(url, most, method=method, headers={"Accept": _ACCEPT}, credentials=self.token)
         except NotAnswered as error:
             hint = _TRUST if "certificate" in str(error) else _OFFLINE
             raise not_resolved(self.name, f"{self.name.registry} {error}", hint) from None
@@ -304,8 +313,8 @@ class Registry:
     def _refused(self, answer: WebAnswer) -> WinhostError:
         status = answer.status
         if status == 429:
-            after = answer.headers.get("retry-after", "")
-            wait = f" in {after} s" if after.isdecimal() and len(after) < 7 else " later"
+            seconds = retry_after_s(answer.headers)
+            wait = " later" if seconds is None else f" in {seconds} s"
             hint = f"Run the command again{wait}. {_ENTRY}: registries allow it more"
             return not_resolved(self.name, f"{self.name.registry} allows no more downloads for now (429)", hint)
         if status in (401, 403):
@@ -331,9 +340,9 @@ class Registry:
         query = urlencode({**more, "scope": f"repository:{self.name.repository}:pull"})
         url = f"{asked['realm']}{'&' if '?' in asked['realm'] else '?'}{query}"
         try:
-            if basic and url_parts(url).scheme != "https" and not is_this_machine(url_parts(url)):
+            if basic and split_url(url).scheme != "https" and not is_loopback(split_url(url).hostname or ""):
                 raise NotAnswered("wants the password without TLS")
-            answer = ask(url, MiB, credentials=basic)
+            answer = fetch(url, MiB, credentials=basic)
             document = manifest_document(answer.body) if answer.status == 200 else {}
         except (NotAnswered, Unusable) as error:
             why = f"the authority of {self.name.registry} {error}"

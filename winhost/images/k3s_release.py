@@ -12,7 +12,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, WebAnswer, ask
+from winhost.web.http_client import NotAnswered, WebAnswer, fetch
 
 RELEASES = "https://github.com/k3s-io/k3s/releases/download"
 PROGRAM, IMAGES, SUMS = "k3s", "k3s-airgap-images-amd64.tar.zst", "sha256sum-amd64.txt"
@@ -64,7 +64,7 @@ def _asset(version: str, base: str, name: str, sums: Mapping[str, str]) -> Relea
 
 def _answer(version: str, url: str, most: Bytes, *, method: str = "GET") -> WebAnswer:
     try:
-        answer = ask(url, most, method=method)
+        answer = fetch(url, most, method=method)
     except NotAnswered as error:
         raise _refused(version, f"cannot be read: {visible(url)} {error}") from None
     if answer.status != 200:

@@ -1,4 +1,4 @@
-"""A simulated host behind the endpoint: runspaces that know the parts of the agent's text and nothing else."""
+"""A simulated host as the endpoint serves it: its runspaces, which run only the agent, and its SSH servers."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from winhost.lab.linux.linux_answers import HostDistros
 from winhost.lab.linux.linuxes import DualBootLinux, HostGuests
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.played_installer import play_installer
+from winhost.lab.ubuntu_installer import run_installer
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand
 from winhost.lab.wire.ssh_endpoint import SshServer
 from winhost.resources.windows.parts import WindowsScripts, recognized
@@ -19,35 +19,35 @@ INVOKE = "Invoke-Winhost"
 
 
 class LabRunspace:
-    """Answers at the level of the agent's JSON contract. It runs no PowerShell: any script but the agent is refused."""
+    """Answers the agent's JSON calls without a PowerShell. Any script other than the agent is refused."""
 
     def __init__(self, answers: AgentAnswers) -> None:
         self._answers = answers
-        self._there: set[str] = set()  # the parts that were sent
+        self._sent_parts: set[str] = set()
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
-        """Take parts of the agent's own text with a request, and then calls of what they define."""
+        """Run parts of the agent's own text with a request, or a call of the function that they define."""
         (command,) = commands
         if command.is_script:
             parts = recognized(command.text)
             if not parts:
                 raise PipelineError("The lab knows only this winhost's agent.", "LabUnknownScript", "NotImplemented")
-            self._prepare(parts)
-            self._there |= {*parts}
+            self._load_parts(parts)
+            self._sent_parts |= {*parts}
             return [self._answer(str(request), stop) for request in command.arguments]
-        if command.text.casefold() != INVOKE.casefold() or not self._there:
+        if command.text.casefold() != INVOKE.casefold() or not self._sent_parts:
             message = f"The term '{command.text}' is not recognized as the name of a cmdlet."
             raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
         return [self._answer(str(command.parameters["Json"]), stop)]
 
     def close(self) -> None:
-        """There is nothing to close: a runspace has nothing outside this process."""
+        """Do nothing: there is no process to end."""
 
-    def _prepare(self, parts: Sequence[str]) -> None:
-        """There is nothing to prepare: the answers are known without the text."""
+    def _load_parts(self, parts: Sequence[str]) -> None:
+        """Do nothing: the answers do not need the text."""
 
     def _answer(self, request: str, stop: threading.Event) -> str:
-        if unsent := [part for part in WindowsScripts().needed(request) if part not in self._there]:
+        if unsent := [part for part in WindowsScripts().needed(request) if part not in self._sent_parts]:
             message = f"These parts of the agent were not sent: {', '.join(unsent)}."
             raise PipelineError(message, "LabNotSent", "ObjectNotFound")
         try:
@@ -59,26 +59,26 @@ class LabRunspace:
 
 
 class HostLinuxes:
-    """Answers SSH on one simulated host: its distros, its guests, or the Linux that runs while Windows does not."""
+    """The SSH servers of one simulated host: in its distros, in its guests, and in the Linux beside Windows."""
 
     def __init__(self, machine: Machine) -> None:
-        self.beside = DualBootLinux(machine)
+        self.dual_boot = DualBootLinux(machine)
         self.distros = HostDistros(machine)
         self.guests = HostGuests(machine)
 
     def find_sshd(self) -> SshServer | None:
-        """The SSH server of the Linux that runs; None while there is none."""
-        return self.beside.find_sshd() or self.distros.find_sshd() or self.guests.find_sshd()
+        """Return the SSH server of a running Linux, or None."""
+        return self.dual_boot.find_sshd() or self.distros.find_sshd() or self.guests.find_sshd()
 
 
 class LabHost:
-    """Serves one machine at the endpoint."""
+    """One machine as its endpoint serves it."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.answers = AgentAnswers(machine)
         self.linux = HostLinuxes(machine)
-        machine.dual_boot.installer = partial(play_installer, machine)
+        machine.dual_boot.installer = partial(run_installer, machine)
 
     @property
     def boot(self) -> int:
@@ -98,4 +98,4 @@ class LabHost:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is nothing to close."""
+        """Do nothing."""

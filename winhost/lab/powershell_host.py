@@ -1,4 +1,4 @@
-"""Simulated hosts that run the real scripts: each runspace is a PowerShell process with stand-ins for Windows."""
+"""Simulated hosts that run the real scripts. Each runspace is a PowerShell process with stand-ins for cmdlets."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineRunspace(LabRunspace):
-    """Runs the agent's real text in a real PowerShell; like its sibling, it takes no other script."""
+    """Runs the agent's text in a PowerShell process. Any other script is refused."""
 
     def __init__(self, host: "EngineHost") -> None:
         super().__init__(host.answers)
@@ -34,29 +34,29 @@ class EngineRunspace(LabRunspace):
         """True while its process runs."""
         return self.engine.running
 
-    def _prepare(self, parts: Sequence[str]) -> None:
+    def _load_parts(self, parts: Sequence[str]) -> None:
         for text in (definitions(parts), seams()):
-            self._ask({"script": text}, threading.Event())
+            self._run({"script": text}, threading.Event())
 
     def _answer(self, request: str, stop: threading.Event) -> str:
-        (answer,) = self._ask({"command": INVOKE, "parameters": {"Json": request}}, stop)
+        (answer,) = self._run({"command": INVOKE, "parameters": {"Json": request}}, stop)
         return answer
 
-    def _ask(self, message: Mapping[str, Any], stop: threading.Event) -> list[str]:
+    def _run(self, message: Mapping[str, Any], stop: threading.Event) -> list[str]:
         try:
-            return self.engine.ask(message, lambda: self._up() and not stop.is_set())
+            return self.engine.ask(message, lambda: self._is_up() and not stop.is_set())
         except EngineStopped:
             self.close()
-            if not self._up():
+            if not self._is_up():
                 raise PipelineError("The host went down.", "HostDown", "ConnectionError") from None
             raise PipelineError("The pipeline was stopped.", "PipelineStopped", "OperationStopped") from None
 
-    def _up(self) -> bool:
+    def _is_up(self) -> bool:
         return self._machine.accepts_connections() and self._machine.boot == self._boot
 
 
 class EngineHost(LabHost):
-    """A host whose runspaces are PowerShell processes, while it is open. Raises UsageError (NoEngine) at once."""
+    """A host whose runspaces are PowerShell processes. Raises UsageError (NoEngine) when it is made."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
@@ -64,7 +64,7 @@ class EngineHost(LabHost):
         self.loopback = Loopback(machine)
 
     def open_runspace(self, user: str) -> EngineRunspace:
-        """Raises ConnectionDropped where there is none to be had: the client sees a host that went away."""
+        """Start a PowerShell process. Raises ConnectionDropped if it ends at once."""
         try:
             return EngineRunspace(self)
         except EngineStopped:

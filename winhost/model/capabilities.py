@@ -1,4 +1,4 @@
-"""The capabilities that a workload may need of a target, by their names."""
+"""The names of the capabilities that a workload may need of a target."""
 
 CAPABILITIES = (
     "gpu-compute",

@@ -1,7 +1,8 @@
-"""Our own YAML files of data, parsed once for each content: parsing them took a tenth of the run time of a command.
+"""Loads the YAML files of winhost. Parsing them took a tenth of the run time of a command, so the parsed data is
+cached.
 
-What was parsed is kept as JSON in the user's cache, under the hash of the file. A cache that cannot be written or read
-costs time and nothing else.
+The cache has a JSON file for the hash of each YAML file, in the user's cache folder. If the cache cannot be read or
+written, loading only takes longer.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder() -> Path:
-    """The user's own; WINHOST_CACHE overrides it."""
+    """Return the cache folder of the user, or WINHOST_CACHE."""
     from platformdirs import user_cache_path
 
     chosen = os.environ.get("WINHOST_CACHE")
@@ -27,30 +28,30 @@ def cache_folder() -> Path:
 
 
 def load_catalogue(file: "Traversable | Path") -> Any:
-    """The data of a YAML file that is part of winhost, or shipped with it."""
+    """Load a YAML file that is part of winhost, or shipped with it."""
     text = file.read_bytes()
-    kept = cache_folder() / "catalogues" / f"{hashlib.sha256(text).hexdigest()}.json"
+    cached = cache_folder() / "catalogues" / f"{hashlib.sha256(text).hexdigest()}.json"
     try:
-        return json.loads(kept.read_bytes())
-    except (OSError, ValueError):  # not there yet, or cut short
-        return _parse_and_cache(text, kept)
+        return json.loads(cached.read_bytes())
+    except (OSError, ValueError):  # missing or truncated
+        return _parse_and_cache(text, cached)
 
 
 def load_package_file(package: str, name: str) -> Mapping[str, Any]:
-    """The data of a YAML file in a package: a mapping."""
-    from importlib.resources import files  # which a tab may do without
+    """Load a YAML file of a package that contains a mapping."""
+    from importlib.resources import files  # shell completion does not always need it
 
-    read: Mapping[str, Any] = load_catalogue(files(package).joinpath(name))
-    return read
+    data: Mapping[str, Any] = load_catalogue(files(package).joinpath(name))
+    return data
 
 
-def _parse_and_cache(text: bytes, kept: Path) -> Any:
-    import yaml  # only where the cache has nothing
+def _parse_and_cache(text: bytes, cached: Path) -> Any:
+    import yaml  # only if the cache does not have the file
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # which of the two is known late
-        """Leaves dates as text, because JSON has none, and refuses a key that stands twice, whose first YAML drops."""
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
+        """Reads dates as text, because JSON has none, and refuses duplicate keys, of which YAML would use the last."""
 
-        yaml_implicit_resolvers = {  # noqa: RUF012 - as the library wants it
+        yaml_implicit_resolvers = {  # noqa: RUF012 - the library requires a class attribute
             first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
             for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
@@ -62,10 +63,10 @@ def _parse_and_cache(text: bytes, kept: Path) -> Any:
                 raise ValueError(f"line {node.start_mark.line + 1}: one mapping has twice: {twice}")
             return super().construct_mapping(node, deep)
 
-    data = yaml.load(text, Loader)  # noqa: S506 - a safe one
+    data = yaml.load(text, Loader)  # noqa: S506 - a safe loader
     written = json.dumps(data)
     if json.loads(written) == data:  # keys of JSON are text
         with suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(kept, [written], mode=0o600)
+            cached.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(cached, [written], mode=0o600)
     return data

@@ -1,4 +1,4 @@
-"""Defaults of a workload in a cluster. Help quotes them, and loads neither the cluster's room nor that of images."""
+"""Defaults of a workload in a cluster, separate from `cluster` so that help texts load little."""
 
 NAMESPACE = "winhost"
 KEYS = "gateway-keys"

@@ -1,4 +1,4 @@
-"""Reading and writing the JSON files that winhost and people exchange: facts and plans."""
+"""Reads and writes facts and plans as JSON files, and generates JSON Schemas."""
 
 import json
 from collections.abc import Mapping
@@ -27,12 +27,14 @@ _HOW_TO_CREATE: Mapping[type[Any], str] = {
 
 
 def read_document(path: Path, kind: type[T]) -> T:
-    """Facts or a plan from a file. Raises UsageError: WrongDocument, OtherVersion, or FileFaults with every fault."""
+    """Read facts or a plan from a file. Raises UsageError: WrongDocument, OtherVersion, or FileFaults with
+    every fault.
+    """
 
     def check(data: object) -> None:
-        of_facts = kind is Plan and isinstance(data, dict) and _is_kind(str(data.get("schema")), Facts)
-        made = "plan from it: winhost plan FACTS -o plan.json" if of_facts else _HOW_TO_CREATE[kind]
-        refuse_other_kind(str(path), data, SCHEMAS[kind], made[0].upper() + made[1:])
+        is_facts = kind is Plan and isinstance(data, dict) and _is_kind(str(data.get("schema")), Facts)
+        hint = "plan from it: winhost plan FACTS -o plan.json" if is_facts else _HOW_TO_CREATE[kind]
+        refuse_other_kind(str(path), data, SCHEMAS[kind], hint[0].upper() + hint[1:])
         refuse_other_version(str(path), data)
 
     return load_json(path, kind, check, _HOW_TO_CREATE[kind])
@@ -43,18 +45,18 @@ def _is_kind(schema: str, kind: type[Any]) -> bool:
 
 
 def is_document(path: Path, kind: type[Any]) -> bool:
-    """Tell whether a file says that it is of this kind, in whatever version. An unreadable file might be: whoever reads
-    it then says why not.
+    """Tell whether a file is of this kind, in any version. True also for an unreadable file: reading it as a document
+    then reports why.
     """
     try:
-        found = load_json(path, dict[str, Any]).get("schema")
+        schema = load_json(path, dict[str, Any]).get("schema")
     except UsageError:
         return True
-    return _is_kind(str(found), kind)
+    return _is_kind(str(schema), kind)
 
 
 def plain(value: object) -> Any:
-    """Dataclasses, wherever they stand, as JSON-shaped data with fields in the order of their declaration."""
+    """Turn a value with dataclasses at any depth into JSON data, with fields in the order of their declaration."""
     return json.loads(json.dumps(value, default=_fields))
 
 
@@ -67,17 +69,17 @@ def _fields(value: object) -> object:
 
 
 def write_document(value: object) -> str:
-    """Readable, diffable, in a stable order; ends with a newline."""
+    """Format a value as indented JSON in a stable order, with a newline at the end."""
     return visible_json(plain(value), indent=2) + "\n"
 
 
 def json_schema(kind: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of a kind of document."""
+    """Return the JSON Schema of a kind of document."""
     return TypeAdapter(kind).json_schema(by_alias=True)
 
 
 class _AllFieldsRequired(GenerateJsonSchema):
-    """Every field is there, and nothing else."""
+    """Requires all fields, and allows no others."""
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         return {**super().dataclass_schema(schema), "additionalProperties": False}
@@ -87,5 +89,5 @@ class _AllFieldsRequired(GenerateJsonSchema):
 
 
 def answer_schema(kind: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of what winhost only writes: whoever reads it can rely on every field."""
+    """Return the JSON Schema of a document that only winhost writes, in which every field is present."""
     return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_AllFieldsRequired)

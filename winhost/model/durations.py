@@ -1,4 +1,4 @@
-"""Durations as people write them: `10s`, `2m`, `1h30m`."""
+"""Parses and formats durations such as `10s`, `2m`, `1h30m`, and ages."""
 
 import re
 
@@ -10,7 +10,7 @@ MAX_SECONDS = DAY
 
 
 def parse_duration(value: object) -> int:
-    """Seconds of `10s`, `1m30s`, `1h`, or of a whole number of seconds. Raises ValueError."""
+    """Parse `10s`, `1m30s`, `1h` or a whole number of seconds into seconds. Raises ValueError."""
     seconds = _seconds(value)
     if seconds is None:
         raise ValueError("should be a duration such as 10s, 2m, 1h30m, or a whole number of seconds")
@@ -29,7 +29,7 @@ def _seconds(value: object) -> int | None:
 
 
 def render_duration(seconds: int) -> str:
-    """`1h30m` of 5400; `parse_duration` reads it back."""
+    """Format seconds so that `parse_duration` reads them back: `1h30m` for 5400."""
     parts = []
     for unit, size in _UNITS.items():
         count, seconds = divmod(seconds, size)
@@ -38,7 +38,7 @@ def render_duration(seconds: int) -> str:
 
 
 def parse_age(text: str) -> int:
-    """Seconds of `7d`, `1d12h` or a duration. Raises ValueError."""
+    """Parse `7d`, `1d12h` or a duration into seconds. Raises ValueError."""
     days, d, rest = text.partition("d")
     if not d:
         days, rest = "0", text
@@ -49,7 +49,7 @@ def parse_age(text: str) -> int:
 
 
 def render_age(seconds: float) -> str:
-    """An age in the unit that people would use: `3 days`, `5 hours`."""
+    """Format an age in one unit: `3 days`, `5 hours`."""
     for unit, size in (("day", DAY), ("hour", 3600), ("minute", 60)):
         if (count := int(seconds // size)) > 0:
             return f"{count} {unit}{'' if count == 1 else 's'}"

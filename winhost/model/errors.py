@@ -1,4 +1,4 @@
-"""Errors that a user sees, each raised where it happens: what happened, what it means, what to do next."""
+"""Errors that a user sees, raised where they happen: what happened, what it means, and what to do next."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from winhost.core.dataclass import dataclass
 
 
 class Exit(IntEnum):
-    """Exit codes of the command line; over several hosts the highest counts."""
+    """Exit codes of the command line; for several hosts, the highest is returned."""
 
     SUCCESS = 0
     FAILURE = 1
@@ -20,13 +20,13 @@ class Exit(IntEnum):
 
 
 class WinhostError(Exception):
-    """An error that a user sees; anything else that escapes is a defect of winhost.
+    """An error that a user sees. Any other exception that reaches the command line is a defect of winhost.
 
-    code: its name for programs, which never changes; what: what happened, in one sentence; meaning: what that means
-    for the user, where `what` does not say it all; hint: what to do next, mostly a command; host: whose error it is,
-    where it is about one host.
+    code: its name for programs, which never changes; what: what happened, in one sentence; meaning: what that means for
+    the user, unless `what` says it; hint: what to do next, mostly a command; host: the name of the host, if the error
+    is about one host.
 
-    There is a subclass for each exit code, and for whatever some code catches by name.
+    There is a subclass for each exit code, and for each error that some code catches.
     """
 
     exit_code: Exit = Exit.FAILURE
@@ -55,7 +55,7 @@ class ErrorDocument:
 
 @dataclass(frozen=True)
 class ErrorResult:
-    """The result where there is only an error. host: whose, where it is about one."""
+    """The result if there is only an error. host: its name, if the error is about one host."""
 
     host: str | None
     error: ErrorDocument
@@ -68,13 +68,13 @@ class UsageError(WinhostError):
 
 
 class RefusedError(WinhostError):
-    """winhost refuses what is known to fail, or what nobody has verified."""
+    """winhost refuses something that is known to fail, or that is unverified."""
 
     exit_code = Exit.REFUSED
 
 
 class DriftError(WinhostError):
-    """The host is not as it was planned, or not as it is compared with."""
+    """The host differs from the plan, or from what it is compared with."""
 
     exit_code = Exit.DRIFT
 
@@ -95,11 +95,11 @@ class Fault:
 
 
 MAX_LISTED_FAULTS = 50
-"""The most faults of one file that are listed: nobody mends more at a time, and a hostile file has millions."""
+"""The number of faults of one file that are listed. A hostile file may have millions."""
 
 
 def file_faults(faults: Sequence[Fault], more: int = 0) -> UsageError:
-    """The error for a file with faults, listed in this order. more: how many it has that are not listed."""
+    """Return the error for a file with these faults, in this order. more: how many further faults are not listed."""
     total = len(faults) + more
     unlisted = (f"and {more:,} more",) if more else ()
     return UsageError(
@@ -110,7 +110,7 @@ def file_faults(faults: Sequence[Fault], more: int = 0) -> UsageError:
 
 
 def visible(text: str) -> str:
-    """The text with everything that a terminal would obey, hide or reorder (ESC, U+202E, …) written as an escape."""
+    """Escape everything in a text that a terminal would interpret, hide or reorder (ESC, U+202E, …)."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -120,7 +120,9 @@ _NON_ASCII = re.compile(r"[^\n -~]")
 
 
 def visible_json(document: object, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
-    """JSON that can be looked at: what `visible` would escape is escaped here too, and reads back as it was."""
+    """Format JSON for a terminal: everything that `visible` would escape becomes a JSON escape, so that it reads back
+    unchanged.
+    """
     text = json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
     if text.isprintable():
         return text
@@ -131,7 +133,7 @@ _MAX_WORD_LENGTH = 300
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`; did you mean 'port'?` where a known word is near enough, if need be in another case, else nothing."""
+    """Return `; did you mean 'port'?` if a known word is similar enough, also in another case; else an empty text."""
     if len(word) > _MAX_WORD_LENGTH:
         return ""
     spelled = {name.casefold(): name for name in known}
@@ -140,13 +142,13 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 
 def did_you_mean_or_period(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return what `did_you_mean` does, else the full stop of the sentence that it ends."""
+    """Return what `did_you_mean` returns; if that is empty, the full stop that ends the sentence."""
     return did_you_mean(word, known, cutoff=cutoff) or "."
 
 
 def _closest_match(word: str, known: Sequence[str], cutoff: float) -> str | None:
-    """The nearest word; of equally near ones the first: callers list what they prefer first, and difflib the last of
-    the alphabet.
+    """Return the closest word; of equally close ones the first, because callers list preferred words first. difflib
+    alone would return the last in the alphabet.
     """
     from difflib import SequenceMatcher, get_close_matches
 
@@ -155,20 +157,20 @@ def _closest_match(word: str, known: Sequence[str], cutoff: float) -> str | None
 
 
 def format_choices(known: Mapping[str, str]) -> str:
-    """Key and name of each, one a line."""
+    """Format keys and names, one pair on each line."""
     return "\n".join(f"  {key}  {visible(name)}" for key, name in known.items())
 
 
 class NotOnHost(UsageError):
-    """A GPU, VM or network adapter that the host does not have, or a name that several of them share."""
+    """The host does not have the requested GPU, VM or network adapter, or several have that name."""
 
-    def __init__(self, host: str, kind: str, asked: str, known: Mapping[str, str], several: bool = False) -> None:
-        name = visible(asked)
+    def __init__(self, host: str, kind: str, requested: str, known: Mapping[str, str], several: bool = False) -> None:
+        name = visible(requested)
         super().__init__(
             "NoSuchThing",
             what=f"{host} has several {kind}s called '{name}'"
             if several
-            else f"{host} has no {kind} '{name}'{did_you_mean(asked, known.values())}",
+            else f"{host} has no {kind} '{name}'{did_you_mean(requested, known.values())}",
             hint=f"Name one of these, by its first column where names repeat:\n{format_choices(known)}"
             if known
             else None,

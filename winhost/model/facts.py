@@ -1,7 +1,7 @@
 """Facts: what a host answered. The file is exactly the agent's answers, resource by resource.
 
-A value that could not be read is `Unknown`, one that cannot exist yet is `Unavailable`; both may stand for a whole
-resource or for one property of a state. Nothing hides them: reading one through a typed state raises.
+A value that could not be read is `Unknown`, one that cannot exist yet is `Unavailable`. Either may replace a whole
+resource or one property of a state. Reading one through a typed state raises MissingFact.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ ORIGINS = ("recorded", "imported", "synthetic")
 
 @dataclass(frozen=True)
 class OrMissing:
-    """Marks what a host may not tell: a value of its type, or why there is none. known: the type, where a union with
-    the others stands for it.
+    """Annotates a value that a host may not report: a value of its type, or the reason why there is none. known: the
+    type of the value, where the annotated type is a union with the reasons.
     """
 
     known: Any = None
@@ -33,14 +33,14 @@ class OrMissing:
 
         if self.known is None:
             known, reasons = handler(source), _reasons()
-        else:  # each has a name of its own in a JSON schema
+        else:  # so that each has its own name in a JSON schema
             known = handler.generate_schema(self.known)
             reasons = {name: handler.generate_schema(kind) for name, kind in _REASONS.items()}
         return core_schema.tagged_union_schema({"known": known, **reasons}, discriminator=_tag)
 
 
 _REASONS = {"unknown": Unknown, "unavailable": Unavailable}
-# Asked of every property of every resource, where `Mapping` is slow to say no.
+# Checked first for every property of every resource, because `isinstance(…, Mapping)` is slow.
 _NON_MAPPING_TYPES = frozenset({str, int, float, bool, type(None), list, tuple})
 
 
@@ -67,10 +67,10 @@ Answer = Annotated[tuple[Record, ...] | Unknown | Unavailable, OrMissing(tuple[R
 class Facts:
     """All answers of one host at one time.
 
-    `origin` is `recorded` where a host answered, `imported` where files of its tools were brought in, and `synthetic`
-    where a lab or a person made it up; every output made from synthetic facts says so. `read_at` is ISO 8601 in UTC.
-    `winhost`: the version that wrote this; of imported facts, also from what kinds of files. `stated`: what a user said
-    where nothing was read, as `os=win11-pro`; no file of facts holds any. `measured`: what `winhost probe` tried.
+    origin: `recorded` if the host answered, `imported` if the facts are from files of its tools, `synthetic` if a lab
+    or a person made them up; every output made from synthetic facts says so. read_at: ISO 8601 in UTC. winhost: the
+    version that wrote the facts; for imported facts, also the kinds of files. stated: statements of a user where
+    nothing was read, such as `os=win11-pro`, which files do not contain. measured: the results of `winhost probe`.
     """
 
     host: str
@@ -83,12 +83,12 @@ class Facts:
     measured: tuple[Measurement, ...] = ()
 
     def answer(self, resource: str) -> Answer:
-        """Facts need not hold every resource: what they lack was not read."""
+        """Return the answer about a resource. A resource that the facts do not contain was not read."""
         return self.resources.get(resource, NOT_READ)
 
     def edited(self, resource: str, edit: Callable[[Record], Record | None]) -> "Facts":
-        """The facts with each record of a resource as `edit` returns it, without those for which it returns None. What
-        could not be read stays so.
+        """Return the facts with each record of a resource replaced by what `edit` returns, and removed if that is None.
+        An answer that could not be read stays as it is.
         """
         answer = self.answer(resource)
         if not isinstance(answer, tuple):
@@ -98,7 +98,7 @@ class Facts:
 
 
 def with_state(record: Record, changed: Mapping[str, Json]) -> Record:
-    """The record with other values of these properties."""
+    """Return the record with these properties changed."""
     return replace(record, state={**record.state, **changed})
 
 

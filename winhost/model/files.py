@@ -1,7 +1,7 @@
-"""Reads files up to a limit, and writes them as a whole or not at all, never through a link.
+"""Reads files up to a limit, and writes them atomically, never through a link.
 
-Others must not be able to write a file that winhost acts on: they would decide what winhost does. A file is as open as
-the folders that lead to it: whoever can write one of these can replace the file.
+Others must not be able to write a file that winhost acts on, because they would decide what winhost does. Anybody who
+can write one of the folders that lead to a file can replace the file.
 """
 
 import errno
@@ -27,7 +27,9 @@ _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0
 
 
 def suggest_sibling(path: Path) -> str:
-    """`; did you mean 'facts.json'?` where nothing is at a path, and something beside it is called almost the same."""
+    """Return `; did you mean 'facts.json'?` if a path does not exist and its folder has a file with a similar name;
+    else an empty text.
+    """
     try:
         return "" if path.exists() else did_you_mean(path.name, sorted(each.name for each in path.parent.iterdir()))
     except OSError:
@@ -35,26 +37,26 @@ def suggest_sibling(path: Path) -> str:
 
 
 class TooLarge(Exception):
-    """A file with more in it than its kind can have. The sentence goes on after the file's name."""
+    """A file is larger than its kind can be. The message continues a sentence that begins with the file's name."""
 
 
-def read_within(path: Path, most: Bytes) -> bytes:
-    """Read a file. Raises TooLarge, before memory is taken for the rest of it, and OSError."""
+def read_within(path: Path, limit: Bytes) -> bytes:
+    """Read a file of at most `limit` bytes. Raises TooLarge without reading more, and OSError."""
     with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise TooLarge(f"is larger than {size(most)}, which no file of this kind needs")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise TooLarge(f"is larger than {size(limit)}, which no file of this kind needs")
     return data
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits. Raises OSError."""
+    """Return the SHA-256 of a file in hexadecimal digits. Raises OSError."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
 def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o644) -> None:
-    """Write a file as `fill_whole` does, text in UTF-8."""
+    """Write a file like `fill_whole`, text in UTF-8."""
 
     def write(file: IO[bytes]) -> None:
         for piece in pieces:
@@ -64,12 +66,12 @@ def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o644)
 
 
 def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o644) -> None:
-    """Write a file as a whole or not at all. It keeps its readers, unless the new mode is private; only its owner may
-    ever write it.
+    """Write a file atomically. An existing file keeps its read permissions, unless the new mode is private; only the
+    owner can write the file.
 
-    A link is refused, because the file that it leads to was not named. A device, such as /dev/stdout, is written to as
-    it is. fill: writes the content, and may seek; mode: of a new file, before the umask. Raises OSError with the name
-    of this file.
+    A link is refused, because the user did not name the file that it leads to. A device such as /dev/stdout is written
+    directly. fill: writes the content, and may seek; mode: of a new file, before the umask. Raises OSError with the
+    name of this file.
     """
     try:
         if path.parent == Path("/dev") or (path.exists() and not path.is_file()):
@@ -85,26 +87,26 @@ def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o6
 
 
 def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
-    beside = path.with_name(f".winhost-{os.urandom(8).hex()}")
+    temporary = path.with_name(f".winhost-{os.urandom(8).hex()}")
     try:
-        with os.fdopen(os.open(beside, _CREATE_FLAGS, mode & ~_WRITABLE_BY_OTHERS), "wb") as file:
+        with os.fdopen(os.open(temporary, _CREATE_FLAGS, mode & ~_WRITABLE_BY_OTHERS), "wb") as file:
             if path.exists() and os.name == "posix":
                 private = 0 if mode & 0o077 else 0o077
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) & ~(_WRITABLE_BY_OTHERS | private))
             fill(file)
-        beside.replace(path)
+        temporary.replace(path)
     except BaseException:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
 
 
-# ---- who else can write a file that winhost acts on
+# ---- other accounts that can write a file that winhost acts on
 
 
 class Openness(IntEnum):
-    """The others who can write a file; the worst counts. SOME: a group, single accounts, or another owner; UNTOLD: the
-    mount has no modes.
+    """The other accounts that can write a file. SOME: a group, single accounts, or another owner; UNTOLD: the file
+    system does not say.
     """
 
     OWN = 0
@@ -115,7 +117,9 @@ class Openness(IntEnum):
 
 @dataclass(frozen=True)
 class Writers:
-    """who: goes on after the name of `path`, the file or a folder that leads to it."""
+    """The accounts that can write a file. path: the file, or a folder that leads to it; who: continues a sentence that
+    begins with `path`.
+    """
 
     openness: Openness
     path: Path
@@ -123,18 +127,18 @@ class Writers:
 
 
 class SharedInputWarning(UserWarning):
-    """Others can write a file that winhost acts on; the command line shows it."""
+    """Others can write a file that winhost acts on. The command line shows the warning."""
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SHIPPED = (_PACKAGE, *(_PACKAGE.parent / name for name in ("examples", "playbooks", "templates")))
-"""Folders of winhost's own code: writing them changes winhost itself."""
+"""Folders of winhost itself. They are not checked, because anybody who can write them can change winhost."""
 
 
 def check_writers(path: Path, data: object = None) -> None:
-    """Warns of an input that others can write. data: what was read from it.
+    """Warn of an input file that others can write. data: what was read from it.
 
-    Raises UsageError: OpenToAll where everyone can, OpenToOthers where anyone can and its `cmd:` secrets would run.
+    Raises UsageError: OpenToAll if everyone can write it; OpenToOthers if anyone else can, and it has a `cmd:` secret.
     """
     found = writers_of(path)
     if found.openness is Openness.OWN:
@@ -158,12 +162,12 @@ def check_writers(path: Path, data: object = None) -> None:
 
 def _runs_programs(data: object) -> bool:
     """Tell whether the data may contain a `cmd:` secret."""
-    left = [data]
-    while left:
-        each = left.pop()
+    remaining = [data]
+    while remaining:
+        each = remaining.pop()
         if isinstance(each, str) and each.startswith("cmd:"):
             return True
-        left += each.values() if isinstance(each, dict) else each if isinstance(each, list | tuple) else ()
+        remaining += each.values() if isinstance(each, dict) else each if isinstance(each, list | tuple) else ()
     return False
 
 
@@ -184,19 +188,21 @@ def _writers_hint(found: Writers) -> str:
 
 
 def writers_of(path: Path) -> Writers:
-    """Find who can write the file, or one of the folders and links that lead to it: of these the most exposed one."""
-    whole = path.absolute()
-    if not path.exists() or any(whole.resolve().is_relative_to(each) for each in _SHIPPED):
-        return Writers(Openness.OWN, whole, "")
+    """Find who else can write a file, or one of the folders and links that lead to it. Return the most exposed
+    of them.
+    """
+    absolute = path.absolute()
+    if not path.exists() or any(absolute.resolve().is_relative_to(each) for each in _SHIPPED):
+        return Writers(Openness.OWN, absolute, "")
     if os.name == "nt":
         from winhost.model.windows_rights import judge_windows_file
 
         found: Iterator[Writers] = (
-            Writers(Openness[level], each, who) for each, level, who in judge_windows_file(whole)
+            Writers(Openness[level], each, who) for each, level, who in judge_windows_file(absolute)
         )
     else:
-        resolved = whole.resolve()
-        leading = dict.fromkeys((whole, *whole.parents, resolved, *resolved.parents))
+        resolved = absolute.resolve()
+        leading = dict.fromkeys((absolute, *absolute.parents, resolved, *resolved.parents))
         found = (_writers_by_mode(each, each.lstat()) for each in leading)
     return max(found, key=lambda each: each.openness)
 
@@ -210,8 +216,8 @@ def _writers_by_mode(path: Path, status: os.stat_result) -> Writers:
     if status.st_uid not in _trusted_accounts():
         found = Writers(Openness.SOME, path, f"belongs to another account ({_name_of(status.st_uid)})")
     if stat.S_ISLNK(status.st_mode) or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        return found  # a link has no modes, and a pipe or terminal is whoever writes to it
-    sticky = kind == "folder" and status.st_mode & stat.S_ISVTX  # nobody replaces what others own
+        return found  # a link has no modes, and those of a pipe or terminal do not matter
+    sticky = kind == "folder" and status.st_mode & stat.S_ISVTX  # accounts cannot replace files of others there
     if status.st_mode & stat.S_IWOTH and not sticky:
         found = Writers(Openness.EVERYONE, path, f"is a {kind} that everyone can write")
     elif not sticky and found.openness is Openness.OWN and (who := _other_writers(path, status)):
@@ -222,9 +228,9 @@ def _writers_by_mode(path: Path, status: os.stat_result) -> Writers:
 
 
 def _trusted_accounts() -> set[int]:
-    """Root, whoever runs winhost, and whoever became root for that with sudo."""
-    behind = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
-    return {0, os.geteuid(), *([int(behind)] if behind.isdecimal() else [])}
+    """Return root, the account that runs winhost, and the account that used sudo to run it."""
+    sudo_user = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+    return {0, os.geteuid(), *([int(sudo_user)] if sudo_user.isdecimal() else [])}
 
 
 def _name_of(uid: int) -> str:
@@ -240,7 +246,7 @@ _USER, _GROUP_OBJ, _GROUP, _WRITE = 0x02, 0x04, 0x08, 2
 
 
 def _other_writers(path: Path, status: os.stat_result) -> str | None:
-    """The users or groups that can write it beside the owner, but not everyone."""
+    """Name the users or groups temporarys the owner that can write a file; None if there are none."""
     if not status.st_mode & stat.S_IWGRP:  # with an access list these bits are its mask
         return None
     entries = list(_access_list(path))
@@ -254,7 +260,7 @@ def _other_writers(path: Path, status: os.stat_result) -> str | None:
 
 
 def _access_list(path: Path) -> Iterator[tuple[int, int, int]]:
-    """Tag, rights and number of each entry of a POSIX access list, if the file has one."""
+    """Yield tag, rights and number of each entry of a POSIX access list, if the file has one."""
     with suppress(OSError, AttributeError):
         yield from struct.iter_unpack("<HHI", os.getxattr(path, "system.posix_acl_access")[4:])
 
@@ -269,7 +275,9 @@ def _group_name(gid: int) -> str:
 
 
 def _is_own_group(gid: int) -> bool:
-    """The group of one user alone, which many distributions give each account, or root's."""
+    """Tell whether a group is that of root, or the private group of a trusted account, which many distributions
+    create.
+    """
     import grp
     import pwd
 
@@ -299,21 +307,23 @@ _FILE_SYSTEMS_WITHOUT_MODES = {
 
 
 def _mount_without_modes(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The mount whose modes are made up, such as /mnt/c in WSL without `metadata`; None for any other."""
+    """Return the mount of a path if its file system has no real modes, such as /mnt/c in WSL without `metadata`; else
+    None.
+    """
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return None
     found: tuple[int, str, str, str] = (-1, "", "", "")
     for line in lines:
-        own, _, of_system = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), own.split()[4])
+        mount, _, file_system = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount.split()[4])
         if path.is_relative_to(point) and len(point) >= found[0]:
-            system = of_system.split()
+            system = file_system.split()
             found = (len(point), point, system[0], system[-1])
     _, point, system_type, options = found
-    told = "metadata" in re.split("[,;]", options)
-    return f"{point} ({system_type})" if system_type in _FILE_SYSTEMS_WITHOUT_MODES and not told else None
+    has_modes = "metadata" in re.split("[,;]", options)
+    return f"{point} ({system_type})" if system_type in _FILE_SYSTEMS_WITHOUT_MODES and not has_modes else None
 
 
 _TEXT_CONTROL_BYTES = frozenset(b"\t\n\r\f\b\x1b")
@@ -321,12 +331,12 @@ _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def is_binary(data: bytes) -> bool:
-    """Tell whether this is no text in whatever encoding, UTF-16 without its mark among them."""
-    begun = data[:8192]
-    if begun.startswith(_BYTE_ORDER_MARKS):
+    """Tell whether data is not text in any encoding, including UTF-16 without a byte order mark."""
+    head = data[:8192]
+    if head.startswith(_BYTE_ORDER_MARKS):
         return False
-    zeros = (begun[::2].count(0), begun[1::2].count(0))
-    if min(zeros) * 20 <= max(zeros) and max(zeros) * 4 > len(begun):
+    zeros = (head[::2].count(0), head[1::2].count(0))
+    if min(zeros) * 20 <= max(zeros) and max(zeros) * 4 > len(head):
         return False
-    odd = sum(byte < 32 and byte not in _TEXT_CONTROL_BYTES for byte in begun)
-    return odd * 50 > len(begun)
+    odd = sum(byte < 32 and byte not in _TEXT_CONTROL_BYTES for byte in head)
+    return odd * 50 > len(head)

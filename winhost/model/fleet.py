@@ -1,7 +1,7 @@
 """`fleet.yaml`: the hosts that winhost manages, and how each is reached.
 
-Its classes are what is read of the file and what winhost works with. A host has its own keys of `transport` and `ssh`,
-then those of its groups, then the defaults: see `_inherited`.
+The classes declare the format of the file; winhost works with the same objects. A host has its own keys of `transport`
+and `ssh`, then those of its groups, then the defaults: see `_inherited`.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.files import check_writers
-from winhost.model.secrets import SecretRef
+from winhost.model.secrets import SecretRef, is_loopback
 from winhost.model.written import NOT_WRITTEN, Duration, Matching, Omittable, Text, Written, WrittenAs, WrittenModel
 from winhost.model.yamlfile import Loaded, Loc, Mistake, load_with_positions
 
@@ -134,18 +134,18 @@ _L = TypeVar("_L", bound="Login")
 
 
 class _Options(WrittenModel):
-    """A mapping of a host whose keys may come from elsewhere: from its groups, the defaults, another logon."""
+    """A mapping of a host that inherits missing keys from its groups, the defaults, or another logon."""
 
     written_at: Annotated[Mapping[str, str], NOT_WRITTEN] = Field(default={}, repr=False)
     """The position of each key in the file: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
 
     def position_of(self, *keys: str) -> str | None:
-        """The position of the first of these keys that is set; else the one where the first of them would stand."""
-        found = (self.written_at[key] for key in keys if key in self.model_fields_set and key in self.written_at)
-        return next(found, self.written_at.get(keys[0]))
+        """Return the position of the first of these keys that is set; else that where the first of them would be."""
+        positions = (self.written_at[key] for key in keys if key in self.model_fields_set and key in self.written_at)
+        return next(positions, self.written_at.get(keys[0]))
 
     def with_defaults(self: _P, **values: Any) -> _P:
-        """A copy with these values for keys that are not set."""
+        """Return a copy with these values for keys that are not set."""
         return self.model_copy(update={key: value for key, value in values.items() if key not in self.model_fields_set})
 
 
@@ -259,7 +259,7 @@ class Layer(Written):
     """The connection to their Linux."""
 
 
-# In code, a Windows: of an entry with kind: linux, `load_fleet` makes a LinuxHost.
+# After `load_fleet`, a Host is always Windows: an entry with kind: linux becomes a LinuxHost.
 class Host(_Options):
     """One host."""
 
@@ -283,10 +283,10 @@ class Host(_Options):
 
 
 class LinuxHost(Ssh):
-    """A Linux that is entered by SSH: one that winhost manages by itself, on metal or in a VM, or the one of a Windows.
+    """A Linux that is reached by SSH: a host of its own, on metal or in a VM, or the Linux of a Windows host.
 
-    host_key: also several, as in .pub files, one a line. timeouts: the part of the host in fleet.yaml that has them.
-    is_this_computer: winhost runs on it, so that SSH is not needed.
+    host_key: one or several, as in .pub files, one on each line. timeouts: the key of the host in fleet.yaml that has
+    them. is_this_computer: winhost runs on it, so that SSH is not needed.
     """
 
     name: Annotated[str, NOT_WRITTEN] = ""
@@ -320,9 +320,9 @@ class Fleet:
     hosts: tuple[AnyHost, ...]
 
     def select(self, names: Sequence[str]) -> list[AnyHost]:
-        """The hosts that are meant by names, patterns (`gpu-*`) and groups (`@dda`), each once and in this order.
+        """Return the hosts that match names, patterns (`gpu-*`) and groups (`@dda`), each once and in this order.
 
-        Raises UsageError: UnknownHost, for a name that means no host.
+        Raises UsageError: UnknownHost, for a name that matches no host.
         """
         chosen: dict[str, AnyHost] = {}
         for name in names:
@@ -340,10 +340,10 @@ class Fleet:
             return found
         listed, kind = sorted(known), "group" if name.startswith("@") else "host"
         more = f" and {len(listed) - _MAX_LISTED:,} more" if len(listed) > _MAX_LISTED else ""
-        asked = f"{kind} '{visible(name.removeprefix('@'))}'"
+        requested = f"{kind} '{visible(name.removeprefix('@'))}'"
         raise UsageError(
             "UnknownHost",
-            what=f"no {asked} in {visible(self.file.name)}{did_you_mean(name, listed)}",
+            what=f"no {requested} in {visible(self.file.name)}{did_you_mean(name, listed)}",
             hint=f"known: {', '.join(listed[:_MAX_LISTED])}{more}" if listed else None,
         )
 
@@ -352,7 +352,7 @@ _MAX_LISTED = 40
 
 
 def bracket_ipv6(address: str) -> str:
-    """The address as URLs and USER@ADDRESS have it: one of IPv6 within brackets."""
+    """Return the address for a URL or USER@ADDRESS, where an IPv6 address is in brackets."""
     return f"[{address}]" if ":" in address else address
 
 
@@ -360,7 +360,7 @@ def bracket_ipv6(address: str) -> str:
 
 
 def load_fleet(path: Path) -> Fleet:
-    """Reads a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
+    """Read a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
     loaded = load_with_positions(path, FleetFile, _find_mistakes)
     hosts: list[AnyHost] = []
     for name, options in loaded.value.hosts.items():
@@ -374,7 +374,9 @@ def load_fleet(path: Path) -> Fleet:
 def _inherit_options(
     kind: type[_P], file: FleetFile, name: str, part: str, where: Callable[[Loc], str] = lambda loc: ""
 ) -> _P:
-    """Find what is set for a part of a host: by itself, else by the first of its groups, else by the defaults."""
+    """Collect the keys of a part of a host: each from the host, else its first group that sets it, else the
+    defaults.
+    """
     values: dict[str, Any] = {}
     written_at: dict[str, str] = {}
     host = file.hosts[name] or Host()
@@ -409,18 +411,18 @@ def _make_windows_host(loaded: Loaded[FleetFile], name: str, host: Host) -> Host
         if not _has_credentials(sftp):
             inherited["password"] = transport.password
         sftp = _complete_logon(loaded, sftp, loaded.describe_position(("hosts", name, "sftp")), inherited)
-    given = None if ssh.model_fields_set.isdisjoint(_DISTRO_KEYS) else ssh
+    own_ssh = None if ssh.model_fields_set.isdisjoint(_DISTRO_KEYS) else ssh
     return host.model_copy(
-        update={"name": name, "address": address, "transport": transport, "ssh": given, "sftp": sftp}
+        update={"name": name, "address": address, "transport": transport, "ssh": own_ssh, "sftp": sftp}
     )
 
 
-def _set_transport_defaults(given: Transport, address: str) -> Transport:
-    """The transport with its defaults, as far as they depend on others of its keys."""
-    if address.lower() == "localhost" and given.model_fields_set.isdisjoint(_NETWORK_KEYS):
-        given = given.with_defaults(kind=WireKind.LOCAL)
-    auth = Auth.NTLM if given.kind is WireKind.WINRS else Auth.NEGOTIATE
-    return given.with_defaults(port=5986 if given.tls else 5985, auth=auth)
+def _set_transport_defaults(transport: Transport, address: str) -> Transport:
+    """Return the transport with the defaults that depend on its other keys."""
+    if address.lower() == "localhost" and transport.model_fields_set.isdisjoint(_NETWORK_KEYS):
+        transport = transport.with_defaults(kind=WireKind.LOCAL)
+    auth = Auth.NTLM if transport.kind is WireKind.WINRS else Auth.NEGOTIATE
+    return transport.with_defaults(port=5986 if transport.tls else 5985, auth=auth)
 
 
 def _make_linux_host(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxHost:
@@ -449,11 +451,11 @@ def _make_linux_host(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxH
     return linux.model_copy(update={"jump": jump})
 
 
-def _complete_logon(loaded: Loaded[FleetFile], logon: _L, at: str, inherited: Mapping[str, Any]) -> _L:
-    """The logon to a second sshd, with what it does not say itself. at: its position in the file."""
+def _complete_logon(loaded: Loaded[FleetFile], logon: _L, position: str, inherited: Mapping[str, Any]) -> _L:
+    """Return the logon to a second sshd, with inherited keys. position: of the logon in the file."""
     logon = logon.with_defaults(**inherited)
     known_hosts = _resolve_path(loaded, logon.known_hosts)
-    return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
+    return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": position, "host_key": position}})
 
 
 def timeouts_of(options: _Timeouts) -> dict[str, Any]:
@@ -462,12 +464,12 @@ def timeouts_of(options: _Timeouts) -> dict[str, Any]:
 
 
 def _is_this_computer(host: Host, name: str, ssh: Ssh) -> bool:
-    """A Linux without SSH: the one that winhost runs on."""
+    """Tell whether a Linux is the computer that winhost runs on, so that it needs no SSH."""
     return (host.address or name).lower() == "localhost" and ssh.model_fields_set.isdisjoint(_SSHD_KEYS)
 
 
 def _has_credentials(logon: SharedLogon) -> bool:
-    """Tell whether a logon names something to show: a key, the agent, a password."""
+    """Tell whether a logon has credentials: a key, the agent or a password."""
     return bool(logon.key or logon.agent or logon.password)
 
 
@@ -475,7 +477,7 @@ def _resolve_path(loaded: Loaded[FleetFile], path: Path) -> Path:
     return loaded.path.absolute().parent / path.expanduser()
 
 
-# ---- faults that show only when parts of the file are seen together
+# ---- checks of keys that depend on each other
 
 
 def _find_mistakes(file: FleetFile) -> Iterator[Mistake]:
@@ -494,11 +496,11 @@ def _find_mistakes(file: FleetFile) -> Iterator[Mistake]:
             yield ("hosts", name, *loc), message
 
 
-_Faults = Iterator[tuple[tuple[str, ...], str]]  # keys below a host, and what is wrong there
+_Faults = Iterator[tuple[tuple[str, ...], str]]  # keys below a host, and the fault there
 
 
 def _check_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> _Faults:
-    """transport, ssh: with what is inherited."""
+    """Check a Windows host. transport, ssh: with inherited keys."""
     yield from _windows_logon(address, transport)
     yield from _sftp_logon(host.sftp, transport) if host.sftp else ()
     if transport.kind is WireKind.LOCAL:
@@ -506,34 +508,36 @@ def _check_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> 
             yield ("address",), "should be localhost: kind: local is the computer that winhost runs on"
         for key in sorted(host.transport.model_fields_set & _NETWORK_KEYS - {"kind"}):
             yield ("transport", key), "is for a host over the network: kind: local logs on nowhere"
-    if ssh.key is None and ssh.passphrase:  # of hosts with kind: linux, layers may say it
+    if ssh.key is None and ssh.passphrase:  # for hosts with kind: linux, layers may set it
         yield ("ssh", "key"), "is missing: the passphrase is that of a key"
     for key in sorted(host.ssh.model_fields_set - _DISTRO_KEYS) if host.ssh else ():
-        yield ("ssh", key), "is for a host with kind: linux"  # Windows says where a distro is and what it shows
+        yield ("ssh", key), "is for a host with kind: linux"  # Windows reports the address and host key of a distro
 
 
 def _sftp_logon(sftp: Login, transport: Transport) -> _Faults:
-    # The transport may name neither: the Windows session of this computer is no logon over SSH.
+    # The transport may have neither: it can use the Windows session of this computer, which is no logon over SSH.
     if not (sftp.user or transport.user):
         yield ("sftp", "user"), "is missing: which account to log on with"
     if not _has_credentials(sftp) and transport.password is None:
         yield ("sftp", "key"), "is missing: give it a key, agent: true, or a password"
 
 
-def _windows_logon(address: str, given: Transport) -> _Faults:
-    basic, winrs = given.auth is Auth.BASIC, given.kind is WireKind.WINRS
-    if basic and not given.tls and not _is_loopback(address):
+def _windows_logon(address: str, transport: Transport) -> _Faults:
+    basic, winrs = transport.auth is Auth.BASIC, transport.kind is WireKind.WINRS
+    if basic and not transport.tls and not is_loopback(address):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
         yield ("transport", "auth"), message
-    if winrs and given.auth is Auth.NEGOTIATE and "auth" in given.model_fields_set:
+    if winrs and transport.auth is Auth.NEGOTIATE and "auth" in transport.model_fields_set:
         yield ("transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
-    for key in ("user", "password") if basic or winrs else ():  # neither can log on as the user of this computer
-        if key not in given.model_fields_set:
+    for key in (
+        ("user", "password") if basic or winrs else ()
+    ):  # neither can log on as the current user of this computer
+        if key not in transport.model_fields_set:
             yield ("transport", key), f"is missing: {'basic' if basic else 'winrs'} needs it"
 
 
 def _check_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
-    """ssh: with what is inherited."""
+    """Check a Linux host. ssh: with inherited keys."""
     for part in ("transport", "sftp"):
         if part in host.model_fields_set:
             yield (part,), "is for Windows: a host with kind: linux is reached by ssh alone"
@@ -546,10 +550,3 @@ def _check_linux(name: str, host: Host, ssh: Ssh) -> _Faults:
             yield ("ssh", "key"), "is missing: give it a key, agent: true, or a password"
     if ssh.sudo is False and ssh.sudo_password:
         yield ("ssh", "sudo_password"), "contradicts sudo: false"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address.lower() == "localhost"

@@ -1,4 +1,4 @@
-"""A host added to a fleet.yaml or taken out of it: every other line stays as it was written, comments included."""
+"""Adds a host to a fleet.yaml, or removes one. Every other line stays unchanged, including comments."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from winhost.model.fleet_path import config_folder, find_fleet
 from winhost.model.yamlfile import adapter
 
 _HEAD = "schema: winhost.fleet/1\nhosts:\n"
-Entry = Mapping[str, Any]  # of one host, as fleet.yaml has it
+Entry = Mapping[str, Any]  # the keys of one host in fleet.yaml
 
 
 def fleet_to_change(fleet_file: Path | None) -> Path:
-    """Return the file that commands would read, else the user's own, which may not exist yet."""
+    """Return the file that commands would read, else the one in the user's configuration, which may not exist yet."""
     try:
         return find_fleet(fleet_file)
     except UsageError:
@@ -37,38 +37,42 @@ def add_host(text: str, name: str, entry: Entry) -> str:
     key, value = hosts
     lines = _end_with_newline(text).splitlines(keepends=True)
     if isinstance(value, MappingNode) and value.value and not value.flow_style:
-        after, indent = _last_line(value), value.value[0][0].start_mark.column
+        previous, indent = _last_line(value), value.value[0][0].start_mark.column
     elif isinstance(value, ScalarNode) or (isinstance(value, MappingNode) and not value.value):
-        after, indent = key.start_mark.line, key.start_mark.column + 2
-        ended = lines[after]
-        comment = ended[value.end_mark.column :] if value.end_mark.line == after else ""
-        lines[after] = ended[: key.end_mark.column] + ":" + (comment.rstrip("\r\n") if "#" in comment else "") + "\n"
+        previous, indent = key.start_mark.line, key.start_mark.column + 2
+        line = lines[previous]
+        comment = line[value.end_mark.column :] if value.end_mark.line == previous else ""
+        lines[previous] = line[: key.end_mark.column] + ":" + (comment.rstrip("\r\n") if "#" in comment else "") + "\n"
     else:
         raise _not_edited_error("its hosts stand within braces", name, entry)
-    new = "\r\n" if lines[0].endswith("\r\n") else "\n"
-    lines.insert(after + 1, _block(name, entry, indent).replace("\n", new))
+    newline = "\r\n" if lines[0].endswith("\r\n") else "\n"
+    lines.insert(previous + 1, _block(name, entry, indent).replace("\n", newline))
     return _check_edit(text, "".join(lines), lambda hosts: {**hosts, name: _plain(entry)}, name, entry)
 
 
 def remove_host(text: str, name: str) -> str:
     """Remove a host. Raises UsageError: FleetNotEdited."""
     hosts = _hosts(text)
-    found = hosts[1] if hosts else None
-    if not isinstance(found, MappingNode) or found.flow_style:
+    entries = hosts[1] if hosts else None
+    if not isinstance(entries, MappingNode) or entries.flow_style:
         raise _not_edited_error("its hosts stand within braces", name, None)
-    key, value = next((key, value) for key, value in found.value if key.value == name)
+    key, value = next((key, value) for key, value in entries.value if key.value == name)
     lines = text.splitlines(keepends=True)
     first, last = key.start_mark.line, max(_last_line(value), key.start_mark.line)
-    rest = [*lines[:first], *lines[last + 1 :]]
-    if len(found.value) == 1:
+    remaining = [*lines[:first], *lines[last + 1 :]]
+    if len(entries.value) == 1:
         assert hosts
-        at = hosts[0].start_mark.line
-        rest[at] = rest[at].rstrip("\r\n")[: hosts[0].end_mark.column] + ": {}\n"
-    return _check_edit(text, "".join(rest), lambda hosts: {k: v for k, v in hosts.items() if k != name}, name, None)
+        line = hosts[0].start_mark.line
+        remaining[line] = remaining[line].rstrip("\r\n")[: hosts[0].end_mark.column] + ": {}\n"
+    return _check_edit(
+        text, "".join(remaining), lambda hosts: {k: v for k, v in hosts.items() if k != name}, name, None
+    )
 
 
 def write_added_host(path: Path, name: str, entry: Entry) -> AnyHost:
-    """Write the file, and return the host as it reads now. Raises UsageError, OSError; then the file is as before."""
+    """Add a host to the file, and return the host as it is read back. If that raises UsageError or OSError, the file is
+    unchanged.
+    """
     try:
         adapter(FleetFile).validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
     except ValidationError as error:
@@ -83,7 +87,7 @@ def write_added_host(path: Path, name: str, entry: Entry) -> AnyHost:
 
 
 def write_without_host(path: Path, name: str) -> None:
-    """Write the file. Raises UsageError, OSError; then the file is as before."""
+    """Remove a host from the file. If that raises UsageError or OSError, the file is unchanged."""
     before = _read(path, name, None)
     _write(path, remove_host(before, name), before)
 
@@ -91,7 +95,7 @@ def write_without_host(path: Path, name: str) -> None:
 def _read(path: Path, name: str, entry: Entry | None) -> str:
     if not path.exists():
         return ""
-    load_fleet(path)  # a file with faults is not made longer
+    load_fleet(path)  # a file with faults is not changed
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
@@ -100,12 +104,12 @@ def _read(path: Path, name: str, entry: Entry | None) -> str:
 
 def _write(path: Path, text: str, before: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    there = path.exists()
+    existed = path.exists()
     write_whole(path, [text], mode=0o600)
     try:
         load_fleet(path)
     except WinhostError:
-        if there:
+        if existed:
             write_whole(path, [before])
         else:
             path.unlink()
@@ -119,7 +123,7 @@ def _hosts(text: str) -> tuple[ScalarNode, Node] | None:
 
 
 def _last_line(node: Node) -> int:
-    """The last line of a node: a block ends where the next thing begins."""
+    """Return the last line of a node."""
     if isinstance(node, MappingNode) and node.value and not node.flow_style:
         return max(_last_line(node.value[-1][1]), int(node.value[-1][0].end_mark.line))
     if isinstance(node, SequenceNode) and node.value and not node.flow_style:
@@ -144,14 +148,14 @@ def _plain(entry: Entry) -> dict[str, Any]:
 
 
 def _check_edit(
-    before: str, after: str, meant: Callable[[dict[str, Any]], dict[str, Any]], name: str, entry: Entry | None
+    before: str, after: str, change: Callable[[dict[str, Any]], dict[str, Any]], name: str, entry: Entry | None
 ) -> str:
-    """Return the new text if it says what was meant and nothing else has changed. Raises UsageError: FleetNotEdited."""
+    """Return the new text if only the expected change was made. Raises UsageError: FleetNotEdited."""
     try:
         old, new = yaml.safe_load(before), yaml.safe_load(after)
     except yaml.YAMLError:
         old, new = {}, None
-    expected = {**old, "hosts": meant(old.get("hosts") or {})}
+    expected = {**old, "hosts": change(old.get("hosts") or {})}
     if new != expected or (entry is None and list(new) != list(old)):
         raise _not_edited_error("its form is one that winhost does not change", name, entry)
     return after

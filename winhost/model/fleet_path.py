@@ -1,4 +1,4 @@
-"""The path of the user's fleet.yaml, which is also asked for at a tab: nothing else is loaded for it."""
+"""Finds the user's fleet.yaml. Shell completion uses this module, so that it imports little."""
 
 import os
 from pathlib import Path
@@ -17,14 +17,14 @@ Or write one:
 
 
 def find_fleet(path: Path | None) -> Path:
-    """The file that is named, else in WINHOST_FLEET, else ./fleet.yaml, else the user's own.
+    """Return the named file, else that in WINHOST_FLEET, else ./fleet.yaml, else the one in the user's configuration.
 
     Raises UsageError: NoFleet.
     """
     named = path or os.environ.get("WINHOST_FLEET")
     paths = (Path(named),) if named else (Path("fleet.yaml"), config_folder() / "fleet.yaml")
     if named and paths[0].is_dir():
-        paths = (paths[0] / "fleet.yaml",)  # of a lab's folder
+        paths = (paths[0] / "fleet.yaml",)  # the folder of a lab
     for each in paths:
         if each.exists():
             return each

@@ -1,4 +1,4 @@
-"""A sequence that is made when somebody first reads it."""
+"""A sequence that is computed when it is first read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -8,7 +8,9 @@ T = TypeVar("T", covariant=True)
 
 
 class LazySequence(Sequence[T]):
-    """A tuple that its first reader makes: most callers of `assess` never read what most variants offer."""
+    """A tuple that is computed by its first reader: most callers of `assess` never read the capabilities of most
+    variants.
+    """
 
     def __init__(self, make: Callable[[], Iterable[T]]) -> None:
         self._make = make
@@ -18,11 +20,11 @@ class LazySequence(Sequence[T]):
         return tuple(self._make())
 
     @overload
-    def __getitem__(self, at: int) -> T: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
-        return self._items[at]
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self._items[index]
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._items)

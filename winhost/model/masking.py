@@ -1,10 +1,10 @@
-"""Text that people paste, without what in it is a secret: tokens, keys, passwords, credentials in URLs."""
+"""Masks secrets in text: tokens, keys, passwords, credentials in URLs."""
 
 import re
 
 MASK = "***"
 
-# Secrets that are known by their own form, whatever stands before them.
+# Secrets that are recognized by their own form, without a name in front of them.
 _SHAPES = (
     r"hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}|[a-z]{16,})|(?:sk|pk|rk)-[\w-]{16,}|nvapi-[\w-]{8,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{12,}",
     r"xox[abprs]-[\w-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|dckr_pat_[\w-]{12,}|pypi-[\w-]{16,}|AIza[\w-]{20,}",
@@ -19,7 +19,7 @@ _QUOTED = r"\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
 _SECRETS = re.compile(
     "|".join(
         (
-            # A header is a secret to the end of its line.
+            # The rest of a header line is secret.
             r"(?P<header>\b(?:proxy-)?authorization[\"']?\s*[:=]\s*)[^\r\n]+",
             r"(?P<cookie>\b(?:set-)?cookie[\"']?\s*:\s*)[^\r\n]+",
             r"(?P<bearer>\b(?:bearer|basic)\s+)(?=[\w.~+/=-]{8})[\w.~+/=-]+",
@@ -37,10 +37,10 @@ _KEPT_GROUPS = ("header", "cookie", "bearer", "url", "option", "named", "plain",
 
 
 def masked(text: str) -> str:
-    """The text with `***` for each secret. What names it stays, so that a reader knows what was there."""
+    """Replace each secret in a text by `***`. The name of a secret stays, so that a reader knows what was there."""
     return _SECRETS.sub(_mask_match, text)
 
 
-def _mask_match(found: re.Match[str]) -> str:
-    kept = next(found[name] for name in _KEPT_GROUPS if found[name] is not None)
-    return f"{kept}{MASK}{'@' if found['url'] is not None else ''}"
+def _mask_match(match: re.Match[str]) -> str:
+    name = next(match[group] for group in _KEPT_GROUPS if match[group] is not None)
+    return f"{name}{MASK}{'@' if match['url'] is not None else ''}"

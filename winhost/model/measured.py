@@ -1,4 +1,4 @@
-"""The results of `winhost probe` on a host's Linux: measured facts, beside those that were read."""
+"""The results of `winhost probe` on a Linux: measurements that complement the facts that were read."""
 
 from typing import Literal
 
@@ -13,7 +13,9 @@ Seconds = float
 
 @dataclass(frozen=True)
 class FailedCall:
-    """A call that failed: `cuInit`, 100, `CUDA_ERROR_NO_DEVICE`. number: -1 where there is no such call or library."""
+    """A failed call, such as `cuInit`, 100, `CUDA_ERROR_NO_DEVICE`. number: -1 if the call or library does not
+    exist.
+    """
 
     call: str
     number: int
@@ -25,7 +27,9 @@ class FailedCall:
 
 @dataclass(frozen=True)
 class PartOutcome:
-    """The outcome of a part of the probe. failed: a call failed, or a result was wrong; skipped: it was not tried."""
+    """The outcome of a part of the probe. failed: a call failed, or a result was wrong; skipped: the part did
+    not run.
+    """
 
     part: str
     outcome: Ended
@@ -36,7 +40,7 @@ class PartOutcome:
 
 @dataclass(frozen=True)
 class MeasuredGpu:
-    """A GPU as CUDA has it. Sizes in bytes; free and nvlinks (how many are up): None where NVML does not tell."""
+    """A GPU as CUDA reports it. Sizes in bytes; free, nvlinks (how many are up): None if NVML does not report them."""
 
     index: int
     name: str
@@ -52,7 +56,7 @@ class MeasuredGpu:
 
 @dataclass(frozen=True)
 class CopyRates:
-    """The rates of copies of so many bytes between host and GPU, up to the GPU and down from it."""
+    """The rates of copies of `bytes` bytes between host and GPU; up: to the GPU, down: from it."""
 
     gpu: int
     bytes: Bytes
@@ -64,7 +68,7 @@ class CopyRates:
 
 @dataclass(frozen=True)
 class PeerLink:
-    """The link from one GPU to another. access: the driver offers it; intact: what arrived is what was sent."""
+    """The link from one GPU to another. access: the driver offers it; intact: the copied data was correct."""
 
     source: int
     target: int
@@ -85,7 +89,9 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class ManagedMemory:
-    """offered: the driver's word for concurrent access; concurrent: the processor wrote while the GPU worked."""
+    """Managed memory. offered: the driver reports concurrent access; concurrent: the processor wrote while the GPU
+    worked.
+    """
 
     works: bool | None
     concurrent: bool | None
@@ -94,9 +100,9 @@ class ManagedMemory:
 
 @dataclass(frozen=True)
 class VideoCodec:
-    """H.264 on the first GPU. decodes: a picture came out as it went in; engines: of NVDEC; encodes: what NVENC made
-    was decoded alike by GPU and processor, None where it was not tried; ffmpeg: the one that was asked; why: it was
-    not tried, or failed.
+    """H.264 on the first GPU. decodes: a decoded picture was correct; engines: the number of NVDEC engines; encodes:
+    GPU and processor decoded the output of NVENC alike, None if that was not tried; ffmpeg: the program that was used;
+    why: encoding was not tried, or failed.
     """
 
     decodes: bool | None
@@ -108,8 +114,8 @@ class VideoCodec:
 
 @dataclass(frozen=True)
 class PinnedMemory:
-    """So many bytes were pinned. ended: the error that ended it, `memory` where the machine had no more to spare, None
-    where it was enough.
+    """The number of bytes that were pinned. ended: the error that ended the attempt, `memory` if the machine had no
+    more memory, None if the limit of the probe was reached.
     """
 
     bytes: Bytes
@@ -118,7 +124,7 @@ class PinnedMemory:
 
 @dataclass(frozen=True)
 class SuspendedProcess:
-    """A process with so many bytes on the GPU was suspended and resumed. freed: bytes of the GPU meanwhile."""
+    """A process with `bytes` bytes on the GPU that was suspended and resumed. freed: the GPU memory that this freed."""
 
     bytes: Bytes
     suspended: Seconds | None
@@ -129,7 +135,7 @@ class SuspendedProcess:
 
 @dataclass(frozen=True)
 class ReduceRate:
-    """An all-reduce of so many bytes."""
+    """The rate of an all-reduce of `bytes` bytes."""
 
     bytes: Bytes
     microseconds: Seconds
@@ -138,7 +144,7 @@ class ReduceRate:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """An all-reduce over all GPUs. version: as NCCL counts, 22803 for 2.28.3; transports: as its log names them."""
+    """An all-reduce over all GPUs. version: of NCCL, 22803 for 2.28.3; transports: as NCCL's log names them."""
 
     version: int
     gpus: int
@@ -149,7 +155,7 @@ class AllReduce:
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """All results of the probe. What a part did not measure is None or empty; `outcomes` says why."""
+    """All results of the probe. Values that were not measured are None or empty; `outcomes` says why."""
 
     kernel: str
     outcomes: tuple[PartOutcome, ...]
@@ -169,13 +175,13 @@ class ProbeAnswer:
     container: "InContainer | None" = None
 
     def outcome_of(self, part: str) -> PartOutcome | None:
-        """The outcome of a part of the probe; None where it was not requested."""
+        """Return the outcome of a part of the probe; None if the part was not requested."""
         return next((each for each in self.outcomes if each.part == part), None)
 
 
 @dataclass(frozen=True)
 class InContainer:
-    """The probe in a container. answer: None where it did not start."""
+    """The probe in a container. answer: None if the container did not start."""
 
     image: str
     runtime: str
@@ -184,8 +190,8 @@ class InContainer:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One probe of one Linux. path: as of verdicts (`wsl2`); target: its distro; at: ISO 8601 in UTC; script: SHA-256
-    of the text that ran.
+    """One probe of one Linux. path: as in verdicts (`wsl2`); target: the distro; at: ISO 8601 in UTC; script: the
+    SHA-256 of the script that ran.
     """
 
     path: str
@@ -195,5 +201,5 @@ class Measurement:
     found: ProbeAnswer
 
     def __str__(self) -> str:
-        """The measurement in the form that verdicts cite."""
+        """Format the measurement as verdicts cite it."""
         return f"measured {self.at[:10]}, driver {self.found.driver or 'unknown'}, kernel {self.found.kernel}"

@@ -1,4 +1,4 @@
-"""Values that are made once and then kept, whichever thread asks first."""
+"""Caches the value of a function so that it is computed once, also with several threads."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,28 +8,28 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOCK = RLock()  # one for all: what is made may need something else that is made once
+_LOCK = RLock()  # one lock for all: a function may call another one that is cached
 _MISSING: Any = object()
 
 
 def once(make: Callable[P, T]) -> Callable[P, T]:
-    """Like `functools.cache`, and no two threads are ever inside `make` or of anything else that is made once.
+    """Cache like `functools.cache`, but never run two cached functions at a time in different threads.
 
-    Hosts are worked on in threads. What they share is parsed by the first thread that needs it, and some parsers are
-    not thread-safe (`ast` of Python 3.11 ended a run).
+    Hosts are worked on in threads, and the first thread that needs shared data parses it. Some parsers are not
+    thread-safe (`ast` of Python 3.11 crashed).
     """
-    kept: dict[Any, T] = {}
+    cached: dict[Any, T] = {}
 
     @wraps(make)
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
-        asked: Any = (args, tuple(kwargs.items())) if kwargs else args
-        found: T = kept.get(asked, _MISSING)  # without the lock: a value that exists never waits
-        if found is _MISSING:
+        key: Any = (args, tuple(kwargs.items())) if kwargs else args
+        value: T = cached.get(key, _MISSING)  # without the lock, so that a cached value never waits
+        if value is _MISSING:
             with _LOCK:
-                found = kept.get(asked, _MISSING)
-                if found is _MISSING:
-                    found = kept[asked] = make(*args, **kwargs)
-        return found
+                value = cached.get(key, _MISSING)
+                if value is _MISSING:
+                    value = cached[key] = make(*args, **kwargs)
+        return value
 
-    get.cache_clear = kept.clear  # type: ignore[attr-defined]  # for tests that count what is made
+    get.cache_clear = cached.clear  # type: ignore[attr-defined]  # for tests that count calls
     return get

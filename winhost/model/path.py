@@ -1,37 +1,37 @@
-"""The paths to serve from a Windows GPU machine, their variants by name, and the memory that they give."""
+"""The names of paths and their variants, and the memory that a variant provides."""
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.units import Bytes
 
-# In the order of preference among equally good ones: what gives the guest most first, the newest last.
+# Equally good paths are preferred in this order: those that give the guest most first, the newest last.
 PATHS = ("dda", "wsl2", "gpu-p", "dual-boot", "bare-metal", "wslc")
 
-# What is planned on a Linux of its own; the paths above begin at Windows.
+# The paths of Linux machines; the paths above are those of Windows machines.
 PATHS_OF_LINUX = ("linux",)
 EVERY_PATH = (*PATHS, *PATHS_OF_LINUX)
 
 # Configurations of a path that differ in what they support; winhost prefers the first.
 VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 
-# Variants that a plan never takes by itself, with the options that ask for them: recommended only where no other is as
-# good.
+# Variants that a plan never chooses by itself, with the options that request them. They are only recommended where no
+# other variant is as good.
 OPT_IN_VARIANTS = {"wsl2/bridged": ("--set", "bridge.switch=winhost", "--set", "bridge.adapter=auto")}
 
-# All that is evaluated: `wsl2/bridged` where a path has variants, else the path itself.
+# All variants on Windows: `wsl2/bridged` if a path has variants, else the path itself.
 WINDOWS_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
 NATIVE_PATHS = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
 SHARED_GPU_PATHS = ("wsl2", "wslc")  # the GPU stays with Windows' driver
 WHOLE_GPU_PATHS = ("dda", *NATIVE_PATHS)  # Linux' own driver on the whole GPU
 GROUPS = {"native": NATIVE_PATHS, "shared": SHARED_GPU_PATHS, "whole-gpu": WHOLE_GPU_PATHS, "in-a-vm": ("dda", "gpu-p")}
-"""Several paths by one word, for rows of rules."""
+"""The names of groups of paths, for rows of rules."""
 
 EVERY_VARIANT = (*WINDOWS_VARIANTS, *PATHS_OF_LINUX)
 
 
 def check_path(path: str | None) -> None:
-    """A path or one of its variants. Raises UsageError: UnknownPath."""
+    """Check the name of a path or variant. Raises UsageError: UnknownPath."""
     if path is not None and path not in (*EVERY_PATH, *WINDOWS_VARIANTS):
         variants = [variant for variant in WINDOWS_VARIANTS if variant not in EVERY_PATH]
         raise UsageError(
@@ -41,27 +41,27 @@ def check_path(path: str | None) -> None:
         )
 
 
-def is_requested(asked: str | None, variant: str) -> bool:
+def is_requested(requested: str | None, variant: str) -> bool:
     """Tell whether a request for a path, for one of its variants, or for any (None) includes this variant."""
-    return asked in (None, variant, path_of(variant))
+    return requested in (None, variant, path_of(variant))
 
 
 def path_of(variant: str) -> str:
-    """`wsl2` of `wsl2/bridged`."""
+    """Return the path of a variant: `wsl2` of `wsl2/bridged`."""
     return variant.partition("/")[0]
 
 
 def variant_name(variant: str) -> str | None:
-    """`bridged` of `wsl2/bridged`."""
+    """Return the name of a variant within its path: `bridged` of `wsl2/bridged`; None for a path."""
     return variant.partition("/")[2] or None
 
 
 @dataclass(frozen=True)
 class AvailableMemory:
-    """The memory that a path gives on this host, in bytes. None: not known.
+    """The memory that a variant provides on this host, in bytes. None: not known.
 
-    variant: one of ALL_VARIANTS; gpus: memory of each; ram: what the target has or would get; host_ram: of the host;
-    shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
+    variant: one of ALL_VARIANTS; gpus: the memory of each; ram: what the target has or would get; host_ram: of the
+    host; shm: size of /dev/shm; pinned: how much can be pinned; all RAM if Linux has its own driver.
     """
 
     variant: str

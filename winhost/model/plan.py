@@ -1,4 +1,6 @@
-"""A plan: the differences between what a host is and what a path wants. A file to read, review, diff and apply."""
+"""A plan: the differences between the state of a host and the desired state of a path. A file to review, diff and
+apply.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
@@ -10,7 +12,7 @@ from winhost.core.steps import DesiredResource, Step
 
 SCHEMA = "winhost.plan/3"
 
-# What each consent allows, in the words that the user is asked with.
+# What each consent allows, as the user is asked for it.
 RISKS: Mapping[str, str] = {
     "vm-stop": "shut down a VM or a distro of WSL, waiting for it up to the deadline",
     "vm-turn-off": "turn a VM off that does not shut down in time, like pulling its plug",
@@ -27,7 +29,9 @@ RISKS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Deferred:
-    """A resource that can be planned only once `until` is there: read and judged again after the stage before it."""
+    """A resource that can only be planned once `until` exists. It is read and planned after the stage that
+    contains it.
+    """
 
     resource: str
     title: str
@@ -38,9 +42,9 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A value of the request that can be checked only once `until` is there; null: left to what is found then.
+    """A value of the request that can only be checked once `until` exists. value: null if it is chosen then.
 
-    name: as `winhost resume --set` takes it; resources: those of the steps that alone can tell, where planning cannot.
+    name: as in `winhost resume --set`; resources: the resources whose steps check it, if planning cannot.
     """
 
     name: str
@@ -51,7 +55,7 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class Stage:
-    """Steps without a restart between them. What is deferred is planned after this stage, from facts read then."""
+    """Steps without a restart between them. deferred: planned after this stage, from facts that are read then."""
 
     number: int
     desired: tuple[DesiredResource, ...]
@@ -65,7 +69,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class OfflineImage:
-    """An image of containers in a file on the Linux that serves. name: what it is called once it is loaded."""
+    """A container image in a file on the Linux that serves. name: its name once it is loaded."""
 
     archive: str
     sha256: str
@@ -74,7 +78,7 @@ class OfflineImage:
 
 @dataclass(frozen=True)
 class Offline:
-    """The files that a Linux takes in place of the internet: paths on that Linux, as `winhost fetch` named them.
+    """The files that a Linux uses instead of the internet: paths on that Linux, as `winhost fetch` named them.
 
     images: by REGISTRY/NAME@DIGEST; models: folders, by ADDRESS@COMMIT; sources: of packages, by URI SUITE.
     """
@@ -86,13 +90,13 @@ class Offline:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """The user's request: enough to plan again, on the same host, after a restart.
+    """The user's request. It contains everything that planning the same host again after a restart needs.
 
-    vm: name or GUID; gpus: location paths (none given: every GPU that the rules allow); low, high: MMIO windows in
-    bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
-    one travels with the plan; allow_unverified: goes on where something could not be read or is unproven, at every
-    stage; offline: copies that were fetched for a host without a network; asks_with: the secret reference of an API key
-    with which the endpoint is asked in the end, where the plan makes one.
+    vm: name or GUID; gpus: location paths (empty: every GPU that the rules allow); low, high: MMIO windows in bytes, if
+    the user sets them; power: the state of the VM afterwards; playbook: its content, so that edits travel with the
+    plan; allow_unverified: continue in each stage where something could not be read or is unverified; offline: copies
+    that were fetched for a host without a network; asks_with: the secret reference of the API key for the request that
+    tests the endpoint, if the plan makes one.
     """
 
     path: str
@@ -109,10 +113,10 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan for one host, by its machine id. notes: what the verdict says that a reader should know before applying;
-    linux_key: the SSH host key of its Linux, where that can be entered; variant: of the path, where it has some;
-    made_at: ISO 8601, set when the plan is written, because planning reads no clock; stated: facts that a user stated
-    for the plan, and that apply reads itself.
+    """A plan for one host, identified by its machine id. notes: what a reader should know before applying; linux_key:
+    the SSH host key of its Linux, if winhost can log on there; variant: of the path, if it has variants; made_at: ISO
+    8601, set when the plan is written, because planning reads no clock; stated: facts that a user stated for the plan;
+    apply reads them from the host.
     """
 
     host: str
@@ -140,18 +144,18 @@ class Plan:
 
     @property
     def risks(self) -> tuple[str, ...]:
-        """Consents without which `apply` does not begin."""
+        """The consents that `apply` requires before it begins."""
         return sort_risks(risk for step in self.steps for risk in step.risks)
 
     @property
     def possible_risks(self) -> tuple[str, ...]:
-        """Consents that a step or a later stage may turn out to ask for."""
+        """The consents that a step or a later stage may require as well."""
         later = (risk for deferred in self.deferred for risk in deferred.asks)
         maybe = (risk for step in self.steps for risk in step.may_need)
         return sort_risks(risk for risk in (*maybe, *later) if risk not in self.risks)
 
 
 def sort_risks(risks: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in the order of RISKS, so that plans compare."""
-    found = set(risks)
-    return tuple(risk for risk in RISKS if risk in found)
+    """Return each consent once, in the order of RISKS, so that plans can be compared."""
+    unique = set(risks)
+    return tuple(risk for risk in RISKS if risk in unique)

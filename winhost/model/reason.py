@@ -1,4 +1,4 @@
-"""Reasons, the verdicts that follow from them, and the evidence behind each."""
+"""Findings, the verdicts that follow from them, and the evidence for each."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
 Confidence = Literal["high", "medium", "low"]
 
 HOST = "host"
-PLAN = "plan"  # the subject of findings for which a plan is refused if nothing is chosen in it
+PLAN = "plan"  # the subject of findings for which a default plan is refused
 
 
 class Category(StrEnum):
-    """The category in which a linter counts a finding. A defect keeps the thing from starting, makes it other than
-    written, exposes or destroys something. All else is advice.
+    """The category in which a linter counts a finding. A defect prevents a start, makes something differ from what is
+    written, or exposes or destroys something. Everything else is advice.
     """
 
     DEFECT = "defect"
@@ -28,11 +28,11 @@ class Category(StrEnum):
 
 
 class Severity(StrEnum):
-    """The weight of a finding, lightest first, whatever found it. A note changes no verdict. dangerous: it works, and
-    opens, loses or destroys something.
+    """The severity of a finding, the lowest first. A note changes no verdict. dangerous: it works, and exposes, loses
+    or destroys something.
     """
 
-    rank: int  # heavier is higher
+    rank: int  # more severe is higher
 
     NOTE = "note"
     DEGRADED = "degraded"
@@ -42,12 +42,12 @@ class Severity(StrEnum):
 
     @property
     def category(self) -> Category:
-        """The category that linters count it in."""
+        """The category in which linters count the finding."""
         return Category.ADVICE if self in (Severity.NOTE, Severity.UNVERIFIED) else Category.DEFECT
 
     @property
     def file_label(self) -> str:
-        """The word for it in front of a line of somebody's file."""
+        """The label of the severity in front of a position in a file."""
         return _FILE_LABELS.get(self, self.value)
 
 
@@ -63,25 +63,25 @@ class Verdict(StrEnum):
 
     @classmethod
     def of(cls, reasons: Iterable["Finding"]) -> "Verdict":
-        """The worst of the reasons; supported where there are only notes."""
+        """Return the verdict that follows from reasons: that of the worst; supported where there are only notes."""
         return _VERDICTS_BY_RANK[
             min(max((reason.severity.rank for reason in reasons), default=0), len(_VERDICTS_BY_RANK) - 1)
         ]
 
     def because(self, reasons: Iterable["Finding"]) -> tuple[str, ...]:
-        """The codes of the reasons that lead to it, each once; none where it is supported."""
+        """Return the codes of the reasons that lead to the verdict, each once; none where it is supported."""
         if self is Verdict.SUPPORTED:
             return ()
         return tuple(dict.fromkeys(reason.code for reason in reasons if reason.severity.rank == self.rank))
 
     @classmethod
     def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
-        """The worst of them; supported where there are none."""
+        """Return the worst verdict; supported where there are none."""
         return max(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
 
     @classmethod
     def best(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
-        """The best of them; supported where there are none."""
+        """Return the best verdict; supported where there are none."""
         return min(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
 
 
@@ -96,8 +96,8 @@ _FILE_LABELS = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 @dataclass(frozen=True)
 class Remedy:
-    """The remedy of a finding. id: in the catalogue of remedies, None for words of a finding's own; unverified: it is
-    inferred, and nobody has reported that it helps.
+    """The remedy of a finding. id: in the catalogue of remedies, None for a remedy that only this finding has; who: who
+    applies it; unverified: it is inferred, and no report confirms that it helps.
     """
 
     id: str | None
@@ -108,18 +108,18 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that one rule found on a host, for a workload, in a file or in a text. Its JSON has the same fields.
-    The host, the file or the text stands beside it, because all findings of an answer share it.
+    """The finding of a rule about a host, a workload, a file or a text. Its JSON has the same fields. It does not name
+    the host, file or text, because all findings of an answer share it.
 
-    subject: `host`, a GPU's or VM's name, what is wanted together, or `plan`, where a plan in which nothing is chosen
-    would be refused; subclasses name theirs. observed: what was seen, in numbers and names; sentence: why it matters,
-    for people; remedy: None where none is known, or where the sentence says it; evidence: ids; risks: consents that it
-    asks for; lacks: the fact that could not be read, as `PciDevice.acs`, if there is one; stated: facts that it depends
+    subject: `host`, the name of a GPU or VM, a selection of them, or `plan`, where a default plan would be refused;
+    subclasses describe theirs. observed: what was seen, in numbers and names; sentence: why it matters, for people;
+    remedy: None where none is known, or where the sentence says it; evidence: ids; risks: consents that it requires;
+    lacks: the fact that could not be read, such as `PciDevice.acs`, if there is one; stated: the facts that it depends
     on and that a user stated.
     """
 
     code: str
-    severity: Severity = field(hash=False)  # code, observation and subject tell findings apart well enough
+    severity: Severity = field(hash=False)  # code, observation and subject are enough for the hash
     subject: str
     observed: str
     sentence: str = field(hash=False)
@@ -131,9 +131,9 @@ class Finding:
 
     @property
     def measured_here(self) -> bool:
-        """True if `winhost probe` measured it on this host, so that no version range of evidence limits it."""
+        """True if `winhost probe` measured it on this host, so that version ranges of evidence do not apply."""
         fact = self.code.partition(".")[2]
-        return fact.startswith("measured") and fact != "measured-before"  # which is of another driver
+        return fact.startswith("measured") and fact != "measured-before"  # that one is about another driver
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ class SubjectVerdict:
 class CapabilityVerdict:
     """The verdict on one capability of a target.
 
-    because: the codes that decide the verdict, none where it is supported; grounds: ids of evidence that it works,
-    where no reason speaks against it; measure: how much of it there is, or which, for people; stated: facts that the
-    verdict depends on and that a user stated.
+    because: the codes that decide the verdict, none where it is supported; grounds: ids of evidence that it works where
+    no reason speaks against it; measure: its amount or kind, for people; stated: the facts that the verdict depends on
+    and that a user stated.
     """
 
     capability: str
@@ -170,9 +170,9 @@ class PathVerdict:
     """The verdict on one path, or on one of its variants (`wsl2/bridged`).
 
     reasons: those of the host, and of the selection as a whole; because: the codes that decide the verdict, each once,
-    none where it is supported. Only the best subjects count, or all where they were selected. grounds: ids of evidence
-    that it works, where no reason speaks against it; variants: the best of them counts; available_memory: what it
-    provides, where that is known; stated: facts that the verdict depends on and that a user stated.
+    none where it is supported; gpus, vms: the best of them decide, or all where they were selected; grounds: ids of
+    evidence that it works where no reason speaks against it; variants: the best of them decides; available_memory: what
+    the path provides, where that is known; stated: the facts that the verdict depends on and that a user stated.
     """
 
     path: str
@@ -189,24 +189,24 @@ class PathVerdict:
 
     @property
     def path_and_options(self) -> tuple[str, ...]:
-        """Return what follows `winhost plan --path` to choose it: the path, and the best VM where there are several.
+        """The arguments after `winhost plan --path` that choose this path, and the best VM where there are several.
 
-        A VM whose name some shell would not take as it is goes by its id.
+        A VM is named by its id if a shell would need quotes around its name.
         """
-        named: tuple[str, ...] = ()
+        vm_option: tuple[str, ...] = ()
         if len(self.vms) > 1:
             best = min(self.vms, key=lambda vm: vm.verdict.rank)
-            alone = sum(vm.name == best.name for vm in self.vms) == 1
-            named = ("--vm", best.name if alone and _UNQUOTED_WORD.fullmatch(best.name) else best.key)
-        return (self.path, *named, *OPT_IN_VARIANTS.get(self.path, ()))
+            is_unique = sum(vm.name == best.name for vm in self.vms) == 1
+            vm_option = ("--vm", best.name if is_unique and _UNQUOTED_WORD.fullmatch(best.name) else best.key)
+        return (self.path, *vm_option, *OPT_IN_VARIANTS.get(self.path, ()))
 
     @property
     def every_variant(self) -> tuple["PathVerdict", ...]:
-        """Its variants, or itself where it has none."""
+        """The variants, or the path itself where it has none."""
         return self.variants or (self,)
 
     def offers(self, capability: str) -> CapabilityVerdict:
-        """Raises KeyError where there is no such capability."""
+        """Return the verdict on a capability. Raises KeyError where there is no such capability."""
         return {offered.capability: offered for offered in self.capabilities}[capability]
 
     @property
@@ -217,8 +217,9 @@ class PathVerdict:
 
 @dataclass(frozen=True)
 class Assessment:
-    """All paths of one host, in the order in which equally good ones are preferred; `recommended` names one, if any:
-    none where it is not known which Windows this is. stated: facts that a user stated because nobody read them.
+    """The verdicts on all paths of a host, in the order in which equally good ones are preferred. recommended: the name
+    of a path; None where none works or the Windows version is not known; stated: facts that a user stated because they
+    were not read.
     """
 
     host: str
@@ -228,9 +229,8 @@ class Assessment:
     stated: tuple[str, ...] = ()
 
     def path(self, name: str) -> PathVerdict:
-        """Raises KeyError where there is no such path."""
-        found = {path.path: path for path in self.paths}
-        return found[name]
+        """Return the verdict on a path. Raises KeyError where there is no such path."""
+        return {path.path: path for path in self.paths}[name]
 
     @property
     def every_variant(self) -> tuple[PathVerdict, ...]:
@@ -240,8 +240,8 @@ class Assessment:
 
 @dataclass(frozen=True)
 class KnownRemedy(Remedy):
-    """A remedy of the catalogue. effect: what it changes in facts, resource by resource; stated: the versions that are
-    there after it, by name as in VERSIONS. Neither for a choice or an act that nothing shows.
+    """A remedy of the catalogue. effect: what it changes in facts, by resource; stated: the versions that the host has
+    afterwards, by name as in VERSIONS. A remedy that facts do not show has neither.
     """
 
     id: str
@@ -256,8 +256,8 @@ class KnownRemedy(Remedy):
 
 @dataclass(frozen=True)
 class Evidence:
-    """A claim that a stranger can check. holds: for which versions; confidence: how sure it makes, mostly by its kind;
-    settles: what would settle it, where it is open.
+    """A claim that anybody can check. holds: the versions for which it holds; confidence: mostly follows from the kind;
+    seen: when the source was read; settles: what would settle the claim, if it is open.
     """
 
     id: str
@@ -272,8 +272,8 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of a reason's code. related: codes of reasons about the same thing, the closest first; says:
-    words of the programs that fail by it, as their logs have them.
+    """The explanation of a code. related: similar codes, the most similar first; says: messages of the programs that
+    fail for this reason, as their logs have them.
     """
 
     code: str
@@ -289,7 +289,7 @@ class Explanation:
 class Refusal(Exception):
     """A request that no plan can fulfil.
 
-    code: of the catalogue; sentence and remedy: with the numbers and names of this host.
+    code: of the catalogue; sentence, remedy: with the numbers and names of this host.
     """
 
     def __init__(self, code: str, sentence: str, remedy: str) -> None:
@@ -301,7 +301,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Caution:
-    """A consequence of a request that users should know before they apply the plan; fields as of Refusal."""
+    """A consequence of a request that users should know before they apply the plan; fields as in Refusal."""
 
     code: str
     severity: Severity

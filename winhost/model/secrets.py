@@ -1,6 +1,7 @@
-"""Secrets are references in files, and values only between `resolve` and `reveal`.
+"""Secrets: files contain references to them, and their values exist only between `resolve` and `reveal`.
 
-No error raised here carries a value, also not by its `__context__`: what caught the cause returns first.
+No error that is raised here contains a value, not even in its `__context__`: it is raised after the `except` block
+ends.
 """
 
 import json
@@ -11,6 +12,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from ipaddress import ip_address
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 COMMAND_SECONDS = 60
-"""The seconds that a `cmd:` may take: long enough for a hardware token to be touched."""
+"""The time limit of a `cmd:` in seconds: long enough to touch a hardware token."""
 _LARGEST = 64 * KiB
 
 _FORMS = "env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER"
 
 
 class Secret:
-    """A value that shows itself only to `reveal`."""
+    """A value that only `reveal` shows."""
 
     __slots__ = ("_value",)
 
@@ -38,7 +40,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value. Call it where it is handed over, and keep no copy."""
+        """Return the value. Call this where the value is handed over, and keep no copy."""
         return self._value
 
     def __repr__(self) -> str:
@@ -53,14 +55,16 @@ class Secret:
 
 @dataclass(frozen=True, repr=False)
 class SecretRef:
-    """A reference to a secret: an environment variable, a file of one's own, a program's first line, the keyring."""
+    """A reference to a secret: an environment variable, a private file, the first line of a program's output, or the
+    keyring.
+    """
 
     scheme: str
     target: str
 
     @classmethod
     def parse(cls, text: object) -> "SecretRef":
-        """Raises ValueError without a word of the text, because it may be the password itself."""
+        """Parse a reference. Raises ValueError that does not quote the text, because it may be the password itself."""
         if isinstance(text, cls):
             return text
         scheme, colon, target = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -71,22 +75,22 @@ class SecretRef:
         return cls(scheme, target)
 
     def resolve(self) -> Secret:
-        """Reads the secret now. Raises UsageError: SecretUnreadable."""
+        """Read the secret now. Raises UsageError: SecretUnreadable."""
         value = _SCHEMES[self.scheme].read(self)
         if not value:
             raise self.unreadable("it is empty")
         return Secret(value)
 
     def keep(self, value: Secret) -> bool:
-        """Write a value into the keyring under this reference. False where no keyring works, or the value would not
-        come back; nothing is raised, because a backend may show what it was given.
+        """Write a value into the keyring under this reference. Return False if no keyring works, or the value does not
+        read back. Nothing is raised, because the error of a backend may contain the value.
         """
         service, _, user = self.target.rpartition("/")
         try:
             keyring = import_module("keyring")
             keyring.set_password(service, user, value.reveal())
             return bool(keyring.get_password(service, user) == value.reveal())
-        except Exception:  # noqa: BLE001 - a backend raises what its system does, and none of it may be shown
+        except Exception:  # noqa: BLE001 - a backend raises any error of its system, and none may be shown
             return False
 
     @property
@@ -96,16 +100,16 @@ class SecretRef:
 
     @property
     def written(self) -> str:
-        """The form that it has in a file, for another file of its owner; `str` is for people."""
+        """The reference as a file has it. `str` is for people."""
         return f"{self.scheme}:{self.target}"
 
     def unreadable(self, why: str, hint: str | None = None) -> UsageError:
-        """The error that names this reference, never what was found."""
+        """Return the error that names this reference, and nothing that was read."""
         what = f"the secret {visible(str(self))} cannot be read: {visible(why)}"
         return UsageError("SecretUnreadable", what=what, hint=None if hint is None else visible(hint))
 
     def __str__(self) -> str:
-        # The arguments of a program may themselves be telling, such as a token.
+        # The arguments of a program may be secret themselves, such as a token.
         return f"cmd:{_command(self.target)[0]} …" if self.scheme == "cmd" else f"{self.scheme}:{self.target}"
 
     def __repr__(self) -> str:
@@ -134,7 +138,7 @@ class SecretRef:
 
 @dataclass(frozen=True, repr=False)
 class TypedSecret(SecretRef):
-    """A secret that its owner has just typed: no file refers to it, and it ends with this process."""
+    """A secret that its owner has just typed. No file refers to it, and it exists only in this process."""
 
     value: Secret
 
@@ -145,7 +149,7 @@ class TypedSecret(SecretRef):
 @dataclass(frozen=True)
 class _Scheme:
     problem: Callable[[str], str | None]
-    """The fault of a target, in words that do not repeat it."""
+    """Return the fault of a target, in words that do not quote it."""
     read: Callable[[SecretRef], str]
 
 
@@ -157,16 +161,16 @@ def _variable_problem(target: str) -> str | None:
 def _read_variable(ref: SecretRef) -> str:
     value = os.environ.get(ref.target)
     if value is None:
-        # Typed after the command, so that it stands in no history.
+        # The value is typed after the command, so that it is not in the shell's history.
         mend = f"$env:{ref.target} = Read-Host" if os.name == "nt" else f"read -rs {ref.target}; export {ref.target}"
         raise ref.unreadable("the environment variable is not set", f"In the shell that runs winhost: {mend}")
     return value
 
 
 def _file_problem(target: str) -> str | None:
-    # A relative path would mean another file in each folder that winhost is called from.
-    clear = target.isprintable() and (target.startswith("~") or PurePath(target).is_absolute())
-    return None if clear else "file: is followed by an absolute path, or one that starts with ~/"
+    # A relative path would be another file in each folder that winhost is called from.
+    is_absolute = target.isprintable() and (target.startswith("~") or PurePath(target).is_absolute())
+    return None if is_absolute else "file: is followed by an absolute path, or one that starts with ~/"
 
 
 def _read_file(ref: SecretRef) -> str:
@@ -187,13 +191,13 @@ def _read_file(ref: SecretRef) -> str:
 
 
 def _refuse_shared(ref: SecretRef, mode: int) -> None:
-    # Windows answers 0o666 for every file; its access lists are not judged here.
+    # On Windows every file has mode 0o666; its access lists are not checked here.
     if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
         raise ref.unreadable("others may open the file", f"chmod 600 {shlex.quote(ref.target)}")
 
 
 def _command(target: str) -> list[str]:
-    """Program and arguments. Raises ValueError."""
+    """Parse program and arguments. Raises ValueError."""
     if target.startswith("["):
         listed = json.loads(target)
         if not all(isinstance(word, str) for word in listed):
@@ -212,12 +216,12 @@ def _command_problem(target: str) -> str | None:
         command = _command(target)
     except (ValueError, RecursionError):
         command = []
-    runs = command and command[0] and all(word.isprintable() for word in command)
-    return None if runs else 'cmd: is followed by a program and its arguments, as words or as a JSON list ["…"]'
+    can_run = command and command[0] and all(word.isprintable() for word in command)
+    return None if can_run else 'cmd: is followed by a program and its arguments, as words or as a JSON list ["…"]'
 
 
 def _read_command(ref: SecretRef) -> str:
-    """The first line of what the program prints. What it says on stderr is dropped: it may hold the secret."""
+    """Return the first line of the program's output. Its stderr is dropped, because it may contain the secret."""
     command = _command(ref.target)
     why = ""
     try:
@@ -241,7 +245,7 @@ def _text(ref: SecretRef, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        pass  # this exception holds the bytes, so it must be gone before ours is raised
+        pass  # this exception contains the bytes, so it must end before another one is raised
     raise ref.unreadable("it is not UTF-8 text")
 
 
@@ -263,6 +267,14 @@ def _read_keyring(ref: SecretRef) -> str:
         mend = f"keyring set {shlex.quote(service)} {shlex.quote(user)}"
         raise ref.unreadable("the keyring has no such entry", mend)
     return str(value)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether this name or address is this machine's own, so that a secret may be sent there without TLS."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 _SCHEMES: Mapping[str, _Scheme] = {

@@ -1,4 +1,4 @@
-"""A Linux's answers about what it serves: units, engines, gateway, GPUs, logs, and the outcome of a request."""
+"""The answers of a Linux about what it serves: units, engines, gateway, GPUs, logs, and the outcome of a request."""
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
@@ -6,8 +6,8 @@ from winhost.model.units import Bytes
 
 @dataclass(frozen=True)
 class UnitState:
-    """A unit as systemd reports it. code: exit code of the last process; seconds: since it is in this state, None where
-    unknown; invocation: of this start.
+    """A unit as systemd reports it. there: it exists; code: the exit code of the last process; seconds: since when it
+    is in this state, None if unknown; invocation: the id of this start.
     """
 
     unit: str
@@ -25,7 +25,7 @@ class UnitState:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """length: the longest context in tokens, where the engine tells it."""
+    """A model that an engine serves. length: the longest context in tokens, None if the engine does not report it."""
 
     id: str
     length: int | None
@@ -33,7 +33,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class Sample:
-    """A metric, summed up by model; no model where it has none."""
+    """The value of a metric, summed up by model; model: empty if the metric has none."""
 
     name: str
     model: str
@@ -42,7 +42,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class EngineState:
-    """health: the status that its /health answers; None where nobody listens at the socket."""
+    """An engine. health: the HTTP status of /health; None if nothing listens on the socket."""
 
     socket: str
     health: int | None
@@ -51,15 +51,15 @@ class EngineState:
     metrics: tuple[Sample, ...]
 
     def metric(self, name: str) -> float | None:
-        """The sum of a metric over all its models."""
-        found = [each.value for each in self.metrics if each.name == name]
-        return sum(found) if found else None
+        """Return the sum of a metric over all models; None if the engine does not have it."""
+        values = [each.value for each in self.metrics if each.name == name]
+        return sum(values) if values else None
 
 
 @dataclass(frozen=True)
 class GatewayState:
-    """health, ready: statuses, None where nothing answers or was not asked; metrics: None without a key that it knows;
-    own: whether its process listens there, and nobody else.
+    """The gateway. health, ready: HTTP statuses, None if there was no answer or no request; metrics: None without a
+    valid API key; own: the process that listens is the gateway, and no other.
     """
 
     health: int | None
@@ -70,7 +70,7 @@ class GatewayState:
 
 @dataclass(frozen=True)
 class GpuState:
-    """A GPU as nvidia-smi has it. busy: in percent; None is what it does not tell."""
+    """A GPU as nvidia-smi reports it. busy: in percent; None: not reported."""
 
     index: int
     name: str
@@ -81,8 +81,8 @@ class GpuState:
 
 @dataclass(frozen=True)
 class Version:
-    """name: driver, toolkit, wsl, kernel, windows, or boot, whose version is another after each start of the
-    machine.
+    """The version of a component. name: driver, toolkit, wsl, kernel, windows, or boot, whose version changes with each
+    boot.
     """
 
     name: str
@@ -91,7 +91,9 @@ class Version:
 
 @dataclass(frozen=True)
 class BootTest:
-    """at: when the machine had tested its endpoint; seconds: since its start; why: the code of what was not ready."""
+    """The test of the endpoint after a boot. at: when it ended; seconds: since the boot; why: the code of what was not
+    ready.
+    """
 
     at: str
     ready: bool
@@ -101,8 +103,8 @@ class BootTest:
 
 @dataclass(frozen=True)
 class ServingState:
-    """gateway: None where it was not asked for; gpus: None without an nvidia-smi that answers; boot_test: None where
-    the machine has not tested its endpoint since its start.
+    """Everything that a Linux serves. gateway: None if it was not requested; gpus: None if nvidia-smi does not answer;
+    boot_test: None if the machine has not tested its endpoint since it booted.
     """
 
     units: tuple[UnitState, ...]
@@ -115,7 +117,7 @@ class ServingState:
 
 @dataclass(frozen=True)
 class DeployedText:
-    """The file that says what is served; None where there is none."""
+    """The file that describes what is deployed. text: None if there is no such file."""
 
     text: str | None
 
@@ -131,7 +133,9 @@ class UnitLine:
 
 @dataclass(frozen=True)
 class LogPage:
-    """cursor: after which line the next page begins; more: there is one already."""
+    """A page of logs. cursor: of the last line, after which the next page begins; more: there are further lines
+    already.
+    """
 
     lines: tuple[UnitLine, ...]
     cursor: str | None
@@ -140,9 +144,9 @@ class LogPage:
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """The outcome of a request. first: seconds until the first text of a stream; tokens: as the engine counts; whole:
-    it came to its end; text: how it begins; why: what went wrong with it; failed: starts of its engine that failed
-    while it waited, by invocation: it was given up then.
+    """The outcome of a request. first: seconds until the first text of a stream; tokens: as the engine counts them;
+    whole: the answer was complete; text: the beginning of the answer; why: what went wrong; failed: the invocations of
+    engine starts that failed while the request waited, so that it was given up.
     """
 
     status: int | None
@@ -158,7 +162,7 @@ class TimedAnswer:
 
 @dataclass(frozen=True)
 class YieldState:
-    """mode: now, auto or never; code: why the gateway is not ready, empty where it is."""
+    """When models leave their GPUs. mode: now, auto or never; code: why the gateway is not ready, empty if it is."""
 
     mode: str
     code: str
@@ -166,12 +170,14 @@ class YieldState:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A change was made; the answer says nothing else."""
+    """The answer to a change that was made. It has no content."""
 
 
 @dataclass(frozen=True)
 class KeyUsed:
-    """The use of an API key since counting began; refused: requests beyond its limits; last: None before the first."""
+    """The use of an API key. since: when counting began; refused: requests beyond its limits; last: None before the
+    first use.
+    """
 
     requests: int
     refused: int
@@ -183,9 +189,9 @@ class KeyUsed:
 
 @dataclass(frozen=True)
 class ServedKey:
-    """An API key of the gateway. planned: it is of the plan; state: active, expired, revoked, or hidden, where the plan
-    has a key of its name; metrics: it reads metrics alone; yields: it asks for the GPUs alone; models: None for all; a
-    limit of None is none; times are in UTC; used: None where nothing is known.
+    """An API key of the gateway. planned: the plan contains it; state: active, expired, revoked, or hidden by a key of
+    the plan with the same name; metrics: it can only read metrics; yields: it can only request that models leave the
+    GPUs; models: None for all; limits: None for no limit; times are in UTC; used: None if nothing is known.
     """
 
     name: str
@@ -205,8 +211,8 @@ class ServedKey:
 
 @dataclass(frozen=True)
 class ServedKeys:
-    """outcome: what became of a change, none where none was asked for; models: that are served; problem: why a file of
-    keys cannot be read; in_force: the gateway has read the keys as they are told here.
+    """The API keys of the gateway. outcome: of a change, empty if none was requested; models: the served models;
+    problem: why a file of keys cannot be read; in_force: the gateway uses the keys as they are listed here.
     """
 
     outcome: str

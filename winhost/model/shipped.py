@@ -1,4 +1,4 @@
-"""Folders that users copy from: at the top of the source tree, inside the package once installed."""
+"""Finds the shipped folders: at the top of the source tree, or inside the installed package."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from winhost.model.once import once
 
 
 def shipped(name: str) -> Path:
-    """The folder `name` (`examples`, `playbooks`). Raises FileNotFoundError where this winhost has none."""
+    """Return the folder `name` (`examples`, `playbooks`). Raises FileNotFoundError if it is missing."""
     package = Path(winhost.__file__).parent
     for folder in (package / "shipped" / name, package.parent / name):
         if folder.is_dir():
@@ -18,5 +18,5 @@ def shipped(name: str) -> Path:
 
 @once
 def example_hosts() -> Mapping[str, Path]:
-    """The host files that the lab serves by their names, in alphabetical order."""
+    """Return the host files of the lab by name, in alphabetical order."""
     return {path.stem: path for path in sorted((shipped("examples") / "hosts").glob("*.yaml"))}

@@ -1,4 +1,4 @@
-"""Sizes in bytes, and how they are written for people and by them."""
+"""Formats and parses sizes in bytes."""
 
 import re
 from fractions import Fraction
@@ -16,12 +16,14 @@ SIZE_PATTERN = rf"([0-9]{{1,12}}(?:\.[0-9]{{1,6}})?) ?({'|'.join(_UNITS)})"
 
 
 def mib(n: Bytes) -> str:
-    """`n` in MiB, as Hyper-V's windows are discussed: `33,312 MiB`. Exact, in another unit where need be."""
+    """Format `n` in MiB, as is usual for MMIO windows of Hyper-V: `33,312 MiB`. Always exact, if necessary in another
+    unit.
+    """
     return f"{_number(n / MiB)} MiB" if n * 4 % MiB == 0 else size(n)
 
 
 def size(n: Bytes) -> str:
-    """`n` in the largest unit that shows it exactly with at most one decimal: `63.5 GiB`, `33,312 MiB`, `8 KiB`."""
+    """Format `n` in the largest unit that is exact with one decimal at most: `63.5 GiB`, `33,312 MiB`, `8 KiB`."""
     for unit, name in ((GiB, "GiB"), (MiB, "MiB"), (KiB, "KiB")):
         if n >= unit and n * 2 % unit == 0:
             return f"{_number(n / unit)} {name}"
@@ -29,16 +31,14 @@ def size(n: Bytes) -> str:
 
 
 def gib(n: Bytes) -> str:
-    """`n` in GiB with two decimals, where the last byte does not matter: `14.96 GiB`; what that shows nothing of, in
-    MiB or bytes.
-    """
+    """Format `n` in GiB, rounded to two decimals: `14.96 GiB`; in MiB or bytes if that would be zero."""
     if 0 < n < GiB // 200:
         return f"{n / MiB:,.2f} MiB" if n >= MiB // 100 else f"{n:,} bytes"
     return f"{n / GiB:,.2f} GiB"
 
 
 def gib_range(least: Bytes, most: Bytes) -> str:
-    """`0.25 to 1.17 GiB`, or one size where both are the same."""
+    """Format a range, such as `0.25 to 1.17 GiB`; one size if both ends are formatted alike."""
     low, high = gib(least), gib(most)
     if low == high:
         return high
@@ -46,12 +46,12 @@ def gib_range(least: Bytes, most: Bytes) -> str:
 
 
 def about(n: Bytes) -> str:
-    """`n` in GiB, where the last byte does not matter, as short as it goes: `64 GiB`, `63.79 GiB`."""
+    """Format `n` in GiB, rounded to at most two decimals: `64 GiB`, `63.79 GiB`."""
     return f"{_number(n / GiB)} GiB"
 
 
 def parse_size(value: object) -> Bytes:
-    """Bytes of `24 GiB`, `39.8 GB`, or of a whole number of bytes, rounded up. Raises ValueError."""
+    """Parse a size such as `24 GiB` or `39.8 GB`, or a whole number of bytes. Rounds up. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     found = re.fullmatch(SIZE_PATTERN, value) if isinstance(value, str) else None

@@ -1,11 +1,11 @@
-"""The one version of each kind of file that this winhost reads. Files of another version are refused, not converted."""
+"""The version of each kind of file that this winhost reads. Files of other versions are refused, not converted."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from winhost.model.errors import UsageError, visible
 
-# Schema → how to get a file of this version.
+# By schema: how to get a file of this version.
 SUPPORTED_SCHEMAS: Mapping[str, str] = {
     "winhost.facts/3": "Read the host again: winhost detect HOST -o FOLDER",
     "winhost.plan/3": "Plan again: winhost plan HOST -o FILE",
@@ -24,7 +24,7 @@ _ANSWER_SCHEMAS = ("winhost.detection/", "winhost.planning/")
 
 
 def refuse_other_kind(path: str, data: Any, schema: str, hint: str) -> None:
-    """Raises UsageError (WrongDocument) for a document of another kind than that of a schema. hint: how one is made."""
+    """Raise UsageError (WrongDocument) for a document of another kind than the schema's. hint: how to create one."""
     found = data.get("schema") if isinstance(data, Mapping) else schema
     found = found if isinstance(found, str) else "missing"
     if found.rpartition("/")[0] != schema.rpartition("/")[0]:
@@ -39,13 +39,15 @@ def refuse_other_kind(path: str, data: Any, schema: str, hint: str) -> None:
 
 
 def refuse_other_version(position: str, data: Any) -> None:
-    """Raises UsageError (OtherVersion) for a document of another version. position: of its schema: `fleet.yaml:1`."""
+    """Raise UsageError (OtherVersion) for a document of another version. position: of its schema, such as
+    `fleet.yaml:1`.
+    """
     found = str(data.get("schema")) if isinstance(data, Mapping) else ""
-    read = _SCHEMAS_BY_KIND.get(found.rpartition("/")[0])
-    if read not in (None, found):
+    supported = _SCHEMAS_BY_KIND.get(found.rpartition("/")[0])
+    if supported not in (None, found):
         raise UsageError(
             "OtherVersion",
-            what=f"{visible(position)}: schema is {visible(found)!r}, and this winhost reads {read!r}",
+            what=f"{visible(position)}: schema is {visible(found)!r}, and this winhost reads {supported!r}",
             meaning="Fields may mean something else in another version, so none of them was read.",
-            hint=SUPPORTED_SCHEMAS[read],
+            hint=SUPPORTED_SCHEMAS[supported],
         )

@@ -1,4 +1,4 @@
-"""Judge who can write a file of Windows, by its security descriptor."""
+"""Judges by the security descriptor who can write a file on Windows."""
 
 import re
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ Level: TypeAlias = Literal["OWN", "SOME", "UNTOLD", "EVERYONE"]
 """The name of an Openness of `winhost.model.files`."""
 
 _ALLOW_ENTRY = re.compile(r"\((A|XA|OA);([A-Z]*);([^;]*);[^;]*;[^;]*;([^;)]+)")
-_CONTROL = 0x40000 | 0x80000 | 0x10000000  # change its rights or owner, all
-# By kind: the bits of access that let somebody change it, and their abbreviations in SDDL. In a folder, removing what
-# others made is one of them.
+_CONTROL = 0x40000 | 0x80000 | 0x10000000  # to change rights or owner, or everything
+# By kind: the access rights that allow to change the file or folder, as bits and as abbreviations in SDDL. For a
+# folder, deleting its files is one of them.
 _WRITES = {
     "file": (_CONTROL | 0x2 | 0x4 | 0x10000 | 0x40000000, {"FA", "FW", "GA", "GW", "WD", "WO", "SD", "DC", "LC"})
 }
@@ -37,18 +37,18 @@ _PUBLIC_TRUSTEES |= {
 
 
 def judge_descriptor(text: str, own: str, kind: str = "file") -> tuple[Level, str]:
-    """Judge a security descriptor in SDDL. own: the SID of whoever runs winhost.
+    """Judge a security descriptor in SDDL. own: the SID of the account that runs winhost.
 
-    Unverified: written from Microsoft's documentation of SDDL, and not tried on a Windows.
+    Unverified: written from Microsoft's documentation of SDDL, and not tested on Windows.
     """
     owner, listed = re.search(r"O:(S-[\d-]+|[A-Z]{2})", text), text.partition("D:")[2].partition("S:(")[0]
-    belongs = owner[1] if owner else ""
+    owner_sid = owner[1] if owner else ""
     if "NO_ACCESS_CONTROL" in listed:
         return ("EVERYONE", "has no access list: everyone can write it")
     trusted = {own, *_ADMINISTRATORS}
     found: tuple[Level, str] = ("OWN", "")
-    if belongs not in trusted:
-        found = ("SOME", f"belongs to another account ({belongs or 'not told'})")
+    if owner_sid not in trusted:
+        found = ("SOME", f"belongs to another account ({owner_sid or 'not told'})")
     for _, flags, rights, who in _ALLOW_ENTRY.findall(listed):
         if who in trusted or "IO" in re.findall("..", flags) or not _writes(rights, kind):
             continue
@@ -66,7 +66,9 @@ def _writes(rights: str, kind: str) -> bool:
 
 
 def judge_windows_file(path: Path) -> Iterator[tuple[Path, Level, str]]:
-    """The file and its folder. Folders above need no look: what they pass on stands in the lists of these two."""
+    """Yield the judgement of the file and its folder. Rights of folders above are inherited, so that these two have
+    them.
+    """
     for each in (path, path.resolve(), path.resolve().parent):
         try:
             yield each, *judge_descriptor(*_descriptor(each), "folder" if each.is_dir() else "file")
@@ -75,39 +77,41 @@ def judge_windows_file(path: Path) -> Iterator[tuple[Path, Level, str]]:
 
 
 def _descriptor(path: Path) -> tuple[str, str]:
-    """The security descriptor of a file in SDDL, and the SID of whoever runs winhost. Raises OSError."""
+    """Return the security descriptor of a file in SDDL, and the SID of the account that runs winhost. Raises
+    OSError.
+    """
     import ctypes
 
-    load = getattr(ctypes, "WinDLL")  # noqa: B009 - Windows has it alone
+    load = getattr(ctypes, "WinDLL")  # noqa: B009 - only Windows has it
     advapi, kernel = load("advapi32", use_last_error=True), load("kernel32", use_last_error=True)
 
-    def done(worked: int) -> None:
-        if not worked:
+    def check(succeeded: int) -> None:
+        if not succeeded:
             raise OSError(ctypes.get_last_error(), "the access list cannot be read")  # type: ignore[attr-defined,unused-ignore]
 
-    def taken(text: ctypes.c_wchar_p) -> str:
-        said = text.value or ""
+    def take_text(text: ctypes.c_wchar_p) -> str:
+        value = text.value or ""
         kernel.LocalFree(text)
-        return said
+        return value
 
     owner_and_list, needed = 1 | 4, ctypes.c_uint32()
     advapi.GetFileSecurityW(str(path), owner_and_list, None, 0, ctypes.byref(needed))
-    room = ctypes.create_string_buffer(needed.value)
-    done(advapi.GetFileSecurityW(str(path), owner_and_list, room, needed, ctypes.byref(needed)))
+    buffer = ctypes.create_string_buffer(needed.value)
+    check(advapi.GetFileSecurityW(str(path), owner_and_list, buffer, needed, ctypes.byref(needed)))
     text = ctypes.c_wchar_p()
     convert = advapi.ConvertSecurityDescriptorToStringSecurityDescriptorW
-    done(convert(room, 1, owner_and_list, ctypes.byref(text), None))
-    said = taken(text)
+    check(convert(buffer, 1, owner_and_list, ctypes.byref(text), None))
+    descriptor = take_text(text)
 
     token = ctypes.c_void_p()
     kernel.GetCurrentProcess.restype = ctypes.c_void_p
-    done(advapi.OpenProcessToken(ctypes.c_void_p(kernel.GetCurrentProcess()), 8, ctypes.byref(token)))
+    check(advapi.OpenProcessToken(ctypes.c_void_p(kernel.GetCurrentProcess()), 8, ctypes.byref(token)))
     try:
         advapi.GetTokenInformation(token, 1, None, 0, ctypes.byref(needed))
         user = ctypes.create_string_buffer(needed.value)
-        done(advapi.GetTokenInformation(token, 1, user, needed, ctypes.byref(needed)))
+        check(advapi.GetTokenInformation(token, 1, user, needed, ctypes.byref(needed)))
         sid = ctypes.c_void_p(ctypes.cast(user, ctypes.POINTER(ctypes.c_void_p))[0])
-        done(advapi.ConvertSidToStringSidW(sid, ctypes.byref(text)))
-        return said, taken(text)
+        check(advapi.ConvertSidToStringSidW(sid, ctypes.byref(text)))
+        return descriptor, take_text(text)
     finally:
         kernel.CloseHandle(token)

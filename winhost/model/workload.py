@@ -1,6 +1,6 @@
-"""A workload: the models that somebody wants to serve, and what they need beside memory.
+"""A workload: the models that somebody wants to serve, and what they need besides memory.
 
-Its classes are those of `workload.yaml`: what is read of the file is what winhost works with.
+The classes declare the format of `workload.yaml`; winhost works with the same objects.
 """
 
 import re
@@ -26,13 +26,13 @@ BODY_BOUNDS = (
     *("n", "best_of", "max_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "sequences", "inputs", "stop"),
     *("stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "logprob_token_ids"),
 )
-"""The fields of a request that the gateway bounds, as in winhost.gateway.request_rules."""
+"""The fields of a request that the gateway limits, as in winhost.gateway.request_rules."""
 
 _FOLDER = re.compile(r"(?:~|\.{1,2})?[/\\]|~$|\.{1,2}$|[A-Za-z]:[/\\]")
 
 
 def is_folder(model: str) -> bool:
-    """Tell whether a model is written as a path (`./x`, `../x`, `/x`, `~/x`, `C:\\x`), not as the ORG/NAME of a hub."""
+    """Tell whether a model is a path (`./x`, `../x`, `/x`, `~/x`, `C:\\x`), and not the ORG/NAME of a hub."""
     return _FOLDER.match(model) is not None
 
 
@@ -61,7 +61,7 @@ class Quantization(StrEnum):
 
 
 class LoadFormat(StrEnum):
-    """The values of vLLM's --load-format; packed is of winhost's own loader."""
+    """The values of vLLM's --load-format, and `packed` for winhost's own loader."""
 
     AUTO = "auto"
     HF = "hf"
@@ -113,7 +113,7 @@ class Mirror(StrEnum):
 _PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
 _THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-# The last label of a name begins with a letter, and no address does.
+# The last label of a host name begins with a letter, that of an address does not.
 _HOST = rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?"
 _MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
@@ -164,7 +164,7 @@ def _version(value: object) -> Version:
 
 
 def _kernel(value: object) -> object:
-    """`uname -r` without what the distribution puts behind the number."""
+    """Return the version in `uname -r`, without what the distribution appends."""
     return value.partition("-")[0] if isinstance(value, str) else value
 
 
@@ -198,7 +198,7 @@ _KeyName = Annotated[
 _Field = Annotated[str, Matching(r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of a field")]
 _Host = Annotated[str, Matching(_HOST, "a host's name in small letters, without a URL")]
 _Program = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}\.exe", "the name of a program's file")]
-# As Windows has them, without what Task Scheduler takes for a variable.
+# Account names of Windows, without characters that Task Scheduler interprets as a variable.
 _PERSON = r"""[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?"""
 _Person = Annotated[str, Matching(_PERSON, "the name of a local account of Windows")]
 _URL = r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|http://127\.0\.0\.1:[0-9]{1,5}"
@@ -378,7 +378,7 @@ class Model(Written):
 
     @property
     def level(self) -> int:
-        """The level of its sleep: as decided, else as stated, else 1."""
+        """The sleep level: as decided by winhost, else as stated, else 1."""
         return (self.sleep_level or 1) if self.chosen_level is None else self.chosen_level
 
     @property
@@ -396,17 +396,17 @@ class Model(Written):
 
     @property
     def image(self) -> bool:
-        """Its process is written to disk, and starts from there."""
+        """True if the process is written to disk, and starts from there."""
         return self.suspend == "disk"
 
     @property
     def engine_gpus(self) -> int:
-        """GPUs of one data parallel copy."""
+        """The number of GPUs of one data parallel copy."""
         return self.parallel.tensor * self.parallel.pipeline
 
     @property
     def gpus(self) -> int:
-        """GPUs of all copies on one machine; no two share one."""
+        """The number of GPUs of all copies on one machine. Copies do not share GPUs."""
         return self.engine_gpus // self.parallel.nodes * self.parallel.data
 
     @property
@@ -535,7 +535,7 @@ class PerKey(KeyLimit):
     """Keys by their names that may use something else; what is left out is as for every key."""
 
     def of(self, key: str) -> KeyLimit:
-        """The limits of a key: its own, then those of every key."""
+        """Return the limits of a key: its own, else those of every key."""
         own = self.keys.get(key, self)
         return KeyLimit(*(getattr(own, name) or getattr(self, name) for name in KeyLimit.__annotations__))
 
@@ -579,17 +579,19 @@ class Workload(Written):
 
 
 def standby_of(name: str) -> str:
-    """The name of a model's second engine."""
+    """Return the name of a model's second engine."""
     return f"{name}-standby"
 
 
-def add_standbys(workload: Workload, beside: Collection[str]) -> Workload:
-    """Resolve standbys: a model in `beside` gets a second engine after it, another one starts anew."""
-    asked = workload.availability.standby
+def add_standbys(workload: Workload, with_engine: Collection[str]) -> Workload:
+    """Resolve the standbys of a workload. A model in `with_engine` gets a second engine, which follows it in the list;
+    the other ones start their own engine again.
+    """
+    standby = workload.availability.standby
     models: list[Model] = []
     for model in workload.models:
-        models.append(replace(model, starts_anew=model.name in asked and model.name not in beside))
-        if model.name in asked and model.name in beside:
+        models.append(replace(model, starts_anew=model.name in standby and model.name not in with_engine))
+        if model.name in standby and model.name in with_engine:
             models.append(replace(model, name=standby_of(model.name), stands_by=model.name))
     return replace(workload, models=tuple(models), availability=replace(workload.availability, standby=()))
 

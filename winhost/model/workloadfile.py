@@ -1,4 +1,4 @@
-"""Reads `workload.yaml`, and finds what is wrong only when its parts are seen together."""
+"""Reads `workload.yaml`, and checks keys that depend on each other."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +12,15 @@ from winhost.model.yamlfile import Mistake, load_with_positions
 
 
 def load_workload(path: Path, *, in_cluster: bool = False) -> Workload:
-    """Reads a workload.yaml. in_cluster: it is to run in one, also where it does not say so.
+    """Read a workload.yaml. in_cluster: the workload runs in a cluster, even if the file does not say so.
 
     Raises UsageError (FileFaults) with all of its faults.
     """
     check = partial(_find_mistakes, in_cluster=in_cluster)
-    found = load_with_positions(path, WorkloadFile, check, "draft one: winhost workload init ORG/NAME -o my.yaml").value
-    return replace(found, deploy=Deploy.KUBERNETES) if in_cluster else found
+    workload = load_with_positions(
+        path, WorkloadFile, check, "draft one: winhost workload init ORG/NAME -o my.yaml"
+    ).value
+    return replace(workload, deploy=Deploy.KUBERNETES) if in_cluster else workload
 
 
 def _find_mistakes(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[Mistake]:

@@ -1,7 +1,7 @@
-"""The classes of files that people write: dataclasses whose fields are the keys of a mapping.
+"""Base classes and types for the formats of files that people write: classes whose fields are the keys of a mapping.
 
-A field has its type, its default, and a docstring, which `winhost schema` shows. Unknown keys are refused, and so is
-null: omit a key to leave it unset.
+A field has a type, a default, and a docstring that `winhost schema` shows. Unknown keys and null are refused: omit a
+key to leave it unset.
 """
 
 import ast
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Closed(BaseModel):
-    """A mapping with no unknown keys. Its validator is built when the first one is read."""
+    """A mapping without unknown keys. Its validator is built when the first file is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -37,29 +37,29 @@ class Closed(BaseModel):
 
 
 class Written:
-    """A mapping in a file. `winhost schema` shows its docstring and those of its fields, which tell defaults."""
+    """A mapping in a file. `winhost schema` shows its docstring and those of its fields, which state the defaults."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
         reference = handler(schema)
-        found = handler.resolve_ref_schema(reference)
-        found["description"] = cleandoc(cls.__doc__ or "")
-        for entry in found.get("properties", {}).values():
+        definition = handler.resolve_ref_schema(reference)
+        definition["description"] = cleandoc(cls.__doc__ or "")
+        for entry in definition.get("properties", {}).values():
             entry.pop("default", None)
-        _describe(found["properties"], cls, Written)
+        _describe(definition["properties"], cls, Written)
         return reference
 
 
 class WrittenModel(Written, Closed):
-    """A mapping in a file that remembers which of its keys were given: `model_fields_set`."""
+    """A mapping in a file that records which keys are set: `model_fields_set`."""
 
-    model_config = ConfigDict(hide_input_in_errors=True)  # what is no reference to a secret may be the secret
+    model_config = ConfigDict(hide_input_in_errors=True)  # an invalid secret reference may be the secret itself
 
 
 def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
-    """Add the docstrings of fields: those of the class, and of what it inherits from below `base`."""
+    """Add the docstrings of fields of a class, and of its base classes up to `base`."""
     for each in reversed(kind.__mro__):
         for name, text in _docstrings(each) if issubclass(each, base) and each is not base else ():
             if name in properties:
@@ -67,26 +67,26 @@ def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
 
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
-    """The docstrings of a class's own fields. Python keeps none, so they are read from its source."""
+    """Yield the docstrings of a class's own fields, from its source, because Python does not store them."""
     try:
         source = getsource(kind)
     except OSError:  # made by pydantic's create_model
         return
     (definition,) = ast.parse(dedent(source)).body
     assert isinstance(definition, ast.ClassDef)
-    for declared, said in pairwise(definition.body):
-        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name) and isinstance(said, ast.Expr):
-            yield declared.target.id, " ".join(ast.literal_eval(said.value).split())
+    for field, docstring in pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(docstring, ast.Expr):
+            yield field.target.id, " ".join(ast.literal_eval(docstring.value).split())
 
 
 class _Omittable:
-    """Takes null out of what a file may say; `None` is a key that was left out."""
+    """Refuses null in a file; `None` is a key that was omitted."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
-        found: Any = handler(source)
-        if found["type"] != "nullable":
-            return found
-        return core_schema.json_or_python_schema(found["schema"], found)
+        schema: Any = handler(source)
+        if schema["type"] != "nullable":
+            return schema
+        return core_schema.json_or_python_schema(schema["schema"], schema)
 
 
 Omittable: TypeAlias = Annotated[T | None, _Omittable()]
@@ -111,7 +111,7 @@ NOT_WRITTEN = _NotWritten()
 
 @eager(frozen=True)
 class WrittenAs:
-    """A file has a value of another kind, of which `meaning` makes the one that is declared."""
+    """Declares that a file has a value of another type (`kind`), which `meaning` converts."""
 
     kind: Any
     meaning: Callable[[Any], Any]
@@ -127,19 +127,19 @@ def _check_printable(text: str) -> str:
 
 
 def text_schema(pattern: str) -> dict[str, Any]:
-    """The JSON Schema of text that matches as a whole."""
+    """Return the JSON Schema of text that matches a pattern as a whole."""
     return {"type": "string", "pattern": f"^{pattern}$"}
 
 
 @eager(frozen=True)
 class Matching:
-    """Text that matches a pattern as a whole. what: what it then is, in words."""
+    """Text that matches a pattern as a whole. what: a description of such text, for the error."""
 
     pattern: str
     what: str
 
     def check(self, text: str) -> str:
-        """Raises ValueError."""
+        """Return the text if it matches. Raises ValueError."""
         if re.fullmatch(self.pattern, text):
             return text
         raise ValueError(f"is not {self.what}")

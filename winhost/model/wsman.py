@@ -1,4 +1,4 @@
-"""The faults of WS-Management that winhost knows: one table for the transports and for `winhost explain`."""
+"""The known faults of WS-Management: one table for the transports and for `winhost explain`."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,9 @@ from winhost.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class WsmanFault:
-    """name: its constant in wsmerror.h or winerror.h; kind: what it is for a client: `denied`, `busy` (a quota is used
-    up) or `forbidden` (by configuration or policy)."""
+    """A fault of WS-Management. name: its constant in wsmerror.h or winerror.h; kind: what it means for a client:
+    `denied`, `busy` (a quota is used up) or `forbidden` (by configuration or policy).
+    """
 
     name: str
     kind: str
@@ -34,11 +35,11 @@ FAULTS: Mapping[int, WsmanFault] = {
 
 
 def kind_of(code: object) -> str | None:
-    """The kind of a WSMan fault; None for a code that is not in the table."""
-    found = FAULTS.get(code) if isinstance(code, int) else None
-    return found.kind if found else None
+    """Return the kind of a WSMan fault; None for a code that is not in the table."""
+    fault = FAULTS.get(code) if isinstance(code, int) else None
+    return fault.kind if fault else None
 
 
 def codes_of(kind: str) -> tuple[int, ...]:
-    """Codes that are written as such: a Win32 error of one digit stands in every log."""
+    """Return the codes of a kind, without Win32 errors: a number of one digit is in every log."""
     return tuple(code for code, fault in FAULTS.items() if fault.kind == kind and code >> 31)

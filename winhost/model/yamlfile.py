@@ -34,10 +34,10 @@ from winhost.model.versions import SUPPORTED_SCHEMAS, refuse_other_kind, refuse_
 from winhost.model.written import NOT_WRITTEN, Written, WrittenAs
 
 Loc: TypeAlias = tuple[str | int, ...]
-"""Keys and list positions from the root of a document."""
+"""A location in a document: keys and list indexes from its root."""
 
 Mistake: TypeAlias = tuple[Loc, str]
-"""A position in the data and what is wrong there."""
+"""A location in the data, and what is wrong there."""
 
 Model = TypeVar("Model")
 Kind = TypeVar("Kind")
@@ -45,7 +45,7 @@ Kind = TypeVar("Kind")
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MAX_FILE_SIZE = 8 * MiB
 MAX_VALUES = 100_000
-"""A fleet of 5,000 hosts has 40,000 values, the facts of a host with 100 VMs 10,000."""
+"""The most values of a file. A fleet of 5,000 hosts has 40,000, the facts of a host with 100 VMs 10,000."""
 _MAX_DEPTH = 64
 _MAX_SHOWN = 60
 
@@ -60,34 +60,33 @@ class Position:
 
 @dataclass(frozen=True)
 class Loaded(Generic[Model]):
-    """A valid file, and where in it everything was written."""
+    """A valid file with the positions of its values."""
 
     path: Path
     value: Model
     positions: Mapping[Loc, Position]
 
     def describe_position(self, loc: Loc) -> str:
-        """`hosts.gpu-01.transport.password (fleet.yaml:14)`."""
+        """Format a location with its line: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
         return visible(f"{dotted(loc)} ({self.path.name}:{_nearest_position(self.positions, loc).line})")
 
 
 def load(path: Path, model: type[Model]) -> Model:
-    """Reads a YAML file. Raises UsageError (FileFaults, OtherVersion)."""
+    """Read a YAML file. Raises UsageError (FileFaults, OtherVersion)."""
     return load_with_positions(path, model, lambda _: ()).value
 
 
 def load_with_positions(
-    path: Path, model: type[Model], check: Callable[[Model], Iterable[Mistake]], made_by: str = ""
+    path: Path, model: type[Model], check: Callable[[Model], Iterable[Mistake]], how_to_create: str = ""
 ) -> Loaded[Model]:
-    """Reads a YAML file whose parts must also agree with each other.
+    """Read a YAML file, and check keys that depend on each other.
 
-    Raises UsageError (FileFaults, WrongDocument, OtherVersion).
-
-    `check` finds what a model alone cannot. In a file with other faults it checks what is left without them.
-    made_by: how such a file is made, for somebody who has none.
+    check: finds mistakes that the model cannot find; if the file has other faults, it checks the file without the
+    faulty entries. how_to_create: a hint for a user without such a file. Raises UsageError (FileFaults, WrongDocument,
+    OtherVersion).
     """
     document = _Document(str(path))
-    data = document.read(_read_text(path, made_by))
+    data = document.read(_read_text(path, how_to_create))
     check_writers(path, data)
     if isinstance(data, dict) and str(data.get("schema")).startswith("winhost."):
         position = f"{path}:{_nearest_position(document.positions, ('schema',)).line}"
@@ -100,9 +99,9 @@ def load_with_positions(
     checked = value if value is not None or more else _validate_without(mistakes, data, model)
     if checked is not None:
         known = {loc for loc, _ in mistakes}
-        found, others = _limit_mistakes(mistake for mistake in check(checked) if mistake[0] not in known)
-        mistakes += found
-        more += others
+        listed, unlisted = _limit_mistakes(mistake for mistake in check(checked) if mistake[0] not in known)
+        mistakes += listed
+        more += unlisted
     mistakes = [mistake for mistake in mistakes if mistake[0] not in document.unread]
     faults = [*document.faults, *(_fault(str(path), document.positions, *each) for each in mistakes)]
     if value is None or faults:
@@ -111,16 +110,16 @@ def load_with_positions(
 
 
 def load_json(
-    path: Path, kind: type[Kind], first: Callable[[Any], None] = lambda data: None, made_by: str = ""
+    path: Path, kind: type[Kind], first: Callable[[Any], None] = lambda data: None, how_to_create: str = ""
 ) -> Kind:
-    """Reads a JSON file into a model, a dataclass or plain data. Line and column are known for broken syntax only.
+    """Read a JSON file into a model, a dataclass or plain data. Only syntax errors have line and column.
 
-    `first` sees the data before it is checked. made_by: as of `load_placed`. Raises UsageError (FileFaults), and what
-    `first` raises.
+    `first` sees the data before it is checked. how_to_create: as of `load_placed`. Raises UsageError (FileFaults), and
+    what `first` raises.
     """
-    text = _read_text(path, made_by)
+    text = _read_text(path, how_to_create)
     mistakes: list[Mistake] = []
-    data = _parse_json(path, text, mistakes, made_by)
+    data = _parse_json(path, text, mistakes, how_to_create)
     check_writers(path, data)
     first(data)
     value, invalid, more = _validate(text, data, kind)
@@ -131,32 +130,32 @@ def load_json(
 
 
 def refuse_mistakes(path: Path, mistakes: Iterable[Mistake], positions: Mapping[Loc, Position] | None = None) -> None:
-    """Raises UsageError (FileFaults) for other mistakes in a file. positions: of a YAML file; JSON has none."""
-    found, more = _limit_mistakes(mistakes)
-    if found:
-        raise _faults_error([_fault(str(path), positions, *each) for each in found], more)
+    """Raise UsageError (FileFaults) for mistakes in a file. positions: of a YAML file; None for JSON."""
+    listed, more = _limit_mistakes(mistakes)
+    if listed:
+        raise _faults_error([_fault(str(path), positions, *each) for each in listed], more)
 
 
 def _fault(file: str, positions: Mapping[Loc, Position] | None, loc: Loc, message: str) -> Fault:
-    """A fault at the nearest position that is written in the file."""
+    """Make a fault at the nearest position that the file has."""
     position = None if positions is None else _nearest_position(positions, loc)
     line, column = (None, None) if position is None else (position.line, position.column)
     return Fault(file, line, column, dotted(loc), message)
 
 
 def _limit_mistakes(mistakes: Iterable[Mistake]) -> tuple[list[Mistake], int]:
-    """The mistakes that are listed, and how many more there are."""
-    left = iter(mistakes)
-    return list(islice(left, MAX_LISTED_FAULTS)), sum(1 for _ in left)
+    """Return the mistakes that are listed, and how many more there are."""
+    remaining = iter(mistakes)
+    return list(islice(remaining, MAX_LISTED_FAULTS)), sum(1 for _ in remaining)
 
 
 def _faults_error(faults: Sequence[Fault], more: int) -> UsageError:
-    found = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line or 0, fault.column or 0))
-    return file_faults(found[:MAX_LISTED_FAULTS], more + len(found[MAX_LISTED_FAULTS:]))
+    ordered = sorted(dict.fromkeys(faults), key=lambda fault: (fault.line or 0, fault.column or 0))
+    return file_faults(ordered[:MAX_LISTED_FAULTS], more + len(ordered[MAX_LISTED_FAULTS:]))
 
 
 def dotted(loc: Loc) -> str:
-    """`hosts.gpu-01.groups[1]`; a key that is no plain word is quoted."""
+    """Format a location as `hosts.gpu-01.groups[1]`; keys with other characters are quoted."""
     return "".join(map(_segment, loc)).removeprefix(".")
 
 
@@ -168,21 +167,21 @@ def _segment(part: str | int) -> str:
 
 
 def _nearest_position(positions: Mapping[Loc, Position], loc: Loc) -> Position:
-    """The position of the nearest ancestor that is written in the file."""
+    """Return the position of a location, or of its nearest ancestor that the file has."""
     return next((positions[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in positions), Position(1, 1))
 
 
 # ---- text
 
 
-def _read_text(path: Path, made_by: str = "") -> str:
+def _read_text(path: Path, how_to_create: str = "") -> str:
     try:
         data = read_within(path, MAX_FILE_SIZE)
     except TooLarge as large:
         raise _single_fault_error(path, str(large)) from None
     except OSError as error:
         fault = _single_fault_error(path, f"cannot be read ({error.strerror or error}){suggest_sibling(path)}")
-        fault.hint = "Check the path and its permissions" + (f", or {made_by}" if made_by else "")
+        fault.hint = "Check the path and its permissions" + (f", or {how_to_create}" if how_to_create else "")
         raise fault from None
     # Windows PowerShell 5.1 writes UTF-16 by default, Notepad a byte order mark.
     coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -192,13 +191,13 @@ def _read_text(path: Path, made_by: str = "") -> str:
         start = error.start
     else:
         if not text.strip():
-            raise _add_hint(_single_fault_error(path, "is empty"), made_by)
+            raise _add_hint(_single_fault_error(path, "is empty"), how_to_create)
         return text
     raise _single_fault_error(path, f"is not {coding.removesuffix('-sig').upper()} text (byte {start + 1})")
 
 
-def _add_hint(fault: UsageError, made_by: str) -> UsageError:
-    fault.hint = fault.hint or (f"Mend it, or {made_by}" if made_by else None)
+def _add_hint(fault: UsageError, how_to_create: str) -> UsageError:
+    fault.hint = fault.hint or (f"Mend it, or {how_to_create}" if how_to_create else None)
     return fault
 
 
@@ -214,7 +213,7 @@ _TOO_MANY = f"holds more than {MAX_VALUES:,} values, which no file of this kind 
 _HOST_FILE = re.compile(r"(#.*\n|\s)*schema: winhost\.host/")
 
 
-def _parse_json(path: Path, text: str, mistakes: list[Mistake], made_by: str) -> object:
+def _parse_json(path: Path, text: str, mistakes: list[Mistake], how_to_create: str) -> object:
     if sum(map(text.count, "[{,")) > MAX_VALUES:
         raise _single_fault_error(path, _TOO_MANY)
 
@@ -233,9 +232,9 @@ def _parse_json(path: Path, text: str, mistakes: list[Mistake], made_by: str) ->
         fault = _single_fault_error(path, f"is not JSON: {error.msg}{simulated}", error.lineno, error.colno)
     except RecursionError:
         fault = _single_fault_error(path, "is nested too deeply")
-    except ValueError:  # all that is left: Python reads no whole number of more than 4,300 digits
+    except ValueError:  # the only other error: Python reads no whole number of more than 4,300 digits
         fault = _single_fault_error(path, "holds a number that is too long to be one")
-    raise _add_hint(fault, made_by)  # outside of `except`, because the decoder's error holds the whole text
+    raise _add_hint(fault, how_to_create)  # outside of `except`, because the decoder's error contains the whole text
 
 
 # ---- YAML
@@ -251,25 +250,27 @@ _SYNTAX_HINTS = {
     "mapping values are not allowed": "quote text that holds a colon and a space",
 }
 
-# The pure Python parser quotes what it found, which may be of a password that starts with "!" or "*".
+# The pure Python parser quotes its input, which may be a password that starts with "!" or "*".
 _QUOTED_INPUT = re.compile(r"""(?:, but found)? ['"](?![<>:])""")
 
 
 class _Document:
-    """Builds plain data from parser events, and keeps the position of every key and list item."""
+    """Builds plain data from parser events, and stores the position of every key and list item."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.positions: dict[Loc, Position] = {}
         self.faults: list[Fault] = []
         self.more = 0
-        """Faults that are counted and not listed."""
+        """The number of faults that are not listed."""
         self.unread: set[Loc] = set()
-        """Positions of values that were refused unread: their other mistakes are not reported."""
+        """Locations of values that were refused without being read, so that other mistakes there are not reported."""
         self._events: Iterator[Any] = iter(())
 
     def read(self, text: str) -> object:
-        """The data of the one document in the text. Raises UsageError (FileFaults) where the text cannot be parsed."""
+        """Return the data of the only document in the text. Raises UsageError (FileFaults) if the text cannot be
+        parsed.
+        """
         try:
             if found := yaml.reader.Reader.NON_PRINTABLE.search(text):
                 *before, last = text[: found.start()].split("\n")
@@ -319,7 +320,7 @@ class _Document:
             inner = (*loc, key.value)
             if key.value in entries:
                 self._add_fault(key, inner, f"is there twice; the first is on line {self.positions[inner].line}")
-            # A key is the position of its entry; of a key that is there twice, the first.
+            # The position of an entry is that of its key; of a duplicate key, that of the first one.
             self.positions.setdefault(inner, _position(key))
             value = self._value(next(self._events), inner)
             entries.setdefault(key.value, value)
@@ -342,7 +343,7 @@ def _position(event: Any) -> Position:
 
 
 def _parse_scalar(text: str) -> bool | int | float | str | None:
-    """The meaning of an unquoted scalar: JSON's types, else text."""
+    """Parse an unquoted scalar: one of JSON's types, else text."""
     if _NULL.fullmatch(text):
         return None
     if boolean := _BOOLEAN.fullmatch(text):
@@ -384,14 +385,14 @@ _ERRORS_WITHOUT_INPUT = frozenset({"missing", "union_tag_invalid", "union_tag_no
 
 @once
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Kept, and with its validator built: that takes as long as reading some ten files with it."""
-    made = TypeAdapter(kind)
-    made.rebuild()
-    return made
+    """Return a cached adapter with its validator, because building that takes as long as reading about ten files."""
+    adapter = TypeAdapter(kind)
+    adapter.rebuild()
+    return adapter
 
 
 def _validate(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, list[Mistake], int]:
-    """The value, else what is wrong and how much more is."""
+    """Return the value; else None, the mistakes that are listed, and how many more there are."""
     try:
         return adapter(kind).validate_json(text, strict=True), [], 0
     except ValidationError as error:
@@ -400,14 +401,14 @@ def _validate(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, l
 
 
 def mistakes_of(error: ValidationError, data: object, model: type[Any]) -> list[Mistake]:
-    """All that pydantic found wrong with the data of a model, in our words. Of a value that may be of several
-    kinds it says one by one that it is none of them, which is one fault.
+    """Turn pydantic's errors about the data of a model into mistakes. For a value that may be of several types pydantic
+    reports an error for each type, which become one mistake.
     """
     details: dict[Loc, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         loc = _location_in_data(detail["loc"], data)
-        alone = detail["type"] not in _TYPE_ERRORS
-        details.setdefault((*loc, len(details)) if alone else loc, []).append(detail)
+        is_single = detail["type"] not in _TYPE_ERRORS
+        details.setdefault((*loc, len(details)) if is_single else loc, []).append(detail)
     return [_mistake(each, data, model) for each in details.values()]
 
 
@@ -436,22 +437,22 @@ def _mistake(several: Sequence[ErrorDetails], data: object, model: type[Any]) ->
 
 
 def _suggest_choice(several: Sequence[ErrorDetails]) -> str:
-    """The word that was meant, where there is more to choose from than one."""
+    """Suggest a similar choice if there are several choices."""
     choices = [
         word for each in several for word in re.findall(r"'([^']+)'", str(each.get("ctx", {}).get("expected", "")))
     ]
-    given = several[0]["input"]
-    return did_you_mean(given, choices) if isinstance(given, str) and len(choices) + len(several) > 2 else ""
+    value = several[0]["input"]
+    return did_you_mean(value, choices) if isinstance(value, str) and len(choices) + len(several) > 2 else ""
 
 
 def _location_in_data(loc: Loc, data: Any) -> Loc:
-    """The part of a pydantic location that is in the data: it also names union members and `[key]`."""
-    kept: list[str | int] = []
+    """Return the parts of a pydantic location that are in the data. It also has names of union members and `[key]`."""
+    parts: list[str | int] = []
     for part in loc:
         if part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int):
             data = data[part]
-            kept.append(part)
-    return tuple(kept)
+            parts.append(part)
+    return tuple(parts)
 
 
 def _describe_input(value: object) -> str:
@@ -466,28 +467,30 @@ def _shorten(text: str) -> str:
 
 
 def _validate_without(mistakes: Iterable[Mistake], data: object, model: type[Model]) -> Model | None:
-    """The file without the faulty entries, if that is valid."""
-    gone = {_enclosing_entry(loc) for loc, _ in mistakes}
+    """Return the file without the faulty entries; None if that is not valid."""
+    faulty = {_enclosing_entry(loc) for loc, _ in mistakes}
 
-    def copy(value: object, here: Loc) -> object:
+    def copy(value: object, loc: Loc) -> object:
         if not isinstance(value, dict):
             return value
-        return {key: copy(inner, (*here, key)) for key, inner in value.items() if (*here, key) not in gone}
+        return {key: copy(inner, (*loc, key)) for key, inner in value.items() if (*loc, key) not in faulty}
 
     return _validate(json.dumps(copy(data, ())), data, model)[0]
 
 
 def _enclosing_entry(loc: Loc) -> Loc:
-    """The mapping entry around a position: a list is dropped whole, because its items are known by their numbers."""
+    """Return the location of the mapping entry around a location. A list is always a whole entry, because its items are
+    identified by their indexes.
+    """
     end = next((index for index, part in enumerate(loc) if isinstance(part, int)), len(loc))
     return loc[:end]
 
 
-# ---- what a model expects at a position
+# ---- the types of a model at a location
 
 
 def parse_value(text: str) -> Any:
-    """A value of the command line as a file would have it; what no file could have is the text itself."""
+    """Parse a value of the command line as in a YAML file; return the text itself if it is no YAML."""
     document = _Document("")
     try:
         value = document.read(text)
@@ -497,7 +500,7 @@ def parse_value(text: str) -> Any:
 
 
 def kinds_at(model: type[Any], loc: Loc) -> list[object]:
-    """The types that may stand there, unions taken apart; none where nothing may."""
+    """Return the types that a location may have, with the members of unions; empty if it may not exist."""
     kinds: list[object] = [model]
     for part in loc:
         kinds = [inner for kind in kinds for inner in _kinds_of_part(kind, part)]
@@ -515,7 +518,7 @@ def _kinds_of_part(kind: object, part: str | int) -> Iterator[object]:
 
 
 def _union_members(annotation: object) -> Iterator[object]:
-    """The members of a union, without what is annotated to them, and nothing of what no file has."""
+    """Yield the members of a union without annotations, as types that a file has."""
     if get_origin(annotation) is Annotated:
         as_written = next((each.kind for each in get_args(annotation) if isinstance(each, WrittenAs)), None)
         yield from _union_members(as_written or get_args(annotation)[0])
@@ -535,7 +538,7 @@ def _is_written(kind: object) -> bool:
 
 
 def _fields(kind: object) -> Iterator[tuple[str, Any]]:
-    """The keys that a file may have there, each with its annotation."""
+    """Yield the keys that a file may have in a mapping of this type, each with its annotation."""
     if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
         known = kind.model_fields.items()
         yield from ((info.alias or name, info.annotation) for name, info in known if NOT_WRITTEN not in info.metadata)

@@ -1,6 +1,6 @@
-"""Fills a folder with images of containers, files of models and the image of a guest, each checked by its hash.
+"""Fill a folder with container images, model files, packages and the image of a guest, each checked by its hash.
 
-Files that are right stay, and partial ones are continued. No file gets its name before it is whole and checked.
+Correct files are kept, and partial downloads continued. A file gets its name only when it is complete and checked.
 """
 
 import hashlib
@@ -24,27 +24,27 @@ from winhost.model.files import sha256_of
 from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB, about
-from winhost.offline.package_archive import PackageFile, PackageSource, signed_lists
-from winhost.web.asking import NotAnswered, OpenAnswer, opened
-from winhost.web.large_files import bring
+from winhost.offline.package_archive import PackageFile, PackageSource, fetch_signed_lists
+from winhost.web.http_client import NotAnswered, OpenAnswer, open_url
+from winhost.web.large_files import resume_download
 
 _FILE = re.compile(r"(sha256|git-sha1):([0-9a-f]+) ([0-9]{1,15}) (.+)")
-FromByte = Callable[[str, Bytes], AbstractContextManager[OpenAnswer]]
-_SPARE: Bytes = 64 * MiB
+OpenFrom = Callable[[str, Bytes], AbstractContextManager[OpenAnswer]]
+_SPARE_BYTES: Bytes = 64 * MiB
 
 
 @dataclass(frozen=True)
-class WantedImage:
-    """name: as a plan pins it; credentials: a secret reference to USER:PASSWORD."""
+class RequestedImage:
+    """A container image to collect. name: as pinned in the plan; credentials: a secret reference to USER:PASSWORD."""
 
     name: str
     credentials: str | None = None
 
 
 @dataclass(frozen=True)
-class WantedModel:
-    """A model to collect, as in ModelFiles. revision: None for a server that is no hub, as one with Python packages;
-    folder: where its files go then.
+class RequestedModel:
+    """A model to collect, as in ModelFiles. revision: None for a server that is no hub, such as one with Python
+    packages; folder: for the files of such a server.
     """
 
     source: str
@@ -55,7 +55,7 @@ class WantedModel:
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopiedFile:
     """A file of the folder. path: below it, with slashes."""
 
     path: str
@@ -64,23 +64,29 @@ class Copied:
 
 
 class Collection:
-    """there: where the folder will lie on the Linux that serves; tell: told of each file, how far it is."""
+    """Collects files in a folder. target_folder: the folder's path on the Linux that serves; report: is called with the
+    progress of each file.
+    """
 
-    def __init__(self, folder: Path, there: str, tell: Tell) -> None:
-        self._folder, self._there, self._tell = folder, there.rstrip("/"), tell
-        self._images: dict[str, OfflineImage] = {}
-        self._models: dict[str, str] = {}
-        self._sources: dict[str, str] = {}
-        self.copied: list[Copied] = []
+    def __init__(self, folder: Path, target_folder: str, report: Tell) -> None:
+        self._folder, self._target_folder, self._report = folder, target_folder.rstrip("/"), report
+        self._offline_images: dict[str, OfflineImage] = {}
+        self._offline_models: dict[str, str] = {}
+        self._offline_sources: dict[str, str] = {}
+        self.copied: list[CopiedFile] = []
 
     @property
     def offline(self) -> Offline:
-        return Offline(self._images, self._models, self._sources)
+        return Offline(self._offline_images, self._offline_models, self._offline_sources)
 
     def collect(
-        self, images: Iterable[WantedImage], models: Iterable[WantedModel], guest: RemoteImage | None, platform: str
+        self,
+        images: Iterable[RequestedImage],
+        models: Iterable[RequestedModel],
+        guest: RemoteImage | None,
+        platform: str,
     ) -> None:
-        """Raises WinhostError and OSError."""
+        """Collect images and models. Raises WinhostError and OSError."""
         resolved = [(each, resolve(each.name, platform=platform, credentials=each.credentials)) for each in images]
         wanted = list(models)
         self._check_room([found for _, found in resolved], wanted, guest)
@@ -90,25 +96,25 @@ class Collection:
             self._model(model)
         if guest:
             to = self._folder / "images"
-            path = download(guest, to, lambda done, whole: self._tell("image of the guest", done, whole))
+            path = download(guest, to, lambda done, whole: self._report("image of the guest", done, whole))
             self._copied(path, path.stat().st_size, guest.sha256)
 
-    def _check_room(self, images: list[Resolved], models: list[WantedModel], guest: RemoteImage | None) -> None:
-        needed = sum(self._lacking(self._archive(each), archive_size(each)) for each in images)
+    def _check_room(self, images: list[Resolved], models: list[RequestedModel], guest: RemoteImage | None) -> None:
+        needed = sum(self._missing_bytes(self._archive(each), archive_size(each)) for each in images)
         for model in models:
-            needed += sum(self._lacking(self._path(model, file), file.bytes) for file in _files(model))
+            needed += sum(self._missing_bytes(self._path(model, file), file.bytes) for file in _files(model))
         if guest:  # as `download` names them
             image = self._folder / "images" / f"{guest.sha256}.img"
-            needed += self._lacking(image, guest.bytes or 0, image.with_suffix(".part"))
+            needed += self._missing_bytes(image, guest.bytes or 0, image.with_suffix(".part"))
         free = shutil.disk_usage(self._folder).free
-        if needed + _SPARE > free:
+        if needed + _SPARE_BYTES > free:
             what = f"{about(needed)} are still to come, and {visible(str(self._folder))} has {about(free)} left"
             raise UsageError("NoRoom", what=what, hint="Free some, or name a folder on another disk with -o")
 
-    def _lacking(self, path: Path, size: Bytes, part: Path | None = None) -> Bytes:
-        """The bytes that are still to come, beside those that are there. part: the partial file."""
-        there = [each.stat().st_size for each in (path, part or _part(path)) if each.is_file()]
-        return max(0, size - max(there, default=0))
+    def _missing_bytes(self, path: Path, size: Bytes, part: Path | None = None) -> Bytes:
+        """Return the number of bytes that are still missing. part: the partial file."""
+        target_folder = [each.stat().st_size for each in (path, part or _part_path(path)) if each.is_file()]
+        return max(0, size - max(target_folder, default=0))
 
     # ---- images of containers
 
@@ -116,102 +122,110 @@ class Collection:
         name = re.sub(r"[^a-z0-9.-]", "-", found.name.repository)[-80:].strip("-.")
         return self._folder / "containers" / f"{name}-{found.digest[7:19]}.tar"
 
-    def _image(self, wanted: WantedImage, found: Resolved) -> None:
+    def _image(self, wanted: RequestedImage, found: Resolved) -> None:
         path = self._archive(found)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = _part(path)
+        part = _part_path(path)
         if path.is_file():
-            path.replace(part)  # it is gone through again, layer by layer
-        entry = SecretRef.parse(wanted.credentials).resolve() if wanted.credentials else None
-        registry = Registry(ImageName.parse(wanted.name), entry)
-        write_archive(registry, found, part, lambda done, whole: self._tell(found.name.repository, done, whole))
+            path.replace(part)  # its layers are checked again
+        credentials = SecretRef.parse(wanted.credentials).resolve() if wanted.credentials else None
+        registry = Registry(ImageName.parse(wanted.name), credentials)
+        write_archive(registry, found, part, lambda done, whole: self._report(found.name.repository, done, whole))
         copied = self._copied(path, part.stat().st_size, sha256_of(part))
         part.replace(path)
-        self._images[wanted.name] = OfflineImage(f"{self._there}/{copied.path}", copied.sha256, archive_name(found))
+        self._offline_images[wanted.name] = OfflineImage(
+            f"{self._target_folder}/{copied.path}", copied.sha256, archive_name(found)
+        )
 
-    def keep(self, pinned: str, image: OfflineImage, beside: Path) -> None:
-        """An image that the plan takes from a file already, which lies beside it. Raises UsageError: NotBeside."""
+    def add_archive(self, pinned: str, image: OfflineImage, plan_folder: Path) -> None:
+        """Add an image that the plan takes from an archive next to it. Raises UsageError: ArchiveNotBeside."""
         name = PurePosixPath(image.archive).name
         path = self._folder / "containers" / name
         source = next(
-            (each for each in (beside / name, path) if each.is_file() and sha256_of(each) == image.sha256), None
+            (each for each in (plan_folder / name, path) if each.is_file() and sha256_of(each) == image.sha256), None
         )
         if source is None:
             what = f"{visible(name)}, from which the plan takes {visible(pinned)}, is not beside the plan"
-            raise UsageError("ArchiveNotBeside", what=what, hint=f"Put it at {visible(str(beside))}, as it was planned")
+            raise UsageError(
+                "ArchiveNotBeside", what=what, hint=f"Put it at {visible(str(plan_folder))}, as it was planned"
+            )
         if source != path:
             path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, _part(path))
-            _part(path).replace(path)
+            shutil.copyfile(source, _part_path(path))
+            _part_path(path).replace(path)
         copied = self._copied(path, path.stat().st_size, image.sha256)
-        self._images[pinned] = replace(image, archive=f"{self._there}/{copied.path}")
+        self._offline_images[pinned] = replace(image, archive=f"{self._target_folder}/{copied.path}")
 
     # ---- models
 
-    def _model_folder(self, model: WantedModel) -> Path:
-        if model.revision is None:  # what comes from it has its own path there
+    def _model_folder(self, model: RequestedModel) -> Path:
+        if model.revision is None:  # its files have paths of their own
             return self._folder / model.folder
         name = "--".join(urlsplit(model.source).path.strip("/").split("/")[-2:])
         return self._folder / "models" / re.sub(r"[^A-Za-z0-9._-]", "-", name) / model.revision
 
-    def _path(self, model: WantedModel, file: "_File") -> Path:
+    def _path(self, model: RequestedModel, file: "_File") -> Path:
         return self._model_folder(model).joinpath(*PurePosixPath(file.path).parts)
 
-    def _model(self, model: WantedModel) -> None:
-        name, from_byte = _opener(model)
+    def _model(self, model: RequestedModel) -> None:
+        name, open_from = _model_opener(model)
         files = list(_files(model))
-        whole, done = sum(file.bytes for file in files), 0
+        total, done = sum(file.bytes for file in files), 0
         for file in files:
             path = self._path(model, file)
             path.parent.mkdir(parents=True, exist_ok=True)
             if not (path.is_file() and file.is_in(path)):
-                self._bring(from_byte, file, path, name, done, whole)
+                self._download_file(open_from, file, path, name, done, total)
             done += file.bytes
             self._copied(path, file.bytes, file.digest if file.kind == "sha256" else sha256_of(path))
         folder = self._model_folder(model).relative_to(self._folder).as_posix()
-        self._models[f"{model.source}@{model.revision}"] = f"{self._there}/{folder}"
+        self._offline_models[f"{model.source}@{model.revision}"] = f"{self._target_folder}/{folder}"
 
-    def _bring(self, from_byte: FromByte, file: "_File", path: Path, name: str, done: Bytes, whole: Bytes) -> None:
-        part = _part(path)
-        with part.open("r+b" if part.exists() else "w+b") as here:
-            have = min(part.stat().st_size, file.bytes)
+    def _download_file(
+        self, open_from: OpenFrom, file: "_File", path: Path, name: str, done: Bytes, total: Bytes
+    ) -> None:
+        part = _part_path(path)
+        with part.open("r+b" if part.exists() else "w+b") as target:
+            present = min(part.stat().st_size, file.bytes)
             try:
-                bring(
-                    here,
+                resume_download(
+                    target,
                     0,
-                    have,
+                    present,
                     file.bytes,
-                    lambda at: from_byte(file.path, at),
-                    lambda at, _: self._tell(name, done + at, whole),
+                    lambda offset: open_from(file.path, offset),
+                    lambda offset, _: self._report(name, done + offset, total),
                 )
             except NotAnswered as error:
-                why = f"{visible(name)}: {visible(file.path)}: the hub {error}"
-                raise _not_brought(why, "Run the command again: it goes on where this ended") from None
-            here.truncate(file.bytes)
+                reason = f"{visible(name)}: {visible(file.path)}: the hub {error}"
+                raise _not_downloaded_error(reason, "Run the command again: it goes on where this ended") from None
+            target.truncate(file.bytes)
         if not file.is_in(part):
             part.unlink()
-            why = f"{visible(name)}: {visible(file.path)} came with another hash"
-            raise _not_brought(why, "Run the command again; if it stays so, do not use this hub")
+            reason = f"{visible(name)}: {visible(file.path)} came with another hash"
+            raise _not_downloaded_error(reason, "Run the command again; if it stays so, do not use this hub")
         part.replace(path)
 
     # ---- packages
 
     def packages(self, sources: Iterable[PackageSource], wanted: Iterable[str], machine: str) -> tuple[str, ...]:
-        """Collect packages for apt's cache. Returns those that no source has. Raises as `signed_lists`, OSError."""
-        left = dict.fromkeys(wanted)
+        """Collect packages for apt's cache. Returns those that no source has. Raises as `fetch_signed_lists` does,
+        OSError.
+        """
+        remaining = dict.fromkeys(wanted)
         for source in sources:
-            for each in signed_lists(source, left, machine).packages if left else ():
+            for each in fetch_signed_lists(source, remaining, machine).packages if remaining else ():
                 self._package(each, self._folder / "packages" / each.cached_as)
-                left.pop(f"{each.name}={each.version}", None)
-        return tuple(left)
+                remaining.pop(f"{each.name}={each.version}", None)
+        return tuple(remaining)
 
-    def own_source(
+    def add_apt_source(
         self, name: str, uri: str, source: PackageSource, wanted: Iterable[str], machine: str
     ) -> frozenset[str]:
-        """A source of the plan's own, as a folder that apt reads: its signed lists, and what is wanted of it, which is
-        returned. uri: as the plan has it. Raises as `signed_lists`, OSError.
+        """Collect a package source of the plan as a folder that apt can read, with its signed lists and the requested
+        packages. Returns these. uri: as in the plan. Raises as `fetch_signed_lists` does, OSError.
         """
-        lists, folder = signed_lists(source, tuple(wanted), machine), self._folder / "apt" / name
+        lists, folder = fetch_signed_lists(source, tuple(wanted), machine), self._folder / "apt" / name
         below = "" if source.suite.endswith("/") else f"dists/{source.suite}/"
         for path, data in lists.files.items():
             file = folder / f"{below}{path}"
@@ -220,18 +234,18 @@ class Collection:
             self._copied(file, len(data), hashlib.sha256(data).hexdigest())
         for each in lists.packages:
             self._package(each, folder.joinpath(*PurePosixPath(each.path).parts))
-        self._sources[f"{uri} {source.suite}"] = f"file:{self._there}/apt/{name}"
+        self._offline_sources[f"{uri} {source.suite}"] = f"file:{self._target_folder}/apt/{name}"
         return frozenset(f"{each.name}={each.version}" for each in lists.packages)
 
     def _package(self, package: PackageFile, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _File("sha256", package.sha256, package.bytes, path.name)
         if not (path.is_file() and file.is_in(path)):
-            self._bring(lambda _, at: _from_byte(package.url, at), file, path, package.name, 0, package.bytes)
+            self._download_file(lambda _, at: _open_from(package.url, at), file, path, package.name, 0, package.bytes)
         self._copied(path, package.bytes, package.sha256)
 
-    def _copied(self, path: Path, size: Bytes, sha256: str) -> Copied:
-        copied = Copied(path.relative_to(self._folder).as_posix(), size, sha256)
+    def _copied(self, path: Path, size: Bytes, sha256: str) -> CopiedFile:
+        copied = CopiedFile(path.relative_to(self._folder).as_posix(), size, sha256)
         if copied not in self.copied:
             self.copied.append(copied)
         return copied
@@ -251,25 +265,25 @@ class _File:
             return False
         if self.kind == "sha256":
             return sha256_of(path) == self.digest
-        with path.open("rb") as content:  # a blob of git: its SHA-1 is over a header and the content
+        with path.open("rb") as content:  # the SHA-1 of a git blob covers a header and the content
             start = hashlib.sha1(b"blob %d\0" % self.bytes)  # noqa: S324
             return file_digest(content, lambda: start).hexdigest() == self.digest
 
 
-def _files(model: WantedModel) -> Iterator[_File]:
+def _files(model: RequestedModel) -> Iterator[_File]:
     for line in model.files:
-        found = _FILE.fullmatch(line)
-        path = PurePosixPath(found[4]) if found else PurePosixPath()
-        outside = path.is_absolute() or not path.parts or any(part in ("..", ".winhost") for part in path.parts)
-        if found is None or outside or "\\" in line or ":" in found[4] or not line.isprintable():
+        match = _FILE.fullmatch(line)
+        path = PurePosixPath(match[4]) if match else PurePosixPath()
+        is_outside = path.is_absolute() or not path.parts or any(part in ("..", ".winhost") for part in path.parts)
+        if match is None or is_outside or "\\" in line or ":" in match[4] or not line.isprintable():
             why = f"'{visible(line[:200])}' is no file of a model"
-            raise _not_brought(why, "Make the plan again: winhost plan HOST")
-        yield _File(found[1], found[2], int(found[3]), found[4])
+            raise _not_downloaded_error(why, "Make the plan again: winhost plan HOST")
+        yield _File(match[1], match[2], int(match[3]), match[4])
 
 
-def _opener(model: WantedModel) -> tuple[str, FromByte]:
+def _model_opener(model: RequestedModel) -> tuple[str, OpenFrom]:
     if model.revision is None:
-        return urlsplit(model.source).netloc, lambda path, at: _from_byte(f"{model.source}/{quote(path)}", at)
+        return urlsplit(model.source).netloc, lambda path, at: _open_from(f"{model.source}/{quote(path)}", at)
     parts = urlsplit(model.source)
     *below, organization, name = ["", *parts.path.strip("/").split("/")]  # an address ends with ORG/NAME
     hub = f"{parts.scheme}://{parts.netloc}{''.join(f'/{each}' for each in below if each)}"
@@ -278,13 +292,13 @@ def _opener(model: WantedModel) -> tuple[str, FromByte]:
     return full, HubRepository(full, model.revision, hub, token).from_byte
 
 
-def _from_byte(url: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:
-    return opened(url, headers={"Range": f"bytes={at}-"} if at else {})
+def _open_from(url: str, at: Bytes) -> AbstractContextManager[OpenAnswer]:
+    return open_url(url, headers={"Range": f"bytes={at}-"} if at else {})
 
 
-def _part(path: Path) -> Path:
+def _part_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def _not_brought(why: str, hint: str) -> WinhostError:
+def _not_downloaded_error(why: str, hint: str) -> WinhostError:
     return WinhostError("NotBrought", what=why, hint=hint)

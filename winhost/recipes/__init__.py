@@ -1,1 +1,1 @@
-"""A person's own recipe for vLLM: read in whatever form it is pasted, held against what is known, mended in place."""
+"""Lints a user's own recipe for an inference engine: reads it in any form, checks it, and mends it in place."""

@@ -1,4 +1,4 @@
-"""Specifications of CDI: what gives containers their GPUs, held against the machine that they are for."""
+"""Lints CDI specifications, which give containers their GPUs, against the target machine."""
 
 import re
 from collections import Counter
@@ -12,11 +12,11 @@ from winhost.findings.condition import version_of
 from winhost.findings.finding import Observation, run_rules
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, find_duplicate_keys, parse_documents
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
-# By what of which a version can be too low: the list, and the field of its items; SPEC.md of 1.1.0.
+# The first version with each field: the list, the field of its items, the version. Source: SPEC.md of 1.1.0.
 _FIELDS_SINCE = (
     ("mounts", "type", Version("0.4.0")),
     ("deviceNodes", "hostPath", Version("0.5.0")),
@@ -24,27 +24,27 @@ _FIELDS_SINCE = (
 )
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
 _HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-_THERE = (r"(?s).+", "it has to be there")
-# By the list and the field of its items: what a value has to be, as the library of CDI checks it.
+_NOT_EMPTY = (r"(?s).+", "it has to be there")
+# By list and field of its items: the pattern of valid values, as the CDI library checks them, and its description.
 _EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _THERE},
+    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _NOT_EMPTY},
     "deviceNodes": {
-        "path": _THERE,
+        "path": _NOT_EMPTY,
         "type": ("[bcup]?", "it is b, c, u or p"),
         "permissions": ("[rwm]*", "it has no letters but r, w and m"),
     },
-    "mounts": {"hostPath": _THERE, "containerPath": _THERE},
+    "mounts": {"hostPath": _NOT_EMPTY, "containerPath": _NOT_EMPTY},
 }
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
 _LIBRARIES = ("/usr/lib/wsl", "/usr/lib/wsl/lib")
-_STORE = ("/usr/lib/wsl/", "/dev/dxg")
+_WSL_PATHS = ("/usr/lib/wsl/", "/dev/dxg")
 
 
 @dataclass(frozen=True)
 class CdiCase:
-    """A specification, and the machine that it is for."""
+    """A specification and its target machine."""
 
     document: YamlNode
     target: RecipeTarget
@@ -57,34 +57,34 @@ class CdiCase:
 
     @cached_property
     def nodes(self) -> list[YamlNode]:
-        """The paths of devices."""
+        """The paths of device nodes."""
         return list(_paths(self.document, "deviceNodes", "path", "hostPath"))
 
     @cached_property
     def mounts(self) -> list[YamlNode]:
-        """The paths of mounts, within containers and outside."""
+        """The paths of mounts, in containers and on the host."""
         return list(_paths(self.document, "mounts", "hostPath", "containerPath"))
 
     @cached_property
     def folders(self) -> list[YamlNode]:
-        """The mounts of whole folders, whatever is in them."""
+        """The mounts of folders."""
         return [each for each in self.mounts if ".so" not in each.value.rpartition("/")[2]]
 
 
-def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Observation]:
-    """All that is wrong in a specification."""
+def find_in_cdi(source: SourceFile, target: RecipeTarget) -> list[Observation]:
+    """Return all observations in a specification."""
     try:
-        found = documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
+        found = parse_documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
     except NotYaml as wrong:
         return [Observation("unreadable", wrong.offset, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
-    # What another maker's devices need is not known.
+    # The requirements of other makers' devices are not known.
     known = case.document.get("devices").items() and case.document.get("kind").value in (_GPU, "")
-    return [*keys_twice(case.document), *run_rules(RULES if known else OF_ANY, case)]
+    return [*find_duplicate_keys(case.document), *run_rules(RULES if known else RULES_OF_ANY_KIND, case)]
 
 
 def versions(case: CdiCase) -> Iterator[Observation]:
-    """The version is there, a text, and one that is known."""
+    """Check that the version is present, a text, and known."""
     found = case.document.get("cdiVersion")
     if not found.value:
         yield Observation("no-cdi-version", case.document.start if case.document.node else 0)
@@ -95,7 +95,7 @@ def versions(case: CdiCase) -> Iterator[Observation]:
 
 
 def kind(case: CdiCase) -> Iterator[Observation]:
-    """The kind of device is NVIDIA's GPUs."""
+    """Check that the kind of device is NVIDIA's GPUs."""
     found = case.document.get("kind")
     if not _KIND.fullmatch(found.value):
         shown = f", not {found.value}" if found.value else ""
@@ -105,7 +105,7 @@ def kind(case: CdiCase) -> Iterator[Observation]:
 
 
 def devices(case: CdiCase) -> Iterator[Observation]:
-    """Each device has a name of its own, and changes something in a container."""
+    """Check that each device has a unique name, and changes something in a container."""
     document, version = case.document, case.version
     found = document.get("devices")
     if not found.items():
@@ -127,28 +127,28 @@ def devices(case: CdiCase) -> Iterator[Observation]:
 
 
 def fields(case: CdiCase) -> Iterator[Observation]:
-    """Fields of a later version than the file says, each once."""
+    """Report fields of a later version than that of the file, each once."""
     document, version = case.document, case.version
     used = [
         (name, since, node) for list_name, name, since in _FIELDS_SINCE for node in _paths(document, list_name, name)
     ]
     used += [(name, since, edits.get(name)) for edits in _edits(document) for name, since in _EDITS_SINCE]
-    told = set()
+    reported = set()
     for name, since, node in used:
-        if version is not None and version < since and node.node is not None and name not in told:
-            told.add(name)
+        if version is not None and version < since and node.node is not None and name not in reported:
+            reported.add(name)
             yield Observation("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
 
 
 def paths(case: CdiCase) -> Iterator[Observation]:
-    """Paths that are not absolute."""
+    """Report paths that are not absolute."""
     for each in (*case.nodes, *case.mounts, *_paths(case.document, "hooks", "path")):
         if not each.value.startswith("/"):
             yield Observation("not-absolute-path", each.start, {"value": each.value})
 
 
 def bad_edits(case: CdiCase) -> Iterator[Observation]:
-    """Values for which the specification is refused as a whole."""
+    """Report values for which the whole specification is refused."""
     for edits in _edits(case.document):
         for list_name, rules in _EDIT_RULES.items():
             for each in edits.get(list_name).items():
@@ -176,7 +176,7 @@ def _paths(document: YamlNode, list_name: str, *names: str) -> Iterator[YamlNode
 
 
 def driver(case: CdiCase) -> Iterator[Observation]:
-    """Compare the driver of the mounted files with the target's. Files of WSL do not name theirs."""
+    """Compare the driver version of the mounted files with that of the target. Files of WSL have no version."""
     if not case.folders and not any("libcuda" in each.value for each in case.mounts):
         yield Observation("no-driver-library", case.document.start)
     found = {match[1]: each for each in case.mounts if (match := _DRIVER.search(each.value))}
@@ -190,15 +190,15 @@ def driver(case: CdiCase) -> Iterator[Observation]:
 
 
 def wsl(case: CdiCase) -> Iterator[Observation]:
-    """A specification of WSL names its device and libraries, and any other none of them."""
+    """Check that a specification for WSL has its device and libraries, and that others do not."""
     sources = (*case.nodes, *case.mounts)
     if case.target.path == "wsl2":
-        yield from _lacks_of_wsl(case)
-    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_STORE)), None)):
+        yield from _missing_in_wsl(case)
+    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_WSL_PATHS)), None)):
         yield Observation("only-for-wsl", odd.start, {"value": odd.value})
 
 
-def _lacks_of_wsl(case: CdiCase) -> Iterator[Observation]:
+def _missing_in_wsl(case: CdiCase) -> Iterator[Observation]:
     document, nodes, mounts = case.document, case.nodes, case.mounts
     if odd := next((each for each in nodes if each.value.startswith("/dev/nvidia")), None):
         yield Observation("not-for-wsl", odd.start, {"value": odd.value})
@@ -212,5 +212,5 @@ def _lacks_of_wsl(case: CdiCase) -> Iterator[Observation]:
         yield Observation("no-video-libraries", document.start)
 
 
-OF_ANY = (versions, kind, devices, fields, bad_edits, paths)
-RULES = (*OF_ANY, driver, wsl)
+RULES_OF_ANY_KIND = (versions, kind, devices, fields, bad_edits, paths)
+RULES = (*RULES_OF_ANY_KIND, driver, wsl)

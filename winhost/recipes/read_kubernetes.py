@@ -1,31 +1,33 @@
-"""Manifests of Kubernetes: each container with vLLM, and what its pod and the services beside it say of it."""
+"""Reads and edits manifests of Kubernetes: each container that runs an engine, with the settings of its pod and
+services.
+"""
 
 from collections.abc import Iterator, Sequence
 
 from winhost.findings.finding import Observation, TextEdit
-from winhost.recipes.command_editor import replaced
-from winhost.recipes.read_commands import with_entry
-from winhost.recipes.read_compose import added_option, item_words, removed_from
+from winhost.recipes.arguments import IMAGE
+from winhost.recipes.command_editor import replace_value
+from winhost.recipes.read_commands import read_entrypoint
+from winhost.recipes.read_compose import add_to_command, read_items, remove_from_command
 from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
-from winhost.recipes.words import IMAGE
-from winhost.recipes.yaml_nodes import YamlNode, documents, keys_twice, pair_after, without
+from winhost.recipes.yaml_nodes import YamlNode, add_pair, find_duplicate_keys, parse_documents, remove_entry
 
-# Kinds whose pods are as they stand there; of others (Ray's, KServe's) something else completes them.
-_WHOLE = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "LeaderWorkerSet")
-_DEEPEST = 16  # keys around the containers of a pod
+# Kinds whose pods are complete; a controller completes those of other kinds (Ray's, KServe's).
+_COMPLETE_KINDS = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "LeaderWorkerSet")
+_MAX_DEPTH = 16  # keys around the containers of a pod
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 GPU = "nvidia.com/gpu"
-_OTHERS = ("gpu", "mig-", "tpu", "npu")
+_OTHER_ACCELERATORS = ("gpu", "mig-", "tpu", "npu")
 SHM = "/dev/shm"  # noqa: S108 - its name
 
 
 def read_kubernetes(source: SourceFile) -> Recipe:
-    """Every container with vLLM in it. Raises NotYaml."""
+    """Read every container that runs an engine. Raises NotYaml."""
     found: list[YamlNode] = []
     slips: list[Observation] = []
-    for document in documents(source):
-        slips += keys_twice(document)
+    for document in parse_documents(source):
+        slips += find_duplicate_keys(document)
         found += document.get("items").items() if document.get("kind").value == "List" else [document]
     services = {each.get("metadata", "name").value: each for each in found if each.get("kind").value == "Service"}
     engines = []
@@ -34,16 +36,18 @@ def read_kubernetes(source: SourceFile) -> Recipe:
         for pod in _pods(each, set()):
             for container in pod.get("containers").items():
                 if (engine := _engine(container, pod)) is not None:
-                    engine.where = f"{kind} {name}"
-                    engine.partial = kind not in _WHOLE
+                    engine.label = f"{kind} {name}"
+                    engine.partial = kind not in _COMPLETE_KINDS
                     _services(engine, services, pod.get("enableServiceLinks"))
                     engines.append(engine)
     return Recipe(RecipeForm.KUBERNETES, tuple(engines), slips=tuple(slips))
 
 
 def _pods(node: YamlNode, seen: set[int], depth: int = 0) -> Iterator[YamlNode]:
-    """Every mapping with a list of containers, in whatever kind of object: a Job, a RayService, an InferenceService."""
-    if id(node.node) in seen or depth > _DEEPEST or not (node.is_map or node.is_list):
+    """Yield every mapping with a list of containers, in any kind of object: a Job, a RayService, an
+    InferenceService.
+    """
+    if id(node.node) in seen or depth > _MAX_DEPTH or not (node.is_map or node.is_list):
         return
     seen.add(id(node.node))
     if node.get("containers").is_list:
@@ -54,55 +58,55 @@ def _pods(node: YamlNode, seen: set[int], depth: int = 0) -> Iterator[YamlNode]:
 
 def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
     slips: list[Observation] = []
-    engine = RecipeEngine(RecipeForm.KUBERNETES, "", _at(container), in_container=True)
+    engine = RecipeEngine(RecipeForm.KUBERNETES, "", _container_position(container), in_container=True)
     engine.container += [*_container(container, pod)]
     engine.variables += list(_environment(container.get("env")))
     every = [each.text for name in ("command", "args") for each in container.get(name).items() if each.is_scalar]
     entries = len([each for each in container.get("command").items() if each.is_scalar])
-    words = item_words(every, slips)
+    words = read_items(every, slips)
     entry, inside = (words, []) if entries else (None, words)  # an empty list is the image's
-    if with_entry(engine, entry, inside, slips) is None:
+    if read_entrypoint(engine, entry, inside, slips) is None:
         return None
     engine.slips += slips
-    engine.probes = {name: dict(_flat(container.get(name))) for name in PROBES if container.get(name)}
-    engine.slips += _no_texts(container)
-    engine.places |= _places(container)
+    engine.probes = {name: dict(_flatten(container.get(name))) for name in PROBES if container.get(name)}
+    engine.slips += _find_non_texts(container)
+    engine.positions |= _positions(container)
     engine.editor = KubernetesEditor(container, engine)
     return engine
 
 
-def _at(container: YamlNode) -> PlacedText:
+def _container_position(container: YamlNode) -> PlacedText:
     name = container.get("name")
     return name.text if name.is_scalar else PlacedText("", (), container.start, container.start)
 
 
-def _flat(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
-    """`httpGet.path` and the like."""
+def _flatten(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
+    """Yield nested keys with their values, such as `httpGet.path`."""
     for name, value in node.pairs():
         if value.is_map and before.count(".") < 3:
-            yield from _flat(value, f"{before}{name}.")
+            yield from _flatten(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value.value
 
 
-def _places(container: YamlNode) -> dict[str, PlacedText]:
+def _positions(container: YamlNode) -> dict[str, PlacedText]:
     found = {name: container.get(name).key_text for name in PROBES if container.get(name)}
-    return found if container.get("resources") else {**found, "no resources": _at(container)}
+    return found if container.get("resources") else {**found, "no resources": _container_position(container)}
 
 
-def _no_texts(container: YamlNode) -> Iterator[Observation]:
-    """Values that have to be texts, and are read as something else."""
+def _find_non_texts(container: YamlNode) -> Iterator[Observation]:
+    """Report values that must be text, but that YAML reads as something else."""
     texts = [(each.get("name").value, each.get("value")) for each in container.get("env").items()]
     for name in ("command", "args"):
         texts += [(f"{name}[{number}]", each) for number, each in enumerate(container.get(name).items())]
     for name, value in texts:
         if value.is_scalar and not value.quoted and value.tag not in ("str", "null"):
-            quoted = replaced(value.text, f'"{value.value}"')
+            quoted = replace_value(value.text, f'"{value.value}"')
             yield Observation("value-is-no-text", value.text.start, {"name": name}, quoted)
 
 
 def _services(engine: RecipeEngine, services: dict[str, YamlNode], links: YamlNode) -> None:
-    """Apply the services of the file to the container: a service's name becomes variables, its type opens the port."""
+    """Apply the services of the file to the engine: a service's name becomes variables, its type publishes the port."""
     for name, service in services.items():
         if name == "vllm" and links.value.casefold() != "false":
             engine.slips.append(Observation("service-named-vllm", service.get("metadata", "name").text.start))
@@ -112,7 +116,7 @@ def _services(engine: RecipeEngine, services: dict[str, YamlNode], links: YamlNo
 
 
 def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
-    """Yield the container's settings in the words of docker's options."""
+    """Yield the container's settings under the names of docker's options."""
     for option, node in (
         (IMAGE, container.get("image")),
         ("--memory", container.get("resources", "limits", "memory")),
@@ -138,9 +142,9 @@ def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
 
 
 def _accelerators(container: YamlNode) -> YamlNode:
-    """GPUs of NVIDIA, else what else is given: an instance of MIG, another maker's, a claim."""
+    """Return the node of NVIDIA GPUs, else of another accelerator: a MIG instance, another maker's, or a claim."""
     limits, claims = container.get("resources", "limits"), container.get("resources", "claims")
-    others = [value for name, value in limits.pairs() if name.partition("/")[2].startswith(_OTHERS)]
+    others = [value for name, value in limits.pairs() if name.partition("/")[2].startswith(_OTHER_ACCELERATORS)]
     given = [limits.get(GPU), *others, *(each.get("name") for each in claims.items())]
     return next((node for node in given if node.is_scalar), limits.get(GPU))
 
@@ -159,7 +163,7 @@ def _mounts(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
 
 
 def _shm(path: YamlNode, volume: YamlNode) -> Iterator[Setting]:
-    """A volume in memory with a size; without one it is as large as the memory of the pod or node allows."""
+    """Yield the size of /dev/shm: that of a volume in memory, None if only the memory of the pod or node limits it."""
     size, medium = volume.get("emptyDir", "sizeLimit"), volume.get("emptyDir", "medium")
     if medium.value != "Memory":
         yield Setting("shm on disk", path.value, path.text, None, (), "mountPath")
@@ -188,27 +192,27 @@ class KubernetesEditor(Editor):
         env = self._container.get("env")
         for each in env.items():
             if setting.texts and each.get("name").is_scalar and each.get("name").text.start == setting.texts[0].start:
-                return without(each, env)
-        found = (removed_from(self._container.get(name), setting) for name in ("args", "command"))
+                return remove_entry(each, env)
+        found = (remove_from_command(self._container.get(name), setting) for name in ("args", "command"))
         return next((edits for edits in found if edits), ())
 
     def add_option(self, words: str) -> Sequence[TextEdit]:
         if args := self._container.get("args"):
-            return added_option(args, self._engine, words)
+            return add_to_command(args, self._engine, words)
         command = self._container.get("command")
-        return added_option(command, self._engine, words) if command else ()
+        return add_to_command(command, self._engine, words) if command else ()
 
     def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         env = self._container.get("env")
         if not env.items() or env.node.flow_style:
             entry = f'\n- name: {name}\n  value: "{value}"'
-            return pair_after(self._container, "env", entry) if env.node is None else ()
+            return add_pair(self._container, "env", entry) if env.node is None else ()
         source, last = env.source, env.items()[-1]
-        start, _ = source.line_of(env.items()[0].start)
+        start, _ = source.line_bounds(env.items()[0].start)
         line = source.text[start : env.items()[0].start]
         if line.strip() != "-":
             return ()
-        end = source.line_of(last.start + len(source.text[last.start : last.node.end_mark.index].rstrip()) - 1)[1]
+        end = source.line_bounds(last.start + len(source.text[last.start : last.node.end_mark.index].rstrip()) - 1)[1]
         blank, nl = " " * len(line), source.newline
         return (TextEdit(end, end, f'{line}name: {name}{nl}{blank}value: "{value}"{nl}'),)
 

@@ -1,4 +1,4 @@
-"""The contents of a recipe in any form: engines of vLLM, each with its options, variables and container."""
+"""The contents of a recipe in any form: engines with their options, variables and container."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,36 +25,37 @@ class RecipeForm(StrEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing that is set. name: the full one, whatever was written; value: None for a bare flag; shown: where the
-    value stands; texts: all that is written for it; by_default: the value is that of a variable that nobody set.
+    """An option, variable or container setting. name: the full name, also if an abbreviation was written; value: None
+    for a flag; text: its name; value_text: its value; texts: everything that is written for it; written: the name as it
+    is written; by_default: the value is the default of a variable.
     """
 
     name: str
     value: str | None
     text: PlacedText
-    shown: PlacedText | None
+    value_text: PlacedText | None
     texts: tuple[PlacedText, ...]
     written: str
     by_default: bool = False
 
     @classmethod
-    def of(
+    def parse(
         cls, name: str, text: PlacedText, shown: PlacedText | None, texts: tuple[PlacedText, ...], written: str
     ) -> "Setting":
-        """A setting as it is written; of `${VARIABLE:-default}` the default is read, except where it is a secret."""
+        """Make a setting from text. `${VARIABLE:-default}` becomes its default, unless the setting is a secret."""
         if shown is None or is_secret(name):
             return cls(name, shown.value if shown else None, text, shown, texts, written)
         default = shown.with_defaults
         return cls(name, default.value, text, default, texts, written, by_default=default is not shown)
 
     @property
-    def told(self) -> str:
-        """Its value for people."""
+    def display_value(self) -> str:
+        """The value, for people."""
         return f"{self.value or ''}{' (the default of its variable)' if self.by_default else ''}"
 
     @property
     def is_on(self) -> bool:
-        """The value as one of vLLM's own switches reads it."""
+        """True if vLLM reads the value of a switch as on."""
         return (self.value or "1").strip().casefold() not in ("0", "false", "no", "off", "")
 
 
@@ -63,13 +64,13 @@ SECRET_OPTIONS = ("--api-key", "--hf-token", "--ssl-keyfile-password")
 
 
 def is_secret(name: str) -> bool:
-    """An option or variable whose value is a secret."""
+    """Tell whether the value of an option or variable is a secret."""
     return name in SECRET_OPTIONS or bool(_SECRET.search(name))
 
 
 class Editor:
-    """Changes a recipe in the form that it has. No edits mean that this cannot be changed automatically; so it is with
-    everything where a form has no editor of its own.
+    """Makes edits of a recipe in its form. An empty result means that the change cannot be made automatically; this
+    base class makes none.
     """
 
     def remove(self, setting: Setting) -> Sequence[TextEdit]:
@@ -87,56 +88,57 @@ class Editor:
 
 @dataclass
 class RecipeEngine:
-    """One engine as the recipe starts it.
+    """An engine that a recipe starts.
 
-    where: for people, `service llm`; at: where it is written; kind: vllm, or of engines.yaml; known: whether its
-    command is there, and not only its environment; entered: how its command begins, `vllm serve`, or nothing where the
-    image has it; leads: its model is the first word behind that; container: by the name of docker's option, whatever
-    the form; outside: variables of the shell that starts the container; words: its own, of an engine beside vLLM;
-    branched: its script starts it at several places, and an option would have to be added at each; partial: another
-    file, or another service, has the rest of it, and what is not here may be there;
-    slips: what its reader found; probes: of a pod, by name; places: where else something stands that rules ask for.
+    label: for people, such as `service llm`; position: where it is written; kind: vllm, or a key of engines.yaml;
+    has_command: the recipe has its command, not only its environment; entry: how the command begins, such as `vllm
+    serve`, empty if the image has that; model_first: the model is the first argument; container: settings by the names
+    of docker's options, in every form; shell_variables: variables of the shell that starts the container; strays:
+    arguments that belong to no option; slips: mistakes that the reader found; words: the arguments of an engine other
+    than vLLM; has_branches: a script starts the engine at several places, each of which would need a new option;
+    partial: another file or service has the rest, so that missing settings may be there; probes: of a pod, by name;
+    positions: further positions that rules need, by name.
     """
 
     form: RecipeForm
-    where: str
-    at: PlacedText
+    label: str
+    position: PlacedText
     kind: str = "vllm"
     editor: Editor = field(default_factory=Editor)
-    known: bool = True
-    entered: str = ""
+    has_command: bool = True
+    entry: str = ""
     program: str = ""
     model: PlacedText | None = None
-    leads: bool = False
+    model_first: bool = False
     options: list[Setting] = field(default_factory=list)
     variables: list[Setting] = field(default_factory=list)
     container: list[Setting] = field(default_factory=list)
     in_container: bool = False
-    outside: list[Setting] = field(default_factory=list)
+    shell_variables: list[Setting] = field(default_factory=list)
     strays: list[PlacedText] = field(default_factory=list)
     slips: list[Observation] = field(default_factory=list)
     words: Sequence[PlacedText] = ()
-    branched: bool = False
+    has_branches: bool = False
     partial: bool = False
     probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    places: dict[str, PlacedText] = field(default_factory=dict)
+    positions: dict[str, PlacedText] = field(default_factory=dict)
 
     def option(self, name: str) -> Setting | None:
-        """The last one, which counts."""
+        """Return the last option with this name, which takes effect."""
         return _last(self.options, name)
 
     def variable(self, name: str) -> Setting | None:
         return _last(self.variables, name)
 
-    def boxed(self, name: str) -> Setting | None:
-        """Return the last setting of this name of its container."""
+    def container_setting(self, name: str) -> Setting | None:
+        """Return the last setting with this name of the container."""
         return _last(self.container, name)
 
-    def all_boxed(self, name: str) -> list[Setting]:
+    def container_settings(self, name: str) -> list[Setting]:
         return [each for each in self.container if each.name == name]
 
     def number(self, option: str, default: int = 1) -> int:
-        """A whole number that an option has, else the default."""
+        """Return an option's value as a whole number, else the default."""
         found = self.option(option)
         try:
             return int(found.value or "") if found else default
@@ -148,27 +150,27 @@ class RecipeEngine:
         return self.option("--enable-sleep-mode") is not None
 
     @property
-    def together(self) -> int:
+    def gpus_per_copy(self) -> int:
         """The number of GPUs that hold one copy of the model."""
         return max(1, self.number("--tensor-parallel-size")) * max(1, self.number("--pipeline-parallel-size"))
 
     @property
-    def more_variables(self) -> bool:
-        """True where a file that was not read sets more variables."""
-        return self.boxed("--env-file") is not None or self.boxed("EnvironmentFile") is not None
+    def has_other_variables(self) -> bool:
+        """True if a file that was not read sets further variables."""
+        return self.container_setting("--env-file") is not None or self.container_setting("EnvironmentFile") is not None
 
     @property
-    def more_options(self) -> bool:
-        """True where a file or the shell sets more options."""
+    def has_other_options(self) -> bool:
+        """True if a file or the shell sets further options."""
         return self.option("--config") is not None or any("$" in word.value for word in self.strays)
 
     @property
-    def spread(self) -> bool:
-        """True where its GPUs are those of several machines, and this one starts only a part."""
+    def spans_machines(self) -> bool:
+        """True if its GPUs are on several machines, of which this recipe starts one."""
         ray = self.option("--distributed-executor-backend")
         several = ("--nnodes", "--data-parallel-size-local", "--data-parallel-address", "--data-parallel-rank")
         return (
-            self.where.startswith("LeaderWorkerSet")
+            self.label.startswith("LeaderWorkerSet")
             or (ray is not None and ray.value == "ray")
             or any(self.option(name) for name in several)
         )
@@ -176,7 +178,7 @@ class RecipeEngine:
     @property
     def gpus(self) -> int:
         """The number of GPUs of all copies."""
-        return self.together * max(1, self.number("--data-parallel-size"))
+        return self.gpus_per_copy * max(1, self.number("--data-parallel-size"))
 
 
 def _last(settings: Iterable[Setting], name: str) -> Setting | None:
@@ -185,8 +187,8 @@ def _last(settings: Iterable[Setting], name: str) -> Setting | None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All engines of a file. unread: why something in it could not be read, with the offset; slips: of the file as a
-    whole; template: what is not in it may come from where its values are.
+    """The engines of a file. unread: why parts of the file could not be read, with their offsets; slips: mistakes that
+    belong to no engine; template: the file is a template, so that missing settings may come from its values.
     """
 
     form: RecipeForm

@@ -1,10 +1,10 @@
-"""Rules on who reaches an engine, and on secrets that stand in a recipe."""
+"""Rules on who can reach an engine, and on secrets in a recipe."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from winhost.findings.finding import Observation, TextEdit
-from winhost.recipes.command_editor import replaced
+from winhost.recipes.command_editor import replace_value
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import SECRET_OPTIONS, RecipeEngine, RecipeForm, Setting, is_secret
 
@@ -15,16 +15,16 @@ _INSTEAD = {
     RecipeForm.SYSTEMD: "Take it from a file that only root reads: EnvironmentFile= or LoadCredential=.",
     RecipeForm.QUADLET: "Take it from podman's secrets: Secret=NAME,type=env.",
 }
-_PASSED = "Pass its name alone (-e NAME), with the value in the shell's environment from a file."
+_NAME_ONLY = "Pass its name alone (-e NAME), with the value in the shell's environment from a file."
 
 
 def secret_settings(engine: RecipeEngine) -> list[Setting]:
-    """Options and variables whose value is a secret."""
-    return [each for each in (*engine.options, *engine.variables, *engine.outside) if is_secret(each.name)]
+    """Return the options and variables whose value is a secret."""
+    return [each for each in (*engine.options, *engine.variables, *engine.shell_variables) if is_secret(each.name)]
 
 
 def secrets_of(engine: RecipeEngine) -> list[str]:
-    """Their values, to be hidden in whatever is told."""
+    """Return the secrets of an engine, which are masked in all findings."""
     words = {part for each in secret_settings(engine) for part in (each.value or "", *(each.value or "").split())}
     return sorted((word for word in words if len(word) > 3 and not _is_reference(word)), key=len, reverse=True)
 
@@ -35,7 +35,7 @@ def _is_reference(value: str) -> bool:
 
 
 def secrets(case: RecipeCase) -> Iterator[Observation]:
-    """Keys and tokens in plain text."""
+    """Report keys and tokens in plain text."""
     engine = case.engine
     for setting in secret_settings(engine):
         if _is_reference(setting.value or ""):
@@ -43,47 +43,51 @@ def secrets(case: RecipeCase) -> Iterator[Observation]:
         if engine.form in (RecipeForm.ENVIRONMENT, RecipeForm.CONFIG):
             yield Observation("secret-in-variables", setting.text.start, {"name": setting.name})
         elif setting.name in SECRET_OPTIONS:
-            instead = case.other.keeps if case.other else "Set VLLM_API_KEY from a file that only its owner reads."
+            instead = (
+                case.other_engine.keeps
+                if case.other_engine
+                else "Set VLLM_API_KEY from a file that only its owner reads."
+            )
             yield Observation("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
         elif engine.form is not RecipeForm.COMMAND or engine.in_container:
-            # Of the chart only its own keys take such a mapping; an entry of env is as in a pod.
+            # Only keys of the chart itself accept such a mapping; entries of env are like those of a pod.
             of_pod = engine.form is RecipeForm.HELM and setting.written == setting.name
-            instead = _INSTEAD.get(RecipeForm.KUBERNETES if of_pod else engine.form, _PASSED)
+            instead = _INSTEAD.get(RecipeForm.KUBERNETES if of_pod else engine.form, _NAME_ONLY)
             yield Observation("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
 
 def exposed(case: RecipeCase) -> Iterator[Observation]:
-    """Routes without a key that others reach."""
-    engine, how = case.engine, case.open_by
+    """Report routes that others can reach without a key."""
+    engine, how = case.engine, case.exposure
     if how is None:
         return
     dev = engine.variable("VLLM_SERVER_DEV_MODE")
     if dev is not None and dev.is_on and "$" not in (dev.value or ""):
-        yield Observation("dev-mode-exposed", dev.text.start, {"how": how}, _kept_local(case))
+        yield Observation("dev-mode-exposed", dev.text.start, {"how": how}, _bind_to_loopback(case))
     if case.has_key:
         key = engine.option("--api-key") or engine.variable("VLLM_API_KEY")
-        if key is not None and case.other is None:
+        if key is not None and case.other_engine is None:
             yield Observation("key-guards-little", key.text.start, {"how": how})
     elif not (dev and dev.is_on):
-        service = engine.boxed("service")
+        service = engine.container_setting("service")
         at = service or case.open_port
         code = "service-without-key" if service else "open-to-all"
         words = {"how": how, "verb": "Publish" if case.open_port else "Listen"}
-        yield Observation(code, at.text.start if at else engine.at.start, words, _kept_local(case))
+        yield Observation(code, at.text.start if at else engine.position.start, words, _bind_to_loopback(case))
 
 
-def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:
-    """Published at the loopback address, or listening there."""
+def _bind_to_loopback(case: RecipeCase) -> Sequence[TextEdit]:
+    """Return an edit that publishes the port on the loopback address, or makes the engine listen there."""
     engine = case.engine
     if engine.in_container:
-        ports = engine.all_boxed("--publish")
+        ports = engine.container_settings("--publish")
         found = ports[0].value or "" if len(ports) == 1 else ""
         plain = re.fullmatch(r"(?:0\.0\.0\.0:)?(\d+:\d+(?:/tcp)?)", found)
-        return replaced(ports[0].shown, f"127.0.0.1:{plain[1]}") if plain else ()
+        return replace_value(ports[0].value_text, f"127.0.0.1:{plain[1]}") if plain else ()
     host = engine.option("--host")
-    if case.other is not None and host is None:
+    if case.other_engine is not None and host is None:
         return ()
-    return replaced(host.shown, "127.0.0.1") if host else engine.editor.add_option("--host=127.0.0.1")
+    return replace_value(host.value_text, "127.0.0.1") if host else engine.editor.add_option("--host=127.0.0.1")
 
 
 RULES = (secrets, exposed)

@@ -1,4 +1,4 @@
-"""Rules that hold a recipe against the GPUs, the driver and the WSL of a host."""
+"""Rules that check a recipe against the GPUs, the driver and the WSL of a host."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from winhost.findings.finding import Observation
 from winhost.hardware.gpus import GpuModel
-from winhost.recipes.command_editor import replaced
+from winhost.recipes.command_editor import replace_value
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm
 
@@ -18,35 +18,35 @@ WSL_SHARE, WSL_SHARE_OF_SEVERAL, SHARE = 0.944, 0.8, 0.95
 DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
 
 
-def gpus_there(case: RecipeCase) -> Iterator[Observation]:
-    """More GPUs than the host has."""
+def gpu_count(case: RecipeCase) -> Iterator[Observation]:
+    """Report that the engine uses more GPUs than the host has."""
     gpus = case.target.gpus
-    if gpus is not None and case.engine.known and case.engine.gpus > len(gpus) and not case.engine.spread:
+    if gpus is not None and case.engine.has_command and case.engine.gpus > len(gpus) and not case.engine.spans_machines:
         at = case.engine.option("--tensor-parallel-size") or case.engine.option("--data-parallel-size")
-        offset = at.text.start if at else case.engine.at.start
+        offset = at.text.start if at else case.engine.position.start
         yield Observation("more-gpus-than-there", offset, {"taken": case.engine.gpus, "gpus": len(gpus)})
 
 
 def generation(case: RecipeCase) -> Iterator[Observation]:
-    """Find number formats that the oldest GPU cannot compute."""
+    """Report number formats that the oldest GPU cannot compute."""
     gpu = _oldest(case)
-    if gpu is None or gpu.compute_capability is None or not case.engine.known:
+    if gpu is None or gpu.compute_capability is None or not case.engine.has_command:
         return
     capability = gpu.compute_capability
     words = {"gpu": gpu.name, "capability": ".".join(map(str, capability)), "version": case.version}
     if case.version and case.version >= FIRST_CUDA_13 and capability < OLDEST_OF_CUDA_13:
-        yield Observation("too-old-for-cuda", case.engine.at.start, words)
+        yield Observation("too-old-for-cuda", case.engine.position.start, words)
     if capability < BFLOAT16:
         dtype = case.engine.option("--dtype")
         if dtype is None:
             edits = case.engine.editor.add_option("--dtype=half")
-            yield Observation("half-needed", case.engine.at.start, words, edits, case.elsewhere("--dtype"))
+            yield Observation("half-needed", case.engine.position.start, words, edits, case.other_source("--dtype"))
         elif dtype.value == "bfloat16":
-            yield Observation("no-bfloat16", dtype.text.start, words, replaced(dtype.shown, "half"))
+            yield Observation("no-bfloat16", dtype.text.start, words, replace_value(dtype.value_text, "half"))
 
 
 def formats(case: RecipeCase) -> Iterator[Observation]:
-    """Formats of weights that the oldest GPU does not compute in."""
+    """Report formats of weights in which the oldest GPU cannot compute."""
     gpu, quantization = _oldest(case), case.engine.option("--quantization")
     if gpu is not None and gpu.compute_capability is not None and quantization is not None:
         capability = gpu.compute_capability
@@ -64,23 +64,23 @@ def _oldest(case: RecipeCase) -> GpuModel | None:
 
 
 def driver(case: RecipeCase) -> Iterator[Observation]:
-    """A driver older than the CUDA of this vLLM."""
+    """Report a driver that is too old for the CUDA of this vLLM."""
     found = case.target.driver
-    if found and case.engine.known and case.version and case.version >= FIRST_CUDA_13 and found < CUDA_13_DRIVER:
-        yield Observation("driver-too-old", case.engine.at.start, {"version": case.version, "driver": found})
+    if found and case.engine.has_command and case.version and case.version >= FIRST_CUDA_13 and found < CUDA_13_DRIVER:
+        yield Observation("driver-too-old", case.engine.position.start, {"version": case.version, "driver": found})
 
 
 def share(case: RecipeCase) -> Iterator[Observation]:
-    """Check the share of each GPU's memory that the engine takes."""
+    """Check the share of each GPU's memory that the engine uses."""
     found, engine = case.engine.option("--gpu-memory-utilization"), case.engine
-    several = engine.together > 1
+    several = engine.gpus_per_copy > 1
     if found is None:
         since = case.version or Version("99")
         default = next(value for first, value in DEFAULT_SHARES if since >= first)
-        if case.wsl and several and engine.known:
+        if case.wsl and several and engine.has_command:
             edits = engine.editor.add_option("--gpu-memory-utilization=0.8")
-            doubt = case.elsewhere("--gpu-memory-utilization")
-            yield Observation("share-of-default", engine.at.start, {"value": default}, edits, doubt)
+            doubt = case.other_source("--gpu-memory-utilization")
+            yield Observation("share-of-default", engine.position.start, {"value": default}, edits, doubt)
         return
     try:
         value = float(found.value or "")
@@ -91,15 +91,17 @@ def share(case: RecipeCase) -> Iterator[Observation]:
     most = WSL_SHARE_OF_SEVERAL if several else WSL_SHARE
     if case.wsl and value > most:
         better = "0.8" if several else "0.9"
-        said = " over several GPUs" if several else ""
-        words = {"value": found.told, "several": said, "better": better}
-        yield Observation("share-on-wsl", found.text.start, words, replaced(found.shown, better))
+        suffix = " over several GPUs" if several else ""
+        words = {"value": found.display_value, "several": suffix, "better": better}
+        yield Observation("share-on-wsl", found.text.start, words, replace_value(found.value_text, better))
     elif not case.wsl and value > SHARE:
-        yield Observation("share-too-large", found.text.start, {"value": found.value}, replaced(found.shown, "0.95"))
+        yield Observation(
+            "share-too-large", found.text.start, {"value": found.value}, replace_value(found.value_text, "0.95")
+        )
 
 
 def shares(case: RecipeCase) -> Iterator[Observation]:
-    """Find engines of one Compose file that start together on the same GPUs and take more of them than there is."""
+    """Report engines of a Compose file that start together on the same GPUs, and use more memory than these have."""
     mine, gpus = _share_of(case.engine), _gpus_of(case.engine)
     if case.engine.form is not RecipeForm.COMPOSE or case.recipe.template or not mine or gpus is None:
         return
@@ -108,23 +110,25 @@ def shares(case: RecipeCase) -> Iterator[Observation]:
     whole = mine + sum(map(_share_of, before))
     if before and whole > 1:
         at = case.engine.option(_SHARE)
-        words = {"others": " and ".join(each.where for each in before), "whole": f"{whole:.2f}"}
-        yield Observation("shares-over-one", at.text.start if at else case.engine.at.start, words)
+        words = {"others": " and ".join(each.label for each in before), "whole": f"{whole:.2f}"}
+        yield Observation("shares-over-one", at.text.start if at else case.engine.position.start, words)
 
 
 _SHARE = "--gpu-memory-utilization"
-_NOT_TOGETHER = ("profiles", "replicas")  # keys of a service that may leave it out
+_OPTIONAL_SERVICE_KEYS = ("profiles", "replicas")  # keys of a service that may not start
 
 
 def _share_of(engine: RecipeEngine) -> float:
-    """The share of each of its GPUs that an engine of vLLM takes; 0 where that is not known, or it may not run."""
+    """Return the share of each GPU that an engine of vLLM uses; 0 if that is not known, or if the engine may
+    not run.
+    """
     found = engine.option(_SHARE)
     alone = (
         engine.sleeps
         or engine.option("--kv-cache-memory-bytes")
-        or any(each in engine.places for each in _NOT_TOGETHER)
+        or any(each in engine.positions for each in _OPTIONAL_SERVICE_KEYS)
     )
-    if alone or engine.kind != "vllm" or not engine.known or engine.partial:
+    if alone or engine.kind != "vllm" or not engine.has_command or engine.partial:
         return 0
     try:
         return float(found.value or "") if found else DEFAULT_SHARES[-1][1]
@@ -133,11 +137,11 @@ def _share_of(engine: RecipeEngine) -> float:
 
 
 def _gpus_of(engine: RecipeEngine) -> tuple[object, ...] | None:
-    """The settings that choose its GPUs; None where nothing that is known does."""
-    chosen = [engine.boxed("--gpus"), engine.boxed("--runtime")]
+    """Return the settings that choose the GPUs of an engine; None if none does, or they are not known."""
+    chosen = [engine.container_setting("--gpus"), engine.container_setting("--runtime")]
     chosen += [engine.variable(name) for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")]
-    told = tuple(each.value if each else None for each in chosen)
-    return None if not any(told) or "$" in str(told) else told
+    choices = tuple(each.value if each else None for each in chosen)
+    return None if not any(choices) or "$" in str(choices) else choices
 
 
-RULES = (gpus_there, generation, formats, driver, share, shares)
+RULES = (gpu_count, generation, formats, driver, share, shares)

@@ -1,4 +1,4 @@
-"""Rules on the words of vLLM itself: options and variables by version, their values, and the model."""
+"""Rules on the arguments of vLLM: options and variables by version, their values, and the model."""
 
 import json
 import re
@@ -11,17 +11,17 @@ from winhost.findings.finding import Observation, TextEdit
 from winhost.model.catalogue_file import load_package_file
 from winhost.model.errors import did_you_mean, did_you_mean_or_period
 from winhost.model.once import once
-from winhost.recipes.command_editor import replaced
-from winhost.recipes.misspelt import CUTOFF, meant, suggested
+from winhost.recipes.arguments import is_behind_image, option_shapes
+from winhost.recipes.command_editor import replace_value
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
-from winhost.recipes.words import is_behind_image, shapes
+from winhost.recipes.spelling import CUTOFF, find_correction, suggest
 from winhost.serving.vllm_options import knows, names, seen_versions, versions_with
 
 Kind = Literal["engine", "env"]
-_WORDS: Mapping[Kind, str] = {"engine": "option", "env": "variable"}
-_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kmg])")
+_NOUNS: Mapping[Kind, str] = {"engine": "option", "env": "variable"}
+_NUMBER_WITH_SUFFIX = re.compile(r"(\d+(?:\.\d+)?)([kmg])")
 _LENGTHS = ("--max-model-len", "--max-num-batched-tokens", "--max-num-seqs")
 _POWERS = "kmg"
 _OMNI = "--omni"
@@ -34,7 +34,7 @@ def renames() -> Mapping[str, Any]:
 
 
 def options(case: RecipeCase) -> Iterator[Observation]:
-    """Options that this version does not know."""
+    """Report options that this version does not know."""
     if omni := case.engine.option(_OMNI):
         yield Observation("other-parser", omni.text.start)
         return
@@ -44,22 +44,22 @@ def options(case: RecipeCase) -> Iterator[Observation]:
         if setting.written.startswith("-") and not setting.name.startswith("--"):
             yield from _single_dash(setting)
         elif setting.name not in ("--help", "--version"):
-            yield from _by_version("engine", setting, case)
+            yield from _check_version("engine", setting, case)
 
 
 def _single_dash(setting: Setting) -> Iterator[Observation]:
     name = f"-{setting.written}"
     if len(setting.written) > 2 and name.replace("_", "-") in names("engine"):
-        at = setting.text.at
+        at = setting.text.offsets
         edits = (TextEdit(at[0], at[0], "-"),) if at else ()
         yield Observation("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
     elif setting.written != "-h":
-        words = {"name": setting.written, "near": did_you_mean_or_period(setting.written, shapes().short)}
+        words = {"name": setting.written, "near": did_you_mean_or_period(setting.written, option_shapes().short)}
         yield Observation("unknown-option", setting.text.start, words)
 
 
 def variables(case: RecipeCase) -> Iterator[Observation]:
-    """Variables of vLLM that this version does not read, and such of NCCL that no version does."""
+    """Report variables of vLLM that this version does not read, and variables of NCCL that no version reads."""
     for setting in case.engine.variables:
         if (
             "$" in setting.name
@@ -68,60 +68,65 @@ def variables(case: RecipeCase) -> Iterator[Observation]:
         ):
             continue
         if setting.name.startswith("VLLM_") and setting.name not in renames()["also"]:
-            yield from _by_version("env", setting, case)
+            yield from _check_version("env", setting, case)
         elif setting.name.startswith("NCCL_") and setting.name not in renames()["nccl"].split():
             known = renames()["nccl"].split()
-            words = {"name": setting.name, "near": suggested(setting.name, known)}
+            words = {"name": setting.name, "near": suggest(setting.name, known)}
             yield Observation(
-                "nccl-unknown", setting.text.start, words, _corrected(setting, meant(setting.name, known), case)
+                "nccl-unknown",
+                setting.text.start,
+                words,
+                _correct_name(setting, find_correction(setting.name, known), case),
             )
 
 
-def _corrected(setting: Setting, name: str | None, case: RecipeCase) -> Sequence[TextEdit]:
-    """This name instead of the written one, unless the file sets it already or writes something else there."""
-    if name is None or setting.text.value != setting.written or case.uses(name, setting):
+def _correct_name(setting: Setting, name: str | None, case: RecipeCase) -> Sequence[TextEdit]:
+    """Return an edit that corrects the name of a setting; none if the file has the correct name already."""
+    if name is None or setting.text.value != setting.written or case.is_name_used(name, setting):
         return ()
-    return replaced(setting.text, name)
+    return replace_value(setting.text, name)
 
 
 def _option_for(variable: str) -> str | None:
-    """VLLM_SERVED_MODEL_NAME is no variable, but --served-model-name is an option."""
+    """Return the option with the name of a variable: --served-model-name for VLLM_SERVED_MODEL_NAME, which does not
+    exist.
+    """
     option = "--" + variable.removeprefix("VLLM_").lower().replace("_", "-")
     return option if option in names("engine") else None
 
 
-def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Observation]:
+def _check_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Observation]:
     version = case.version or seen_versions()[-1]
     known, having = knows(kind, setting.name, version), versions_with(kind, setting.name)
     doubt = "" if case.version else UNKNOWN_VERSION
     words = {"name": setting.name, "version": version}
-    offset, noun = setting.text.start, _WORDS[kind]
+    offset, noun = setting.text.start, _NOUNS[kind]
     if known or (known is None and case.version and case.version < seen_versions()[0]):
         return
-    row, other = renames()[f"{noun}s"].get(setting.name), _other_negation(setting, version)
+    row, other = renames()[f"{noun}s"].get(setting.name), _find_other_negation(setting, version)
     if having and known is None:
         yield Observation("option-unsure", offset, words)
-    elif case.version is None and not case.wants_newest and (having or (row and case.derived)):
+    elif case.version is None and not case.follows_newest and (having or (row and case.has_derived_image)):
         instead = row["instead"] if row else f"Write {other}." if other else "Remove it."
         last = having[-1] if having else f"one before {seen_versions()[0]}"
         yield Observation("gone-by-now", offset, {**words, "last": last, "instead": instead}, doubt=doubt)
     elif row and not (having and version < having[0]):
         idle = "anyway" in row and setting.value == row["anyway"]
         code = f"{noun}-idle" if idle else f"{noun}-renamed"
-        yield Observation(code, offset, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
+        yield Observation(code, offset, {**words, "instead": row["instead"]}, _mend_renamed(row, setting, case), doubt)
     elif other:
         words["instead"] = f"Write {other}."
-        mended = () if case.uses(other, setting) else replaced(setting.text, other)
+        mended = () if case.is_name_used(other, setting) else replace_value(setting.text, other)
         yield Observation("option-renamed", offset, words, mended, doubt)
     elif not having:
         known_names = [*names(kind), *(renames()["also"] if kind == "env" else ())]
-        name = meant(setting.name, known_names)
-        edits = _corrected(setting, name, case) if name and knows(kind, name, version) is not False else ()
+        name = find_correction(setting.name, known_names)
+        edits = _correct_name(setting, name, case) if name and knows(kind, name, version) is not False else ()
         option = _option_for(setting.name) if kind == "env" else None
-        near = f"; vLLM has the option {option} for this." if option else suggested(setting.name, known_names)
+        near = f"; vLLM has the option {option} for this." if option else suggest(setting.name, known_names)
         slip = did_you_mean(setting.name, known_names, cutoff=CUTOFF)
-        sure = slip or option or (kind == "engine" and not case.derived)
-        unknown = f"unknown-{noun}" if sure and not case.reads(setting.name) else "not-of-vllm"
+        sure = slip or option or (kind == "engine" and not case.has_derived_image)
+        unknown = f"unknown-{noun}" if sure and not case.is_variable_used(setting.name) else "not-of-vllm"
         yield Observation(unknown, offset, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
         yield Observation(f"{noun}-too-new", offset, {**words, "first": having[0]})
@@ -131,17 +136,19 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Obse
         )
 
 
-def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[TextEdit]:
+def _mend_renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[TextEdit]:
     if row.get("keep"):
         return ()
     if new := row.get("to") or row.get("as"):
         taken = setting.value is not None and "as" in row
-        return () if taken or case.uses(new.partition("=")[0], setting) else replaced(setting.text, new)
+        return () if taken or case.is_name_used(new.partition("=")[0], setting) else replace_value(setting.text, new)
     return case.engine.editor.remove(setting)
 
 
-def _other_negation(setting: Setting, version: Version) -> str | None:
-    """0.33 writes `--disable-x` for `--no-enable-x`; versions before know that alone."""
+def _find_other_negation(setting: Setting, version: Version) -> str | None:
+    """Return the other form of a negated option that this version knows: `--disable-x` or `--no-enable-x`; else
+    None.
+    """
     for old, new in (("--no-enable-", "--disable-"), ("--no-disable-", "--enable-"), ("--disable-", "--no-enable-")):
         if setting.name.startswith(old) and knows("engine", other := new + setting.name.removeprefix(old), version):
             return other
@@ -149,16 +156,16 @@ def _other_negation(setting: Setting, version: Version) -> str | None:
 
 
 def values(case: RecipeCase) -> Iterator[Observation]:
-    """Values that the parser refuses, or takes for something else."""
+    """Report values that the parser refuses or misreads."""
     for setting in case.engine.options:
         value, offset = setting.value, setting.text.start
         if value is None:
-            if setting.name in names("engine") and setting.name not in shapes().flags:
+            if setting.name in names("engine") and setting.name not in option_shapes().flags:
                 yield Observation("no-value", offset, {"name": setting.name})
             continue
-        if _is_open(value) or "." in setting.written:
+        if _is_placeholder(value) or "." in setting.written:
             continue
-        if setting.name in shapes().flags:
+        if setting.name in option_shapes().flags:
             yield _flag_with_value(case, setting, value)
         elif value.startswith("{"):
             yield from _json(setting, value, offset)
@@ -167,13 +174,13 @@ def values(case: RecipeCase) -> Iterator[Observation]:
 
 
 def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Observation:
-    """`--enforce-eager=true`: without the value, or its opposite."""
+    """Report a flag with a value, such as `--enforce-eager=true`, with an edit to the flag alone or its opposite."""
     word, opposite = setting.texts[0], setting.name.replace("--", "--no-", 1)
     edits: Sequence[TextEdit] = ()
     if value.lower() in ("true", "1", "yes", "on", ""):
-        edits = replaced(word, setting.written)
+        edits = replace_value(word, setting.written)
     elif value.lower() in ("false", "0", "no", "off"):
-        edits = replaced(word, opposite) if opposite in names("engine") else case.engine.editor.remove(setting)
+        edits = replace_value(word, opposite) if opposite in names("engine") else case.engine.editor.remove(setting)
     return Observation("flag-with-value", setting.text.start, {"name": setting.name, "value": value}, edits)
 
 
@@ -191,10 +198,10 @@ def _json(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
 
 
 def _value(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
-    name, choices = setting.name, shapes().choices.get(setting.name)
-    number = re.fullmatch(r"-?\d+", value) if name in shapes().whole else re.fullmatch(r"-?\d*\.?\d+", value)
-    if (name in shapes().whole | shapes().number) and name not in _LENGTHS and not number:
-        kind = "whole" if name in shapes().whole else "decimal"
+    name, choices = setting.name, option_shapes().choices.get(setting.name)
+    number = re.fullmatch(r"-?\d+", value) if name in option_shapes().whole else re.fullmatch(r"-?\d*\.?\d+", value)
+    if (name in option_shapes().whole | option_shapes().number) and name not in _LENGTHS and not number:
+        kind = "whole" if name in option_shapes().whole else "decimal"
         yield Observation("bad-number", offset, {"name": name, "value": value, "kind": kind})
     elif choices and value not in choices:
         words = {
@@ -207,47 +214,47 @@ def _value(setting: Setting, value: str, offset: int) -> Iterator[Observation]:
     elif name == "--gpu-memory-utilization" and float(value) > 1:
         better = f"{float(value) / 100:g}" if 2 <= float(value) <= 100 else "0.9"
         yield Observation(
-            "utilization-percent", offset, {"value": value, "better": better}, replaced(setting.shown, better)
+            "utilization-percent", offset, {"value": value, "better": better}, replace_value(setting.value_text, better)
         )
-    elif name in _LENGTHS and (found := _HUMAN.fullmatch(value)):
+    elif name in _LENGTHS and (found := _NUMBER_WITH_SUFFIX.fullmatch(value)):
         power = _POWERS.index(found[2]) + 1
         lengths: dict[str, object] = {"name": name, "value": value, "small": int(float(found[1]) * 1000**power)}
         yield Observation("lower-case-k", offset, {**lengths, "large": int(float(found[1]) * 1024**power)})
 
 
-def _is_open(value: str) -> bool:
-    """A variable or a placeholder, of which only the shell knows the value."""
+def _is_placeholder(value: str) -> bool:
+    """Tell whether a value is a variable or a placeholder, so that it is not known."""
     return "$" in value or value.startswith(("<", "{{", "%", "...", "\u2026"))
 
 
-def strays(case: RecipeCase) -> Iterator[Observation]:
-    """Words that belong to nothing."""
-    if case.engine.entered == "twice":
+def stray_words(case: RecipeCase) -> Iterator[Observation]:
+    """Report arguments that belong to no option."""
+    if case.engine.entry == "twice":
         return
     before = {setting.texts[-1].end: setting for setting in case.engine.options if setting.value is None}
     for word in case.engine.strays:
-        if _is_open(word.value):
+        if _is_placeholder(word.value):
             continue
         flag = next((each.name for end, each in before.items() if 0 < word.start - end < 4), None)
-        said = f" ({flag} takes none)" if flag else ""
-        gone = Setting("", None, word, None, (word,), "")
-        edits = case.engine.editor.remove(gone) if flag else ()
-        yield Observation("stray-word", word.start, {"word": word.value, "flag": said}, edits)
+        suffix = f" ({flag} takes none)" if flag else ""
+        stray = Setting("", None, word, None, (word,), "")
+        edits = case.engine.editor.remove(stray) if flag else ()
+        yield Observation("stray-word", word.start, {"word": word.value, "flag": suffix}, edits)
 
 
 def abbreviations(case: RecipeCase) -> Iterator[Observation]:
-    """Names that are not written whole."""
+    """Report abbreviated names."""
     for setting in case.engine.options:
         written = setting.written.partition(".")[0].replace("_", "-")
         if written.startswith("--") and written != setting.name and setting.name.startswith(written):
             words = {"written": setting.written, "name": setting.name}
-            yield Observation("abbreviated", setting.text.start, words, replaced(setting.text, setting.name))
+            yield Observation("abbreviated", setting.text.start, words, replace_value(setting.text, setting.name))
 
 
 def repeated(case: RecipeCase) -> Iterator[Observation]:
-    """Options that are given twice, where one counts."""
+    """Report options that are set twice, of which only the last takes effect."""
     if case.recipe.template:
-        return  # they may be of two branches
+        return  # they may be in different branches
     plain = [each for each in case.engine.options if "." not in each.written and each.written != "-O"]
     last = {setting.name: setting for setting in plain}  # -O is a level of its own in newer versions
     for setting in plain:
@@ -259,24 +266,24 @@ def repeated(case: RecipeCase) -> Iterator[Observation]:
 
 
 def model(case: RecipeCase) -> Iterator[Observation]:
-    """A model is named, once."""
+    """Check that exactly one model is named."""
     engine = case.engine
-    if engine.entered == "twice" and engine.places.get("again 0"):
-        again = [word for name, word in engine.places.items() if name.startswith("again ")]
+    if engine.entry == "twice" and engine.positions.get("again 0"):
+        again = [word for name, word in engine.positions.items() if name.startswith("again ")]
         words = [Setting("", None, word, None, (word,), "") for word in again]
         edits = [edit for each in words for edit in engine.editor.remove(each)]
         yield Observation("serve-twice", again[0].start, {}, edits if len(edits) == len(words) else ())
-    told = engine.option("--model") or engine.option("--config")  # vLLM itself moves --model to the front
+    named = engine.option("--model") or engine.option("--config")  # vLLM itself moves --model to the front
     name = engine.option("--served-model-name")
-    if name and not told and not engine.leads and engine.entered in ("", "vllm serve"):
-        yield Observation("model-not-first", name.text.start, doubt=case.elsewhere("--model"))
-    elif engine.known and not told and engine.model is None and (engine.entered or not case.derived):
-        yield Observation("no-model", engine.at.start, doubt=case.elsewhere("--model"))
+    if name and not named and not engine.model_first and engine.entry in ("", "vllm serve"):
+        yield Observation("model-not-first", name.text.start, doubt=case.other_source("--model"))
+    elif engine.has_command and not named and engine.model is None and (engine.entry or not case.has_derived_image):
+        yield Observation("no-model", engine.position.start, doubt=case.other_source("--model"))
 
 
 def slips(case: RecipeCase) -> Iterator[Observation]:
-    """Report text that a shell would read in another way than it is meant."""
+    """Report text that a shell would misread."""
     yield from case.engine.slips
 
 
-RULES = (slips, options, variables, values, strays, abbreviations, repeated, model)
+RULES = (slips, options, variables, values, stray_words, abbreviations, repeated, model)

@@ -1,4 +1,4 @@
-"""The limits of a host that its .wslconfig is held against, out of its facts."""
+"""Derives from the facts of a host the limits that its .wslconfig is checked against."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -19,54 +19,54 @@ from winhost.wslconfig.rules import HostLimits
 
 T = TypeVar("T")
 NETWORKING_MODES = ("mirrored", "bridged")
-# The lint has findings of its own for these: they hang on the version or on a policy that it knows.
-_OWN = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
+# Codes for which the lint has its own findings, because they depend on a version or policy that it checks itself.
+_CODES_OF_LINT = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
 
 
 def wslconfig_limits(facts: HostFacts) -> HostLimits:
-    """The host's limits for .wslconfig; values that could not be read are unknown, and named."""
+    """Return the host's limits for .wslconfig. `unknown` names the values that could not be read."""
     unknown: list[str] = []
 
-    def known(what: str, read: Callable[[], T]) -> T | None:
+    def read_or_note(what: str, read: Callable[[], T]) -> T | None:
         try:
             return read()
         except MissingFact:
             unknown.append(what)
             return None
 
-    wsl = known("the version of WSL", lambda: facts.the(Wsl))
+    wsl = read_or_note("the version of WSL", lambda: facts.the(Wsl))
     return HostLimits(
         version=Version(wsl.version) if wsl and wsl.version else None,
         in_box=None if wsl is None else wsl.present and wsl.version is None,
-        forbidden=known("the policies of WSL", lambda: forbidden(facts)) or frozenset(),
-        no_modes={mode: why for mode in NETWORKING_MODES if (why := _why_not(facts, mode))},
-        switches=known("the switches", lambda: _switches(facts)),
-        memory=known("the memory", lambda: facts.memory.total),
-        processors=known("the processors", lambda: sum(each.state.threads for each in facts.all(Processor))),
+        forbidden=read_or_note("the policies of WSL", lambda: forbidden_policies(facts)) or frozenset(),
+        no_modes={mode: why for mode in NETWORKING_MODES if (why := _why_mode_unavailable(facts, mode))},
+        switches=read_or_note("the switches", lambda: _switches(facts)),
+        memory=read_or_note("the memory", lambda: facts.memory.total),
+        processors=read_or_note("the processors", lambda: sum(each.state.threads for each in facts.all(Processor))),
         vram=_vram(facts),
-        drives=known("the drives", lambda: _drives(facts)),
+        drives=read_or_note("the drives", lambda: _drives(facts)),
         unknown=tuple(unknown),
     )
 
 
-def _why_not(facts: HostFacts, networking_mode: str) -> str | None:
-    """The reason for which this mode, and not just any, cannot be had."""
-    of_all = {reason.code for reason in judge(facts, "wsl2/nat").every_reason}
+def _why_mode_unavailable(facts: HostFacts, networking_mode: str) -> str | None:
+    """Return the reason why a networking mode is not available, unless all modes have that reason."""
+    common = {reason.code for reason in judge(facts, "wsl2/nat").every_reason}
     for reason in judge(facts, f"wsl2/{networking_mode}").every_reason:
-        if reason.severity is Severity.UNSUPPORTED and reason.code not in (*of_all, *_OWN):
+        if reason.severity is Severity.UNSUPPORTED and reason.code not in (*common, *_CODES_OF_LINT):
             return f"{reason.sentence} [{reason.code}]"
     return None
 
 
 def _switches(facts: HostFacts) -> dict[str, str]:
-    """The kinds of the host's switches by their names; empty without Hyper-V."""
+    """Return the kinds of the host's switches by name; empty without Hyper-V."""
     if facts.role.role != INSTALLED:
         return {}
     return {each.state.name: each.state.kind for each in facts.all(VmSwitch)}
 
 
 def _vram(facts: HostFacts) -> Bytes | None:
-    """The memory of the GPUs that WSL can use; None where unknown, which no rule reports."""
+    """Return the memory of the GPUs that WSL can use; None if unknown, which no rule reports."""
     try:
         return sum(gpu.pci.state.vram or 0 for gpu in facts.gpus if runs_cuda(gpu) and gpu.pci.state.driver_model)
     except MissingFact:
@@ -74,7 +74,9 @@ def _vram(facts: HostFacts) -> Bytes | None:
 
 
 def _drives(facts: HostFacts) -> frozenset[str] | None:
-    """The drive letters; None where a disk may have drives beside GPT partitions: MBR, dynamic, Storage Spaces."""
+    """Return the drive letters; None if a disk may have others than those of GPT partitions: MBR, dynamic, Storage
+    Spaces.
+    """
     partitions = [each.state for each in facts.all(Partition)]
     if any(each.state.style != "GPT" for each in facts.all(Disk)):
         return None
@@ -83,7 +85,7 @@ def _drives(facts: HostFacts) -> frozenset[str] | None:
     return frozenset(each.letter.upper() for each in partitions if each.letter)
 
 
-# Property of the resource to the value below HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
+# By property of the resource: the value in HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
 VALUES: Mapping[str, str] = {
     "allow_kernel": "AllowKernelUserSetting",
     "allow_kernel_command_line": "AllowKernelCommandLineUserSetting",
@@ -94,7 +96,7 @@ VALUES: Mapping[str, str] = {
 }
 
 
-def forbidden(facts: HostFacts) -> frozenset[str]:
-    """Names of the policies that are set to 0. Raises MissingFact."""
+def forbidden_policies(facts: HostFacts) -> frozenset[str]:
+    """Return the names of the policies that are set to 0. Raises MissingFact."""
     policy = facts.the(WslPolicy)
     return frozenset(value for name, value in VALUES.items() if getattr(policy, name) is False)

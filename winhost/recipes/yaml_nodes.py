@@ -1,4 +1,4 @@
-"""YAML by its nodes, with the position of each character of a scalar, so that a file can be changed where it stands."""
+"""Reads YAML as nodes with the offset of each character of a scalar, and makes edits of the file in place."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,12 @@ from winhost.findings.finding import Observation, TextEdit
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
-_DEEPEST = 60
-MOST = 512 * 1024  # characters; the parser that knows offsets is slow
+_MAX_DEPTH = 60
+MAX_CHARACTERS = 512 * 1024  # the parser with offsets is slow
 
 
 class NotYaml(Exception):
-    """offset: where in the text."""
+    """A text is no YAML or JSON. offset: of the problem in the text."""
 
     def __init__(self, problem: str, offset: int) -> None:
         super().__init__(problem)
@@ -25,7 +25,7 @@ class NotYaml(Exception):
 
 @dataclass(frozen=True)
 class YamlNode:
-    """A node of a document. key: where its key is written, of a value in a mapping."""
+    """A node of a document. key: the node of its key, for a value in a mapping."""
 
     source: SourceFile
     node: Any
@@ -52,14 +52,14 @@ class YamlNode:
 
     @property
     def tag(self) -> str:
-        """`int` of a number, …"""
+        """The last part of the tag, such as `int`."""
         return str(self.node.tag).rpartition(":")[2]
 
     @property
     def start(self) -> int:
-        """The position where it is written; for a value in a mapping, that of its key."""
-        at: int = (self.key or self.node).start_mark.index
-        return at
+        """The offset of the node; for a value in a mapping, that of its key."""
+        offset: int = (self.key or self.node).start_mark.index
+        return offset
 
     @property
     def value(self) -> str:
@@ -67,8 +67,8 @@ class YamlNode:
         return str(self.node.value) if self.is_scalar else ""
 
     def pairs(self, depth: int = 0) -> Iterator[tuple[str, "YamlNode"]]:
-        """Keys and values, of a key that is written twice the last; those that come by `<<` last."""
-        if not self.is_map or depth > _DEEPEST:
+        """Yield keys and values; for a duplicate key the last value. Those merged by `<<` come last."""
+        if not self.is_map or depth > _MAX_DEPTH:
             return
         merged: list[Any] = []
         last = {key.value: key for key, _ in self.node.value if isinstance(key, yaml.ScalarNode)}
@@ -81,34 +81,34 @@ class YamlNode:
             yield from YamlNode(self.source, each).pairs(depth + 1)
 
     def get(self, *names: str) -> "YamlNode":
-        """Return the node under these nested keys; an empty node where one is missing."""
-        found = self
+        """Return the node under these nested keys; an empty node if one is missing."""
+        node = self
         for name in names:
-            found = next((value for key, value in found.pairs() if key == name), YamlNode(self.source, None))
-        return found
+            node = next((value for key, value in node.pairs() if key == name), YamlNode(self.source, None))
+        return node
 
     def items(self) -> list["YamlNode"]:
         return [YamlNode(self.source, each) for each in self.node.value] if self.is_list else []
 
     @property
     def text(self) -> PlacedText:
-        """A scalar with the offset of each of its characters."""
+        """The scalar with the offset of each of its characters."""
         first, last = self.node.start_mark.index, self.node.end_mark.index
-        at = _aligned(self.value, self.source.text, first, last, self.node.style)
+        at = _align(self.value, self.source.text, first, last, self.node.style)
         return PlacedText(self.value, at or (), first, last)
 
     @property
     def key_text(self) -> PlacedText:
-        """Its key, or itself where it has none."""
+        """The key, or the node itself if it has none."""
         if self.key is None:
             return self.text if self.is_scalar else PlacedText("", (), self.start, self.start)
         return YamlNode(self.source, self.key).text
 
 
-def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observation]:
-    """Keys that a mapping has twice, of each all but the last. A key for `<<` may come again."""
+def find_duplicate_keys(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observation]:
+    """Report duplicate keys of mappings, all but the last of each. `<<` may occur several times."""
     seen = set() if seen is None else seen
-    if node.node is None or id(node.node) in seen or len(seen) > MOST:
+    if node.node is None or id(node.node) in seen or len(seen) > MAX_CHARACTERS:
         return
     seen.add(id(node.node))
     own = [each for each in node.node.value if each[0].tag != _MERGE] if node.is_map else []
@@ -121,19 +121,19 @@ def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Observa
         *node.items(),
         *(YamlNode(node.source, value) for _, value in (node.node.value if node.is_map else ())),
     ]:
-        yield from keys_twice(each, seen)
+        yield from find_duplicate_keys(each, seen)
 
 
-def with_pairs(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:
-    """A mapping with these keys and values, each as it is written elsewhere in the file."""
+def make_mapping(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:
+    """Return a mapping with these keys and values, which are written elsewhere in the file."""
     made = yaml.MappingNode(node.node.tag, list(pairs), node.node.start_mark, node.node.end_mark, node.node.flow_style)
     return YamlNode(node.source, made, node.key)
 
 
-def documents(source: SourceFile) -> list[YamlNode]:
-    """Every document of a file. Raises NotYaml."""
-    if len(source.text) > MOST:
-        raise NotYaml(f"it is longer than {MOST:,} characters", 0)
+def parse_documents(source: SourceFile) -> list[YamlNode]:
+    """Parse every document of a file. Raises NotYaml."""
+    if len(source.text) > MAX_CHARACTERS:
+        raise NotYaml(f"it is longer than {MAX_CHARACTERS:,} characters", 0)
     if bad := next((at for at, char in enumerate(source.text) if "\ud800" <= char <= "\udfff"), None):
         raise NotYaml("it has bytes that are no text", bad)
     try:
@@ -147,8 +147,10 @@ def documents(source: SourceFile) -> list[YamlNode]:
         raise NotYaml("it is nested too deeply, or is no YAML", 0) from None
 
 
-def _aligned(value: str, text: str, first: int, last: int, style: str | None) -> list[int] | None:
-    """The offset of each character of a scalar: blanks are where the next sign begins, as folding changes them."""
+def _align(value: str, text: str, first: int, last: int, style: str | None) -> list[int] | None:
+    """Return the offset of each character of a scalar; None if that is not possible. Blanks, which folding changes, get
+    the offset where the next character begins.
+    """
     i, end = first, last
     if style in ("'", '"'):
         i, end = first + 1, last - 1
@@ -158,9 +160,9 @@ def _aligned(value: str, text: str, first: int, last: int, style: str | None) ->
     for char in value:
         if char.isspace():
             offsets.append(min(i, end))
-            i = _past_blank(text, i, end, style)
+            i = _skip_blank(text, i, end, style)
             continue
-        i = _next_sign(text, i, end, style)
+        i = _skip_to_character(text, i, end, style)
         i += style == "'" and text[i : i + 2] == "''"
         if i >= end or text[i] != char:
             return None
@@ -169,14 +171,14 @@ def _aligned(value: str, text: str, first: int, last: int, style: str | None) ->
     return offsets
 
 
-def _past_blank(text: str, i: int, end: int, style: str | None) -> int:
+def _skip_blank(text: str, i: int, end: int, style: str | None) -> int:
     if i < end and text[i] == "\\" and style == '"':
         return i + 2
     return i + 1 if i < end and text[i].isspace() else i
 
 
-def _next_sign(text: str, i: int, end: int, style: str | None) -> int:
-    """Past blanks, and past the sign of an escape."""
+def _skip_to_character(text: str, i: int, end: int, style: str | None) -> int:
+    """Skip blanks, and the backslash of an escape."""
     while i < end and text[i].isspace():
         i += 1
     while style == '"' and text[i : i + 1] == "\\":
@@ -188,65 +190,65 @@ def _next_sign(text: str, i: int, end: int, style: str | None) -> int:
     return i
 
 
-def quoted_like(node: YamlNode, value: str) -> str:
-    """A value as a text of YAML, quoted where its neighbour is, or where it would be no text."""
+def quote_like(node: YamlNode, value: str) -> str:
+    """Format a value as YAML text. It is quoted if its neighbour is, or if it would be no text otherwise."""
     return f'"{value}"' if node.quoted or not value.replace("-", "").replace("_", "").isalpha() else value
 
 
-def item_after(node: YamlNode, value: str) -> Sequence[TextEdit]:
-    """A new item at the end of a list, written as its last one is."""
+def append_item(node: YamlNode, value: str) -> Sequence[TextEdit]:
+    """Return an edit that adds an item at the end of a list, in the style of the last one."""
     items = node.items()
     if not items:
         return ()
     source, last = node.source, items[-1]
     if node.node.flow_style:
         end = last.node.end_mark.index
-        return (TextEdit(end, end, f", {quoted_like(last, value)}"),)
-    start, end = _line_end(source, last)
+        return (TextEdit(end, end, f", {quote_like(last, value)}"),)
+    start, end = _line_bounds(source, last)
     line = source.text[start:end]
     dash = line[: len(line) - len(line.lstrip())]
     if not line.lstrip().startswith("- "):
         return ()
-    return (TextEdit(end, end, f"{_before(source, end)}{dash}- {quoted_like(last, value)}{source.newline}"),)
+    return (TextEdit(end, end, f"{_missing_newline(source, end)}{dash}- {quote_like(last, value)}{source.newline}"),)
 
 
-def _line_end(source: SourceFile, node: YamlNode) -> tuple[int, int]:
-    """The line that a node begins in, and where the node's last line ends."""
-    start, _ = source.line_of(node.node.start_mark.index)
+def _line_bounds(source: SourceFile, node: YamlNode) -> tuple[int, int]:
+    """Return the start of the line in which a node begins, and the end of its last line."""
+    start, _ = source.line_bounds(node.node.start_mark.index)
     last = node.node.end_mark.index
     whole = source.text[node.node.start_mark.index : last].rstrip()
-    _, end = source.line_of(node.node.start_mark.index + max(len(whole) - 1, 0))
+    _, end = source.line_bounds(node.node.start_mark.index + max(len(whole) - 1, 0))
     return start, end
 
 
-def _before(source: SourceFile, end: int) -> str:
-    """A line end where the file's last line has none."""
+def _missing_newline(source: SourceFile, end: int) -> str:
+    """Return a line end if the file's last line has none."""
     return "" if source.text[:end].endswith("\n") else source.newline
 
 
-def pair_after(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
-    """A new key at the end of a mapping, or behind its first key where `value` has lines of its own."""
+def add_pair(node: YamlNode, name: str, value: str) -> Sequence[TextEdit]:
+    """Return an edit that adds a key to a block mapping, after its first key."""
     pairs = [value for _, value in node.pairs() if value.key is not None]
     if not pairs or node.node.flow_style:
         return ()
     source, last = node.source, pairs[0]
-    start, end = source.line_of(last.start)[0], _line_end(source, last)[1]
+    start, end = source.line_bounds(last.start)[0], _line_bounds(source, last)[1]
     column = last.key.start_mark.column
     if source.text[start : last.start].strip(" -") or not source.text[:end].strip():
         return ()
     body = value.replace("\n", f"{source.newline}{' ' * column}")
-    return (TextEdit(end, end, f"{_before(source, end)}{' ' * column}{name}:{body}{source.newline}"),)
+    return (TextEdit(end, end, f"{_missing_newline(source, end)}{' ' * column}{name}:{body}{source.newline}"),)
 
 
-def without(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
-    """An item or a key that goes, with its lines, as long as others stay."""
+def remove_entry(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
+    """Return an edit that removes an item or key with its lines; none if it is the only one."""
     source = node.source
     siblings = parent.items() or [value for _, value in parent.pairs()]
     if len(siblings) < 2:
         return ()
     if parent.node.flow_style:
-        return _without_in_flow(node, siblings)
-    start, end = source.line_of(node.start)[0], _line_end(source, node)[1]
+        return _remove_in_flow(node, siblings)
+    start, end = source.line_bounds(node.start)[0], _line_bounds(source, node)[1]
     if source.text[start : node.start].strip() not in ("", "-"):
         return ()
     if source.text[start : node.start].strip() == "-" and parent.is_map:
@@ -254,13 +256,13 @@ def without(node: YamlNode, parent: YamlNode) -> Sequence[TextEdit]:
     return (TextEdit(start, end, ""),)
 
 
-def _without_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[TextEdit]:
+def _remove_in_flow(node: YamlNode, siblings: list[YamlNode]) -> Sequence[TextEdit]:
     at = next((n for n, each in enumerate(siblings) if each.node is node.node), None)
-    return without_items(siblings, at, at) if at is not None else ()
+    return remove_items(siblings, at, at) if at is not None else ()
 
 
-def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[TextEdit]:
-    """Items of a list in brackets that go, from one to another."""
+def remove_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[TextEdit]:
+    """Return an edit that removes the items of a list in brackets from one index to another."""
     if last + 1 < len(siblings):
         return (TextEdit(siblings[first].start, siblings[last + 1].start, ""),)
     if not first:
@@ -271,8 +273,8 @@ def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[T
 MARK = "\ufeff"  # the byte order mark as a character
 
 
-def json_document(source: SourceFile) -> YamlNode:
-    """The value of a text. Raises NotYaml, with what is wrong where."""
+def parse_json(source: SourceFile) -> YamlNode:
+    """Parse a JSON text. Raises NotYaml with the offset of the problem."""
     text = source.text.replace(MARK, " ", 1)
     try:
         json.loads(text)
@@ -280,6 +282,6 @@ def json_document(source: SourceFile) -> YamlNode:
         raise NotYaml(error.msg[:1].lower() + error.msg[1:], min(error.pos, len(source.text))) from None
     except (RecursionError, ValueError):
         raise NotYaml("it is nested too deeply", 0) from None
-    # YAML takes no tab between values; a blank in its place leaves every other character where it is.
-    found = documents(SourceFile(text.replace("\t", " "), source.encoding, source.bom))
+    # YAML allows no tabs between values; blanks instead of them keep all offsets.
+    found = parse_documents(SourceFile(text.replace("\t", " "), source.encoding, source.bom))
     return YamlNode(source, found[0].node) if found else YamlNode(source, None)

@@ -9,7 +9,7 @@ from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.reason import Severity
 from winhost.model.served import UnitState
-from winhost.symptoms.diagnosis import SymptomFinding, diagnosis
+from winhost.symptoms.diagnosis import SymptomFinding, diagnose
 
 PhaseName: TypeAlias = Literal["begin", "image", "start", "download", "load", "compile", "memory", "graphs", "finish"]
 
@@ -136,5 +136,5 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
 
 def told_by(lines: Sequence[str]) -> SymptomFinding | None:
     """The symptom that tells most; one that only says that something failed, where no other does."""
-    found = diagnosis([f"{line}\n" for line in lines], "log").found
+    found = diagnose([f"{line}\n" for line in lines], "log").found
     return next((each for each in found if each.severity is not Severity.NOTE), None)

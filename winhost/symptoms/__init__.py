@@ -1,1 +1,1 @@
-"""Explain error messages: the tables of symptoms, the search in a text, and causes judged by a host's facts."""
+"""Explains error messages: tables of symptoms, the search in a text, and the judgement of causes by a host's facts."""

@@ -1,7 +1,7 @@
-"""Codes of errors as people write them: HRESULT, NTSTATUS, Win32 errors, stops of Windows, errno, signals, exit codes
-and HTTP statuses. code_names.txt has their names, code_families.yaml what each family means. A name is no cause.
+"""Finds and explains error codes in text: HRESULT, NTSTATUS, Win32 errors, bug checks of Windows, errno, signals, exit
+codes and HTTP statuses. code_names.txt has their names, code_families.yaml the meaning of each family.
 
-And addresses that Start-VM names.
+Also reads the addresses in messages of Start-VM.
 """
 
 import re
@@ -15,8 +15,8 @@ from winhost.model.once import once
 
 _BITS = 0xFFFFFFFF
 _WIN32 = 0x8007
-_NT_BIT = 0x10000000  # of an NTSTATUS that is written as an HRESULT
-_OWN = 0x4000  # from here on numbers without a facility are codes of COM; 0x80004005
+_NT_BIT = 0x10000000  # set in an NTSTATUS that is written as an HRESULT
+_FIRST_COM_CODE = 0x4000  # numbers without a facility are codes of COM from here on, such as 0x80004005
 WINDOWS = "windows"  # codes of 32 bits; the other families are sections of code_names.txt, and `exit`
 
 
@@ -30,8 +30,8 @@ class Code:
 
 @dataclass(frozen=True)
 class UnknownCode:
-    """A code that no symptom has. name: its constant, None where it has none here; family: whose numbers these are;
-    also: other ways to write it; says: what the family means; next: what would settle the cause.
+    """A code that no symptom has. name: its constant, None if it is not known; family: what the code belongs to; also:
+    other ways to write it; says: the meaning of the family; next: what would show the cause.
     """
 
     code: str
@@ -44,7 +44,7 @@ class UnknownCode:
 
 
 def spellings(code: int) -> tuple[str, str, str]:
-    """Hexadecimal, signed and unsigned, in small letters."""
+    """Return the code in lower-case hexadecimal, signed decimal and unsigned decimal."""
     return f"0x{code:08x}", str(code - _BITS - 1), str(code)
 
 
@@ -52,46 +52,46 @@ def spellings(code: int) -> tuple[str, str, str]:
 
 
 @once
-def _names() -> Mapping[str, Mapping[int, str]]:
-    """The names of codes by section of the file. Reading takes milliseconds, so only a text with a code does it."""
-    found: dict[str, dict[int, str]] = {}
+def _names_by_section() -> Mapping[str, Mapping[int, str]]:
+    """Read the names of codes by section. That takes milliseconds, so that it is only done for a text with a code."""
+    sections: dict[str, dict[int, str]] = {}
     names: dict[int, str] = {}
     high, prefix = 0, ""
     for line in files("winhost.symptoms").joinpath("code_names.txt").read_text("ascii").splitlines()[1:]:
         if line.startswith("["):
             section, half, *start = line[1:-1].split(" ")
-            names, high = found.setdefault(section, {}), int(half, 16) << 16
+            names, high = sections.setdefault(section, {}), int(half, 16) << 16
             prefix = start[0] if start else ""
         else:
             low, rest = line.split(" ")
             names[high | int(low, 16)] = rest[1:] if rest[0] == "=" else prefix + rest
-    return found
+    return sections
 
 
 @once
-def _by_name() -> Mapping[str, Code]:
-    """The first of each name. Statuses of HTTP are known by number alone: TIMEOUT is a word of every log."""
-    found: dict[str, Code] = {}
-    for section, names in _names().items():
+def _codes_by_name() -> Mapping[str, Code]:
+    """Return the first code with each name. HTTP statuses are left out, because TIMEOUT and others are in every log."""
+    codes: dict[str, Code] = {}
+    for section, names in _names_by_section().items():
         family = WINDOWS if section in ("hresult", "ntstatus") else section
         if section != "http":
             for number, name in names.items():
-                found.setdefault(name, Code(family, number))
-    return found
+                codes.setdefault(name, Code(family, number))
+    return codes
 
 
-def _name(code: Code) -> str | None:
+def _name_of(code: Code) -> str | None:
     if code.family == "exit":
         return _exit_name(code.number)
     if code.family != WINDOWS:
-        return _names()[code.family].get(code.number)
-    known = {**_names()["ntstatus"], **_names()["hresult"]}
+        return _names_by_section()[code.family].get(code.number)
+    known = {**_names_by_section()["ntstatus"], **_names_by_section()["hresult"]}
     if found := known.get(code.number) or known.get(code.number & ~_NT_BIT):
         return found
-    return _names()["win32"].get(code.number & 0xFFFF) if code.number >> 16 == _WIN32 else None
+    return _names_by_section()["win32"].get(code.number & 0xFFFF) if code.number >> 16 == _WIN32 else None
 
 
-_EXITS = {
+_EXIT_MEANINGS = {
     125: "the container could not be started",
     126: "the program cannot be executed",
     127: "no such program",
@@ -99,44 +99,46 @@ _EXITS = {
 
 
 def _exit_name(number: int) -> str | None:
-    ended = _names()["signal"].get(number - 128)
-    return _EXITS.get(number) or (f"{ended}, 128 + {number - 128}" if ended else None)
+    ended = _names_by_section()["signal"].get(number - 128)
+    return _EXIT_MEANINGS.get(number) or (f"{ended}, 128 + {number - 128}" if ended else None)
 
 
 @once
-def _families() -> tuple[tuple[Mapping[str, str], tuple[tuple[int, int], ...]], ...]:
+def _family_rows() -> tuple[tuple[Mapping[str, str], tuple[tuple[int, int], ...]], ...]:
     rows = load_catalogue(files("winhost.symptoms").joinpath("code_families.yaml"))
-    return tuple((row, tuple(map(_range, row.get("numbers", ())))) for row in rows)
+    return tuple((row, tuple(map(_parse_range, row.get("numbers", ())))) for row in rows)
 
 
-def _range(written: str) -> tuple[int, int]:
+def _parse_range(written: str) -> tuple[int, int]:
     first, _, last = written.partition("-")
     return (int(first, 16), int(last, 16)) if last else (int(first, 16) << 16, (int(first, 16) << 16) + 0xFFFF)
 
 
-def _family(code: Code) -> Mapping[str, str] | None:
-    for row, ranges in _families():
+def _family_of(code: Code) -> Mapping[str, str] | None:
+    for row, ranges in _family_rows():
         if code.family == WINDOWS:
-            if any(first <= number <= last for first, last in ranges for number in (code.number, _plain_status(code))):
+            if any(
+                first <= number <= last for first, last in ranges for number in (code.number, _without_nt_bit(code))
+            ):
                 return row
         elif row.get("section") == code.family:
             return row
     return None
 
 
-def _plain_status(code: Code) -> int:
-    """Without the bit that makes an HRESULT of an NTSTATUS."""
+def _without_nt_bit(code: Code) -> int:
+    """Return the number without the bit that turns an NTSTATUS into an HRESULT."""
     return code.number & ~_NT_BIT if code.number >> 28 == 0xD else code.number
 
 
-def told(code: Code, count: int) -> UnknownCode:
-    """Explain a code by its number alone. Windows itself has the sentence, in its own language."""
-    row = _family(code) or {"family": f"facility {code.number >> 16 & 0xFFF}", "says": "", "next": ""}
+def describe_code(code: Code, count: int) -> UnknownCode:
+    """Describe a code by its number alone. Its message is only in Windows itself, in the language of that Windows."""
+    row = _family_of(code) or {"family": f"facility {code.number >> 16 & 0xFFF}", "says": "", "next": ""}
     low = str(code.number & 0xFFFF)
     return UnknownCode(
-        code=_WRITING.get(code.family, "{:d}").format(code.number),
+        code=_NUMBER_FORMATS.get(code.family, "{:d}").format(code.number),
         count=count,
-        name=_name(code),
+        name=_name_of(code),
         family=row["family"].format(low=low),
         also=spellings(code.number)[1:] if code.family == WINDOWS else (),
         says=row["says"],
@@ -144,7 +146,7 @@ def told(code: Code, count: int) -> UnknownCode:
     )
 
 
-_WRITING = {
+_NUMBER_FORMATS = {
     WINDOWS: "0x{:08X}",
     "win32": "Win32 error {:d}",
     "bugcheck": "bugcheck 0x{:X}",
@@ -158,23 +160,23 @@ _WRITING = {
 
 # Codes in a text
 
-_WRITTEN = re.compile(r"(?<![0-9a-z])(?<![0-9a-f]-)(?<!mem )0x([89cde][0-9a-f]{7})(?![0-9a-z])(?!-0x)")
-# As they begin without 0x and in decimal: a text is searched for these first.
-_STARTS = ("800", "802", "803", "c00", "c03", "-21", "-10", "214", "215", "322")
-_BARE = re.compile(r"(?:([89c][0-9a-f]{7})|(-[0-9]{9,10}|[0-9]{10}))(?![0-9a-z.])")
-_BEFORE_BARE = re.compile(
+_HEX_CODE = re.compile(r"(?<![0-9a-z])(?<![0-9a-f]-)(?<!mem )0x([89cde][0-9a-f]{7})(?![0-9a-z])(?!-0x)")
+# How codes begin without 0x, and in decimal. A text is searched for these first.
+_BARE_CODE_STARTS = ("800", "802", "803", "c00", "c03", "-21", "-10", "214", "215", "322")
+_BARE_CODE = re.compile(r"(?:([89c][0-9a-f]{7})|(-[0-9]{9,10}|[0-9]{10}))(?![0-9a-z.])")
+_BARE_CODE_PREFIX = re.compile(
     r"(?:(?:error|code|hresult|status|result|exit\w*|returned|rc)\b(?: with| of| is| was| value| code| status)*"
     r"[\s:=('\"]{1,4}|^\s*|\n\s*|\()$"
 )
-# A status of the kernel looks like an address of memory: it is one only beside such a word.
-_STATUS_WORDS = re.compile(r"status|exception|error|code|fail|exit|crash|hresult|fehler|stop|boot")
-_ADDRESS_WORDS = re.compile(r"\bmsr\b|mtrr|e820|reserved|\bmem\b|rdmsr|wrmsr|ioapic|cpuid|\bbase\b|\baddr")
-_AROUND = 80
+# A status of the kernel looks like a memory address. It is only taken for a status next to one of these terms.
+_STATUS_TERMS = re.compile(r"status|exception|error|code|fail|exit|crash|hresult|fehler|stop|boot")
+_ADDRESS_TERMS = re.compile(r"\bmsr\b|mtrr|e820|reserved|\bmem\b|rdmsr|wrmsr|ioapic|cpuid|\bbase\b|\baddr")
+_CONTEXT = 80
 
 
-def alone(text: str) -> str:
-    """Text that is nothing but one code, in the way that logs write it; any other text as it is."""
-    found = _ALONE.fullmatch(text)
+def normalize_single_code(text: str) -> str:
+    """Rewrite text that is nothing but one code as logs write it; return any other text unchanged."""
+    found = _SINGLE_CODE.fullmatch(text)
     if found is None:
         return text
     if found["stop"]:
@@ -183,7 +185,7 @@ def alone(text: str) -> str:
     return f"0x{number:08X}" if number >> 31 else text
 
 
-_ALONE = re.compile(
+_SINGLE_CODE = re.compile(
     r"\s*0x0{3,5}(?P<stop>[0-9a-f]{3,5})\s*"
     r"|\s*(?:0x)?(?P<hex>[89cde][0-9a-f]{7})l?\s*"
     r"|\s*(?P<decimal>-?[0-9]{9,10})\s*",
@@ -191,62 +193,62 @@ _ALONE = re.compile(
 )
 
 
-def written_in(text: str) -> Iterator[int]:
-    """Codes of 32 bits in a text in small letters. Logs are full of addresses, which are of no family."""
-    for written in _WRITTEN.finditer(text):
+def find_codes(text: str) -> Iterator[int]:
+    """Yield the 32-bit codes in a lower-case text. Addresses, which logs are full of, belong to no family."""
+    for written in _HEX_CODE.finditer(text):
         if _is_code(number := int(written[1], 16), text, written):
             yield number
-    for start in _STARTS:
+    for start in _BARE_CODE_STARTS:
         at = text.find(start)
         while at >= 0:
-            found = _BARE.match(text, at)
-            if found and _BEFORE_BARE.search(text[max(0, at - _AROUND) : at]):
+            found = _BARE_CODE.match(text, at)
+            if found and _BARE_CODE_PREFIX.search(text[max(0, at - _CONTEXT) : at]):
                 number = int(found[1], 16) if found[1] else int(found[2]) & _BITS
                 if number >> 31 and _is_named(number):
                     yield number
             at = text.find(start, at + 1)
 
 
-# What stands before a number that is the place of something: a register, an address, an id of a device.
-_BEFORE_PLACE = re.compile(
+# What precedes a number that is the content of a register, an address or a device id.
+_ADDRESS_PREFIX = re.compile(
     r"(?:\b(?:pc|lr|ra|sp|epc|eip|rip)\b(?: is)?(?: at)?|\b(?:vendor|device|chip) id|\bregister|\boffset|\baddress"
     r"|\baddr|\bbase|\b(?:bar[0-9]?|mem(?:ory)?) at)[\s:=]{1,3}$"
 )
 
 
-def is_place(text: str, at: int) -> bool:
-    """True if the number at this offset of a text in small letters is named as a register or an address."""
-    return bool(_BEFORE_PLACE.search(text[max(0, at - 24) : at]))
+def is_address(text: str, at: int) -> bool:
+    """Tell whether the number at this offset of a lower-case text is called a register or an address."""
+    return bool(_ADDRESS_PREFIX.search(text[max(0, at - 24) : at]))
 
 
 def _is_named(number: int) -> bool:
-    return _name(Code(WINDOWS, number)) is not None
+    return _name_of(Code(WINDOWS, number)) is not None
 
 
 def _is_code(number: int, text: str, found: re.Match[str]) -> bool:
     high, rest = number >> 16, number & 0xFFFF
-    if not rest or is_place(text, found.start()) or _family(Code(WINDOWS, number)) is None:
+    if not rest or is_address(text, found.start()) or _family_of(Code(WINDOWS, number)) is None:
         return False
-    if high == 0x8000 and rest >= _OWN:
+    if high == 0x8000 and rest >= _FIRST_COM_CODE:
         return True
-    around = text[max(0, found.start() - _AROUND) : found.end() + _AROUND]
+    around = text[max(0, found.start() - _CONTEXT) : found.end() + _CONTEXT]
     if not _is_named(number):
-        return high in _PLAIN_FACILITIES and bool(rest & 0xFFF) and not _ADDRESS_WORDS.search(around)
+        return high in _PLAIN_FACILITIES and bool(rest & 0xFFF) and not _ADDRESS_TERMS.search(around)
     if high & 0xEFFF in (0x8000, 0xC000):
         whole = around.strip() == found[0]
-        return not _ADDRESS_WORDS.search(around) and (whole or bool(_STATUS_WORDS.search(around)))
+        return not _ADDRESS_TERMS.search(around) and (whole or bool(_STATUS_TERMS.search(around)))
     return True
 
 
-# Of these a number without a name is a code all the same.
+# Facilities whose numbers are codes even if they have no name.
 _PLAIN_FACILITIES = {
     *(0x8001, 0x8004, 0x8007, 0x8008, 0x8009, 0x800B, 0x800F, 0x8013, 0x8024, 0x8031, 0x8033),
     *(0x8035, 0x8037, 0x8038, 0x803A, 0x803B, 0x803F, 0xC004, 0xC035, 0xC037, 0xC038, 0xC03A),
 }
 
-# By the word that a text in small letters has there, which is looked for first: an expression over a log is slow.
+# By a literal of a lower-case text, which is searched first, because a regular expression over a log is slow.
 _NUMBER = r"[\s:=(\"']{1,8}"
-_SPOKEN: Mapping[str, Sequence[tuple[str, str]]] = {
+_DESCRIBED_CODES: Mapping[str, Sequence[tuple[str, str]]] = {
     "system error": [("win32", r"system error[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
     "win32": [("win32", r"win32 ?error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
     "winerror": [("win32", r"winerror[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
@@ -286,71 +288,74 @@ _SPOKEN: Mapping[str, Sequence[tuple[str, str]]] = {
     "http": [("http", r"http(?: error| status)?(?: code)?(?:/[12](?:\.[01])?)?[\s:=(]{1,3}([45][0-9]{2})\b")],
     "status": [("http", r"status ?code[\s:=(]{1,3}([45][0-9]{2})\b")],
 }
-_BEFORE_SIGNAL = re.compile(
+_SIGNAL_PREFIX = re.compile(
     r"(?:by|caught|received|fatal|got|unexpected|on|^|\n"
     r"|(?:terminat|kill|exit|die|crash|abort|end|fail)[a-z]* with)\s?$"
 )
-# An error of four digits is one of Windows where the text is about Windows: databases and others count as far.
-_OF_WINDOWS = re.compile(
+# An error number of four digits is a Windows error if the text is about Windows; databases and others have such numbers
+# as well.
+_WINDOWS_TERMS = re.compile(
     r"windows|win32|\bwsl|\.(?:exe|dll|msi|ps1|sys)\b|\bservice\b|[a-z]:\\|powershell|hyper-v|\bnet\b"
 )
-_NO_WINDOWS = re.compile(r"\bsql\b|mysql|postgres|\bvba\b|run-time")
-_NAMED = re.compile(
+_OTHER_PRODUCTS = re.compile(r"\bsql\b|mysql|postgres|\bvba\b|run-time")
+_CODE_NAME = re.compile(
     r"(?<![A-Za-z0-9_])((?:[A-Z][A-Z0-9]{1,9}_)?E_[A-Z0-9_]{3,}|(?:ERROR|STATUS|RPC_[SX]|SEC_I|DXGI_ERROR)_[A-Z0-9_]{3,}"
     r"|WSA[A-Z]{4,}|E(?!RROR\b|NABLED\b|NGINE\b|XIT\b)[A-Z]{2,14}|SIG[A-Z]{2,6})(?![A-Za-z0-9_])"
 )
 
 
-def spoken_in(text: str, small: str) -> Iterator[tuple[Code, str]]:
-    """Codes of other families, where the words around say what the number is, and codes by name, each with the name.
-    small: the text in small letters.
+def find_described_codes(text: str, small: str) -> Iterator[tuple[Code, str]]:
+    """Yield codes of other families, which the words around the number describe, and codes that are written by name,
+    with that name. small: the text in lower case.
     """
-    for word in _SPOKEN:
+    for word in _DESCRIBED_CODES:
         at = small.find(word)
         while at >= 0:
             for family, expression in _patterns(word) if word == "exit" or not small[at - 1 : at].isalnum() else ():
                 found = expression.match(small, at)
-                if found and _is_meant(family, small, at) and (code := _spoken(family, found)):
+                if found and _matches_context(family, small, at) and (code := _to_code(family, found)):
                     yield code, ""
             at = small.find(word, at + 1)
-    names = {*_NAMED.findall(" ".join(set(text.split()))), *((text.strip(),) if len(text) < _AROUND else ())}
+    names = {*_CODE_NAME.findall(" ".join(set(text.split()))), *((text.strip(),) if len(text) < _CONTEXT else ())}
     for name in sorted(names):
-        if code := _by_name().get(name):
+        if code := _codes_by_name().get(name):
             yield code, name
 
 
 @once
 def _patterns(word: str) -> Sequence[tuple[str, re.Pattern[str]]]:
-    return [(family, re.compile(pattern)) for family, pattern in _SPOKEN[word]]
+    return [(family, re.compile(pattern)) for family, pattern in _DESCRIBED_CODES[word]]
 
 
-def _is_meant(family: str, small: str, at: int) -> bool:
-    """A signal ended a process: traffic and radio have others. A bare error is one of Windows beside its words."""
+def _matches_context(family: str, small: str, at: int) -> bool:
+    """Tell whether the context fits the family: a signal must have ended a process, and a bare error number must be
+    next to terms of Windows.
+    """
     if family == "signal" and not small.startswith("code=", at):
-        return bool(_BEFORE_SIGNAL.search(small[max(0, at - 24) : at] if at else "\n"))
+        return bool(_SIGNAL_PREFIX.search(small[max(0, at - 24) : at] if at else "\n"))
     if family == "windows error":
-        around = small[max(0, at - 2 * _AROUND) : at + 2 * _AROUND]
-        return bool(_OF_WINDOWS.search(around)) and not _NO_WINDOWS.search(around)
+        around = small[max(0, at - 2 * _CONTEXT) : at + 2 * _CONTEXT]
+        return bool(_WINDOWS_TERMS.search(around)) and not _OTHER_PRODUCTS.search(around)
     return True
 
 
-def _spoken(family: str, found: re.Match[str]) -> Code | None:
+def _to_code(family: str, found: re.Match[str]) -> Code | None:
     number = int(found[1], 16 if family == "bugcheck" else 10)
     family = "win32" if family == "windows error" else family.split(" ")[0]
     if family == "exit" and number > 0xFF:
-        family = "win32"  # as installers end
+        family = "win32"  # an exit code of an installer
     code = Code(family, number)
-    return code if number and _name(code) else None
+    return code if number and _name_of(code) else None
 
 
-_NUMBERS = re.compile(r"0x([0-9a-f]{9,16})(?![0-9a-zA-Z])", re.IGNORECASE)
+_ADDRESS = re.compile(r"0x([0-9a-f]{9,16})(?![0-9a-zA-Z])", re.IGNORECASE)
 
 
 def address_bits(message: str) -> int | None:
-    """The host's physical address bits, where the message names the end of a region and a lower power of two, below
-    which it has to be; else None.
+    """Return the host's physical address bits if the message names the end of a region and the lower power of two that
+    it exceeds; else None.
     """
-    numbers = [int(found, 16) for found in _NUMBERS.findall(message)]
+    numbers = [int(found, 16) for found in _ADDRESS.findall(message)]
     for end, limit in pairwise(numbers):
         if limit <= end and limit & (limit - 1) == 0:
             return limit.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Bytes that somebody pasted or saved, as text: whatever the encoding, without colours, in pieces of whole lines."""
+"""Decodes text that was pasted or saved, in pieces of whole lines, and searches it for symptoms, marks and codes."""
 
 import codecs
 import re
@@ -13,18 +13,18 @@ from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
 from winhost.model.once import once
 from winhost.model.reason import Severity
-from winhost.symptoms.codes import WINDOWS, Code, is_place, spellings, spoken_in, written_in
+from winhost.symptoms.codes import WINDOWS, Code, find_codes, find_described_codes, is_address, spellings
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
-PIECE = 1 << 20  # bytes read at once, and about the memory that a log of any size takes
+PIECE = 1 << 20  # bytes that are read at once, which bounds the memory that a log of any size takes
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 
 
 def pieces(stream: BinaryIO) -> Iterator[str]:
-    """The text of a stream. A piece ends where a line does, unless that line is longer than a piece.
+    """Yield the text of a stream in pieces. A piece ends with a line, unless the line is longer than a piece.
 
-    What is in no encoding of Unicode keeps its ASCII, which is all that codes need.
+    Of text in another encoding than Unicode only ASCII is kept, which is all that codes need.
     """
     first = stream.read(PIECE)
     bom, encoding = _encoding(first)
@@ -36,13 +36,13 @@ def pieces(stream: BinaryIO) -> Iterator[str]:
         whole = text.rfind("\n") + 1 if data else len(text)
         whole = whole or len(text)
         open_line = text[whole:]
-        yield plain(text[:whole])
+        yield strip_control_codes(text[:whole])
     if rest := open_line + decode(b"", True):
-        yield plain(rest)
+        yield strip_control_codes(rest)
 
 
 def _encoding(start: bytes) -> tuple[bytes, str]:
-    """wsl.exe writes UTF-16 without saying so: half of its bytes are zero."""
+    """Return the byte order mark and the encoding. wsl.exe writes UTF-16 without a mark, which the zero bytes show."""
     for bom, encoding in _BOMS:
         if start.startswith(bom):
             return bom, encoding
@@ -53,28 +53,28 @@ def _encoding(start: bytes) -> tuple[bytes, str]:
     return b"", "utf-8"
 
 
-def plain(text: str) -> str:
-    """Without colours, and with one sign for the end of a line.
+def strip_control_codes(text: str) -> str:
+    """Remove colours and zero bytes, and unify line ends.
 
-    Zeros are what is left of UTF-16 that was appended to a file of another encoding.
+    There are zero bytes where UTF-16 was appended to a file of another encoding.
     """
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
     return text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
 
 
-_WORD = re.compile(r"[a-z0-9_]+")  # nothing of it stands before or after a literal
-NEAR = 1500  # characters before and after, in which what is `near` stands
-LONGEST_LINE = 2000  # characters of a line, on each side of a literal, that are looked at
-LONGEST_WAIT = 8 * NEAR  # of a line without an end
-NAMING = 3  # words that name a secret and hold it: Authorization: Bearer …
-MOST_LINES = 1000  # numbers of lines that are kept for each symptom
-MOST_CODES = 20  # codes of which nothing is known
+_TOKEN = re.compile(r"[a-z0-9_]+")  # characters that may not precede or follow a literal
+NEAR_CHARACTERS = 1500  # characters before and after an offset that count as `near`
+MAX_LINE = 2000  # characters of a line on each side of a literal that are searched
+MAX_PENDING = 8 * NEAR_CHARACTERS  # characters of a line without an end
+SECRET_NAME_WORDS = 3  # words that may name a secret and contain it: Authorization: Bearer …
+MAX_LINES = 1000  # line numbers that are stored for each symptom
+MAX_CODES = 20  # codes without a symptom
 
 
 @dataclass
 class Hit:
-    """A symptom seen in a text. line: its first line, from 1; text: that line as it was; literal: the longest match in
+    """A symptom in a text. line: the number of its first line, from 1; text: that line; literal: the longest match in
     it; literals: all matches in the text.
     """
 
@@ -87,42 +87,44 @@ class Hit:
     literals: set[str] = field(default_factory=set)
 
     def add(self, line: int) -> None:
-        """A further line; one that several signs know counts once."""
+        """Count a further line; a line that matches several signs counts once."""
         if line in self.lines:
             return
         self.count += 1
-        if len(self.lines) < MOST_LINES:
+        if len(self.lines) < MAX_LINES:
             self.lines.add(line)
 
 
 @dataclass
 class Scan:
-    """The hits in a text, and its length. marks: the line that shows each; codes: codes of Windows that no
-    symptom has, in order; spoken: codes of other families and names of codes;
-    named: symptoms of which the text has a code by its name, which say less than any other hit.
+    """The result of a search. marks: the line that shows each mark; codes: codes of Windows without a symptom, in
+    order; described: codes of other families, and codes by name; named: symptoms whose code the text has by name, which
+    are only used if there is no other hit; lines: the number of lines.
     """
 
     hits: dict[str, Hit] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
     codes: dict[Code, int] = field(default_factory=dict)
-    spoken: dict[Code, int] = field(default_factory=dict)
+    described: dict[Code, int] = field(default_factory=dict)
     named: dict[str, Hit] = field(default_factory=dict)
     lines: int = 0
 
 
-def ranked(found: Iterable[Hit]) -> list[Hit]:
-    """Causes first, by line, then consequences and what is harmless; of two in one line the one with more words.
+def rank_hits(found: Iterable[Hit]) -> list[Hit]:
+    """Sort hits: causes first, by line, then consequences and harmless symptoms; in one line the longest match first.
 
-    A line that says what is wrong needs nobody to say that something is: such consequences are left out. What knows
-    a line only by its program is left out where another symptom knows that line, or one says what is wrong.
+    A consequence is left out if its lines all have a cause. A general symptom, which recognizes a line by its program
+    alone, is left out if another symptom matches the line, or if there is a cause.
     """
     hits = [*found]
-    wrong = [hit for hit in hits if hit.symptom.severity is Severity.UNSUPPORTED]
-    told = {line for hit in wrong for line in hit.lines}
-    named = {line for hit in hits if not hit.symptom.general for line in hit.lines}
-    general = (hit for hit in hits if hit.symptom.general and not wrong and not hit.lines <= named)
-    lesser = (hit for hit in hits if hit.symptom.severity is not Severity.UNSUPPORTED and not hit.lines <= told)
-    others = (hit for hit in (*wrong, *lesser) if not hit.symptom.general)
+    causes = [hit for hit in hits if hit.symptom.severity is Severity.UNSUPPORTED]
+    explained = {line for hit in causes for line in hit.lines}
+    specific = {line for hit in hits if not hit.symptom.general for line in hit.lines}
+    general = (hit for hit in hits if hit.symptom.general and not causes and not hit.lines <= specific)
+    consequences = (
+        hit for hit in hits if hit.symptom.severity is not Severity.UNSUPPORTED and not hit.lines <= explained
+    )
+    others = (hit for hit in (*causes, *consequences) if not hit.symptom.general)
     return sorted([*general, *others], key=_order)
 
 
@@ -133,7 +135,7 @@ def _order(hit: Hit) -> tuple[int, bool, int, int, str]:
 
 @dataclass(frozen=True)
 class _Literal:
-    """words: those of which the literal consists. A text that has it has all of them, as words of its own."""
+    """A literal of signs. words: the words in it, all of which a text with the literal has."""
 
     text: str
     words: Set[str]
@@ -142,7 +144,7 @@ class _Literal:
 
 @once
 def _literals() -> Mapping[str, Sequence[_Literal]]:
-    """The literals of all signs, by the longest word of each."""
+    """Return the literals of all signs, by the longest word of each."""
     signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
@@ -151,32 +153,32 @@ def _literals() -> Mapping[str, Sequence[_Literal]]:
                 signs.setdefault(literal, []).append((known, sign))
     found: dict[str, list[_Literal]] = {}
     for text, of in signs.items():
-        words = frozenset(_WORD.findall(text))
+        words = frozenset(_TOKEN.findall(text))
         found.setdefault(max(sorted(words), key=len), []).append(_Literal(text, words, of))
     return found
 
 
 @once
-def _longest() -> int:
+def _longest_literal() -> int:
     return max(len(literal.text) for literals in _literals().values() for literal in literals)
 
 
 @once
-def _by_code() -> Mapping[int, Symptom]:
+def _symptoms_by_code() -> Mapping[int, Symptom]:
     every = symptoms().values()
     return {sign.code: symptom for symptom in every for sign in symptom.signs if sign.code is not None}
 
 
 def scan(pieces: Iterable[str]) -> Scan:
-    """Symptoms in a text that comes in pieces."""
+    """Search a text that is read in pieces."""
     found = Scan()
-    before, waiting, ended = "", "", 0  # what is already searched, what is not yet, and lines before `before`
+    before, waiting, ended = "", "", 0  # searched text, unsearched text, and the number of lines before `before`
     for piece in pieces:
         text = before + waiting + piece
-        until = max(len(before), text.rfind("\n", 0, max(0, len(text) - NEAR)) + 1, len(text) - LONGEST_WAIT)
+        until = max(len(before), text.rfind("\n", 0, max(0, len(text) - NEAR_CHARACTERS)) + 1, len(text) - MAX_PENDING)
         _search(found, text, len(before), until, ended)
-        keep = text.rfind("\n", 0, max(0, until - NEAR)) + 1
-        keep = max(keep, until - 2 * NEAR, 0)  # a line without an end is cut
+        keep = text.rfind("\n", 0, max(0, until - NEAR_CHARACTERS)) + 1
+        keep = max(keep, until - 2 * NEAR_CHARACTERS, 0)  # a line without an end is cut off
         ended += text.count("\n", 0, keep)
         before, waiting = text[keep:until], text[until:]
     text = before + waiting
@@ -187,83 +189,93 @@ def scan(pieces: Iterable[str]) -> Scan:
 
 
 def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
-    """Between two places of a text; what is around them is only looked at for what is `near`."""
-    small, ends = _small(text), _LineEnds(text, ended)
-    for at, literal, signs in _seen(small, start, end):
+    """Search between two offsets of a text. Text around them is only used for conditions with `near`."""
+    small, ends = _normalize(text), _LineEnds(text, ended)
+    for at, literal, signs in _find_literals(small, start, end):
         for known, sign in signs:
             if isinstance(known, Mark):
-                if known.id not in found.marks and _fits(sign, small, at):
+                if known.id not in found.marks and _sign_holds(sign, small, at):
                     found.marks[known.id] = _line_around(text, at).strip()
-            elif _fits(sign, small, at):
-                _add(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
-    _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _by_code()))
-    for code, name in spoken_in(text[start:end], small[start:end]):
-        if name and code.family == WINDOWS and (symptom := _by_code().get(code.number)):
+            elif _sign_holds(sign, small, at):
+                _add_hit(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
+    _count(
+        found.codes, (Code(WINDOWS, code) for code in find_codes(small[start:end]) if code not in _symptoms_by_code())
+    )
+    for code, name in find_described_codes(text[start:end], small[start:end]):
+        if name and code.family == WINDOWS and (symptom := _symptoms_by_code().get(code.number)):
             at = text.find(name, start)
-            _add(found.named, symptom, ends.line(at), _line_around(text, at).strip(), name.lower())
+            _add_hit(found.named, symptom, ends.line(at), _line_around(text, at).strip(), name.lower())
         else:
-            _count(found.spoken, [code])
+            _count(found.described, [code])
 
 
 def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
     for code in codes:
-        if code in counts or len(counts) < MOST_CODES:
+        if code in counts or len(counts) < MAX_CODES:
             counts[code] = counts.get(code, 0) + 1
 
 
-def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
-    """Find literals, each with its offset and signs.
+def _find_literals(
+    small: str, start: int, end: int
+) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
+    """Yield the offset, literal and signs of each literal between two offsets.
 
-    Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
+    Each distinct word is looked up once, because logs repeat their words.
     """
-    words = set(_WORD.findall(" ".join(set(small[start : end + _longest()].split()))))
+    words = set(_TOKEN.findall(" ".join(set(small[start : end + _longest_literal()].split()))))
     for word in words & _literals().keys():
         for literal in _literals()[word]:
-            for at in _places(small, literal.text, start, end) if literal.words <= words else ():
+            for at in _find_offsets(small, literal.text, start, end) if literal.words <= words else ():
                 yield at, literal.text, literal.signs
 
 
-def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
-    """Find the offsets between start and end at which a literal begins and stands alone."""
+def _find_offsets(small: str, literal: str, start: int, end: int) -> Iterator[int]:
+    """Yield the offsets between start and end at which a literal begins as a whole word."""
     at = small.find(literal, start)
     while 0 <= at < end:
-        if _stands_alone(small, at, at + len(literal)):
+        if _is_whole_word(small, at, at + len(literal)):
             yield at
         at = small.find(literal, at + len(literal))
 
 
-# Quotes and dashes as web pages and chats set them
+# Quotes and dashes as web pages and chat programs write them
 _PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u00a0": " "})
 
 
-def _small(text: str) -> str:
-    """Lower-case a text and make its quotes plain, keeping every offset: some letters would become two."""
+def _normalize(text: str) -> str:
+    """Return a text in lower case with plain quotes. Offsets stay the same: letters whose lower case is longer are
+    kept.
+    """
     if not text.isascii():
         text = text.translate(_PLAIN)
     small = text.lower()
     return small if len(small) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def _stands_alone(small: str, start: int, end: int) -> bool:
-    """No letter or digit continues it, where it begins or ends with one itself."""
-    begins = start > 0 and _joins(small[start - 1]) and _joins(small[start])
-    return not begins and not (end < len(small) and _joins(small[end]) and _joins(small[end - 1]))
+def _is_whole_word(small: str, start: int, end: int) -> bool:
+    """Tell whether no letter or digit continues the text between two offsets at an end that is itself a letter or
+    digit.
+    """
+    begins = start > 0 and _is_word_character(small[start - 1]) and _is_word_character(small[start])
+    return not begins and not (
+        end < len(small) and _is_word_character(small[end]) and _is_word_character(small[end - 1])
+    )
 
 
-def _joins(letter: str) -> bool:
+def _is_word_character(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
-def _fits(sign: Sign, small: str, at: int) -> bool:
-    if sign.code is not None and is_place(small, at):
+def _sign_holds(sign: Sign, small: str, at: int) -> bool:
+    if sign.code is not None and is_address(small, at):
         return False
-    return not sign.when or evaluate(sign.when, partial(_ask, sign, small, at)).holds is True
+    return not sign.when or evaluate(sign.when, partial(_answer, sign, small, at)).holds is True
 
 
-def _ask(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, ...]:
-    """Answer about the line at an offset, what is near it, and two sizes in that line."""
+def _answer(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, ...]:
+    """Answer a question about the line at an offset, the text near it, or two sizes in that line."""
     if question == "near":
-        return (small[max(0, at - NEAR) : at + NEAR],)
+        return (small[max(0, at - NEAR_CHARACTERS) : at + NEAR_CHARACTERS],)
     line = _line_around(small, at)
     if question == "line":
         return (line,)
@@ -271,7 +283,7 @@ def _ask(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, .
     found = re.search(sign.when["line"]["like"], line)
     if found is None:
         return ()
-    first, second = _size(found[one]), _size(found[other])
+    first, second = _parse_size(found[one]), _parse_size(found[other])
     return (abs(first - second) if how == "-" else first / second if second else inf,)
 
 
@@ -279,25 +291,27 @@ _SIZE = re.compile(r"([0-9]*\.?[0-9]*)[0-9.]* ?([kmgt]?)")
 _UNITS: Mapping[str, int] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _size(written: str) -> float:
-    """`44.00 mib`, `1.5gb` or `600` in bytes."""
+def _parse_size(written: str) -> float:
+    """Parse a size such as `44.00 mib`, `1.5gb` or `600` into bytes."""
     number, unit = _SIZE.findall(written)[0]
     return float(f"0{number}") * _UNITS[unit]
 
 
 def _line_around(text: str, at: int) -> str:
-    """The line around an offset, cut if too long. The first words of a cut go: one may be a secret without its name."""
+    """Return the line around an offset, cut if it is too long. The first words after a cut are dropped, because one may
+    be a secret whose name was cut off.
+    """
     start = text.rfind("\n", 0, at) + 1
-    if start < at - LONGEST_LINE:
-        start = at - LONGEST_LINE
-        for _ in range(NAMING):
+    if start < at - MAX_LINE:
+        start = at - MAX_LINE
+        for _ in range(SECRET_NAME_WORDS):
             start = text.find(" ", start, at) + 1 or at
-    end = text.find("\n", at, at + LONGEST_LINE)
-    return text[start : end if end >= 0 else at + LONGEST_LINE]
+    end = text.find("\n", at, at + MAX_LINE)
+    return text[start : end if end >= 0 else at + MAX_LINE]
 
 
 class _LineEnds:
-    """Numbers of lines in a text, counted only where something was found. ended: lines before the text."""
+    """Line numbers in a text, counted when they are needed. ended: the number of lines before the text."""
 
     def __init__(self, text: str, ended: int) -> None:
         self._text, self._ended = text, ended
@@ -310,7 +324,7 @@ class _LineEnds:
         return self._ended + bisect_left(self._ends, at) + 1
 
 
-def _add(hits: dict[str, Hit], symptom: Symptom, line: int, text: str, literal: str) -> None:
+def _add_hit(hits: dict[str, Hit], symptom: Symptom, line: int, text: str, literal: str) -> None:
     known = hits.get(symptom.id)
     if known is None:
         known = hits[symptom.id] = Hit(symptom, line, text, literal)

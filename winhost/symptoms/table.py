@@ -1,7 +1,7 @@
-"""The table of symptoms: what programs print when something fails, what may cause it, and how to tell one from another.
+"""The table of symptoms: what programs print when something fails, the possible causes, and how to tell them apart.
 
-A symptom is found by codes and by identifiers. Words are matched only of programs that speak nothing but English
-(kernels, containers, NCCL, vLLM), never of Windows. Of its causes the likelier comes first.
+Symptoms are recognized by codes and identifiers. Messages are only matched if the program always prints English
+(kernels, containers, NCCL, vLLM), never those of Windows. The causes of a symptom are in the order of their likelihood.
 """
 
 import json
@@ -22,8 +22,8 @@ from winhost.model.wsman import codes_of
 
 @dataclass(frozen=True)
 class Sign:
-    """One way to know a symptom. text: a literal that the line contains, whatever its case, or a code; when: what also
-    has to hold there, as docs/conditions.md has it.
+    """A sign of a symptom: a literal in a line (text, in any case) or a code. when: a condition that must hold as well,
+    see docs/conditions.md.
     """
 
     text: str = ""
@@ -33,8 +33,8 @@ class Sign:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something else that a text may show, and that decides between causes (marks.yaml). shows: a sentence about the
-    text; origins: the machines that it comes from, no others; empty: it says nothing of that.
+    """Something in a text that helps to decide between causes (marks.yaml). shows: a sentence about the text; origins:
+    the only origins that a text with this mark can have, empty if it does not tell.
     """
 
     id: str
@@ -45,14 +45,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class KnownCause:
-    """One thing that may be behind a symptom.
+    """A possible cause of a symptom.
 
-    cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
-    do: what to do; when: facts without which it cannot be this; reason: the code of a reason that says the same of a
-    host, and whose sentence, remedy and evidence stand for what is not written here. where: the origins (ORIGINS) at
-    which it can be this, with the engine that prints the symptom unless it names programs itself; beside: marks, of
-    which one in the same text shows that it is this, and without which it is unlikely; shown_by: the same, where their
-    absence says nothing; unless: marks, of which one shows that it is not.
+    cause: a sentence; tell: how to check for this cause, by a command or a fact; remedy: an id of remedies.yaml; do:
+    what to do, instead of a remedy; when: facts that must hold; reason: the code of a reason about the same thing,
+    whose sentence, remedy and evidence are used where the cause has none. where: the origins (ORIGINS) at which this
+    cause is possible; unless it names programs, the engine that prints the symptom is added. beside: marks, one of
+    which shows this cause, and without which it is unlikely; shown_by: marks, one of which shows this cause, and whose
+    absence means nothing; unless: marks, one of which rules this cause out.
     """
 
     cause: str
@@ -68,8 +68,8 @@ class KnownCause:
     unless: tuple[str, ...] = ()
 
     @cached_property
-    def allowed(self) -> Condition:
-        """Without this of the text it cannot be this."""
+    def origin_condition(self) -> Condition:
+        """The condition on the marks and the origin of a text for this cause to be possible."""
         at = {kind: [each for each in self.where if each in known] for kind, known in ORIGINS.items()}
         origins = {kind: wanted for kind, wanted in at.items() if wanted}
         return Condition({"shows": {"lacks": [*self.unless]}, **origins} if self.unless else origins)
@@ -77,10 +77,9 @@ class KnownCause:
 
 @dataclass(frozen=True)
 class Symptom:
-    """program: who prints it; says: what it means, in a sentence; severity: unsupported if the line says what is wrong,
-    unverified if it only says that something is, which other lines tell better, a note if it is harmless; case: a text
-    as people paste it, for tests. general: it knows lines by the program alone, so another symptom that knows a line
-    says more of it.
+    """A symptom. program: which prints it; says: its meaning, in a sentence; severity: unsupported if the line says
+    what is wrong, unverified if it only says that something is wrong, note if it is harmless; general: it recognizes
+    lines by the program alone, so that other symptoms take precedence; case: a text as people paste it, for tests.
     """
 
     id: str
@@ -93,8 +92,8 @@ class Symptom:
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Where a text may come from: a machine, which is Windows itself, a Linux in WSL, the distro of Docker Desktop (in WSL,
-# too), a Linux on a machine of its own, in a VM with an assigned GPU (DDA) or in one with a partition of a GPU.
+# The machines that a text may come from: Windows itself, a Linux in WSL, the distro of Docker Desktop (which is in WSL
+# too), a Linux on a machine of its own, in a VM with an assigned GPU (DDA), or in a VM with a GPU partition.
 MACHINES: Mapping[str, str] = {
     "windows": "Windows",
     "wsl": "WSL",
@@ -103,9 +102,9 @@ MACHINES: Mapping[str, str] = {
     "dda": "a VM with an assigned GPU",
     "gpu-pv": "a VM with a GPU partition",
 }
-# And what starts the program there.
+# What starts the program on the machine.
 LAYERS: Mapping[str, str] = {"container": "a container", "kubernetes": "Kubernetes"}
-# And which program it is, as far as it matters to a cause.
+# The programs that matter to causes.
 PROGRAMS: Mapping[str, str] = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -118,73 +117,81 @@ PROGRAMS: Mapping[str, str] = {
     "ollama": "Ollama",
     "lm-studio": "LM Studio",
 }
-WITH_LLAMA_CPP = ("ollama", "lm-studio")
+LLAMA_CPP_PROGRAMS = ("ollama", "lm-studio")
 ORIGINS: Mapping[str, Mapping[str, str]] = {"machine": MACHINES, "layer": LAYERS, "program": PROGRAMS}
-_HERE = files(__package__)
+_FOLDER = files(__package__)
 
 
 @once
 def marks() -> Mapping[str, Mark]:
-    """The marks, by id."""
-    return Catalogue(_HERE / "marks.yaml", _mark)
+    """Return the marks by id."""
+    return Catalogue(_FOLDER / "marks.yaml", _parse_mark)
 
 
-def _mark(name: str, row: Mapping[str, Any]) -> Mark:
-    return Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("origins", ())))
+def _parse_mark(name: str, row: Mapping[str, Any]) -> Mark:
+    return Mark(name, row["shows"], tuple(map(_parse_sign, row["signs"])), tuple(row.get("origins", ())))
 
 
 @once
 def symptoms() -> Mapping[str, Symptom]:
-    """The symptoms, by id, file by file."""
-    known = Catalogue(_HERE / "known", _symptom)
-    families = Catalogue(_HERE / "families", lambda _, family: [_symptom(*each) for each in _members(family)])
+    """Return the symptoms by id, file by file."""
+    known = Catalogue(_FOLDER / "known", _parse_symptom)
+    families = Catalogue(
+        _FOLDER / "families", lambda _, family: [_parse_symptom(*each) for each in _expand_family(family)]
+    )
     members = [each for family in families.values() for each in family]
     found = {**known, **{each.id: each for each in members}}
     if len(found) < len(known) + len(members):
-        raise ValueError("a symptom is told twice")
+        raise ValueError("a symptom is declared twice")
     return found
 
 
-def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The symptoms of a table of codes, one for each of its rows.
+def _expand_family(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the symptoms of a family, one for each of its rows.
 
-    The family's id, signs and case are patterns: `{number}` stands for that key of the row, a list of them for any.
-    A row's own `signs` and `codes` come on top; `cause`, `tell` and `do` are its only cause, unless it has `causes`.
-    `sentences` names a file that was made from the sources of a program: by row, its `signs`, those that other programs
-    say as well (`shared`: one of the family's `near` has to stand close by), and a line that has one.
+    The family's id, signs and case are patterns: `{number}` is replaced by that key of the row; a list becomes
+    alternatives. A row's own `signs` and `codes` are added; `cause`, `tell` and `do` are its only cause, unless it has
+    `causes`. `sentences` names a file that was generated from the source of a program. By row it has further `signs`,
+    `shared` signs that other programs print too (one of the family's `near` must be close by), and a case.
     """
-    sentences = json.loads((_HERE / family["sentences"]).read_bytes()) if "sentences" in family else {}
+    sentences = json.loads((_FOLDER / family["sentences"]).read_bytes()) if "sentences" in family else {}
     for row in family["rows"]:
-        told = {**family.get("default", {}), **row, **sentences.get(row.get("id"), {})}
-        words = {key: _either(value) for key, value in told.items() if isinstance(value, str | int | list)}
-        cause = {key: _filled(told[key], words) for key in ("cause", "tell", "do", "unless", "where") if key in told}
-        shared = [{"text": text, "near": family["near"]} for text in told.get("shared", ())]
+        merged = {**family.get("default", {}), **row, **sentences.get(row.get("id"), {})}
+        words = {
+            key: _regex_alternatives(value) for key, value in merged.items() if isinstance(value, str | int | list)
+        }
+        cause = {
+            key: _fill_pattern(merged[key], words)
+            for key in ("cause", "tell", "do", "unless", "where")
+            if key in merged
+        }
+        shared = [{"text": text, "near": family["near"]} for text in merged.get("shared", ())]
         yield (
-            _filled(family["id"], {**words, "number": _first(told.get("number", ""))}),
+            _fill_pattern(family["id"], {**words, "number": _first_text(merged.get("number", ""))}),
             {
-                "program": told.get("program", family["program"]),
-                "says": told["says"],
-                "severity": told.get("severity", "unsupported"),
-                "general": told.get("general", False),
+                "program": merged.get("program", family["program"]),
+                "says": merged["says"],
+                "severity": merged.get("severity", "unsupported"),
+                "general": merged.get("general", False),
                 "signs": [
-                    *_filled(family.get("signs", []), words),
-                    *told.get("codes", ()),
-                    *told.get("signs", ()),
+                    *_fill_pattern(family.get("signs", []), words),
+                    *merged.get("codes", ()),
+                    *merged.get("signs", ()),
                     *shared,
                 ],
-                "causes": told.get("causes") or [{**cause, "evidence": told["evidence"]}],
-                "case": told.get("case")
-                or _filled(family["case"], {**words, "number": _first(told.get("number", ""))}),
+                "causes": merged.get("causes") or [{**cause, "evidence": merged["evidence"]}],
+                "case": merged.get("case")
+                or _fill_pattern(family["case"], {**words, "number": _first_text(merged.get("number", ""))}),
             },
         )
 
 
-def _filled(pattern: Any, words: Mapping[str, str]) -> Any:
-    """A pattern with `{key}` replaced, wherever it stands in it."""
+def _fill_pattern(pattern: Any, words: Mapping[str, str]) -> Any:
+    """Replace `{key}` everywhere in a pattern."""
     if isinstance(pattern, Mapping):
-        return {key: _filled(value, words) for key, value in pattern.items()}
+        return {key: _fill_pattern(value, words) for key, value in pattern.items()}
     if isinstance(pattern, list):
-        return [_filled(value, words) for value in pattern]
+        return [_fill_pattern(value, words) for value in pattern]
     if not isinstance(pattern, str):
         return pattern
     for key, value in words.items():
@@ -192,38 +199,38 @@ def _filled(pattern: Any, words: Mapping[str, str]) -> Any:
     return pattern
 
 
-def _first(value: Any) -> str:
+def _first_text(value: Any) -> str:
     return str(value[0] if isinstance(value, list) else value)
 
 
-def _either(value: Any) -> str:
+def _regex_alternatives(value: Any) -> str:
     """Format numbers as alternatives of a regular expression."""
     return "|".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
-    signs = tuple(sign for written in row["signs"] for sign in _signs(written))
-    causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
-    causes = tuple(_of_program(cause, row["program"]) for cause in causes)
+def _parse_symptom(name: str, row: Mapping[str, Any]) -> Symptom:
+    signs = tuple(sign for written in row["signs"] for sign in _parse_signs(written))
+    causes = tuple(_parse_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
+    causes = tuple(_limit_to_program(cause, row["program"]) for cause in causes)
     return Symptom(name, **parse_row(name, {**row, "signs": signs, "causes": causes}))
 
 
-def _of_program(cause: KnownCause, program: str) -> KnownCause:
-    """A cause of what engines print belongs to them, and not to another whose text has the same words."""
+def _limit_to_program(cause: KnownCause, program: str) -> KnownCause:
+    """Limit a cause of a symptom that engines print to these engines, because others may print the same words."""
     printed = tuple(key for key, name in PROGRAMS.items() if name in program)
     if not printed or not PROGRAMS.keys().isdisjoint(cause.where):
         return cause
-    return replace(cause, where=(*cause.where, *printed, *(WITH_LLAMA_CPP if "llama.cpp" in printed else ())))
+    return replace(cause, where=(*cause.where, *printed, *(LLAMA_CPP_PROGRAMS if "llama.cpp" in printed else ())))
 
 
-def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
-    """`wsman: busy` stands for all codes of WS-Management of that kind."""
+def _parse_signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
+    """Parse a sign. `wsman: busy` becomes a sign for each code of WS-Management of that kind."""
     if isinstance(written, Mapping) and "wsman" in written:
         return tuple(Sign(code=code) for code in codes_of(written["wsman"]))
-    return (_sign(written),)
+    return (_parse_sign(written),)
 
 
-def _sign(written: str | int | Mapping[str, Any]) -> Sign:
+def _parse_sign(written: str | int | Mapping[str, Any]) -> Sign:
     if isinstance(written, str):
         return Sign(text=written)
     if isinstance(written, int):
@@ -234,26 +241,26 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
     return Sign(**{**row, "when": Condition({**line, **near, **row.get("when", {})})})
 
 
-def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
-    """Read a cause; what it does not say comes from its reason's entry in the catalogue."""
+def _parse_cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
+    """Parse a cause. Keys that it does not have come from its reason's entry in the catalogue."""
     code = written.get("reason")
-    said = catalogue.entry(code) if code else None
+    entry = catalogue.entry(code) if code else None
     filled = dict(written)
-    if said is not None:
-        filled.setdefault("cause", said.sentence)
-        filled.setdefault("evidence", said.evidence)
+    if entry is not None:
+        filled.setdefault("cause", entry.sentence)
+        filled.setdefault("evidence", entry.evidence)
         if "do" not in filled and "remedy" not in filled:
-            filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
+            filled |= {"remedy": entry.remedy} if entry.remedy else {"do": entry.means}
     cause = parse_row(owner, filled, texts=("where", "beside", "shown_by", "unless"))
     if "wsl" in cause.get("where", ()):
-        cause["where"] += ("docker-desktop",)  # its distro is one of WSL
+        cause["where"] += ("docker-desktop",)  # Docker Desktop runs in WSL
     if "llama.cpp" in cause.get("where", ()):
-        cause["where"] += WITH_LLAMA_CPP
+        cause["where"] += LLAMA_CPP_PROGRAMS
     return KnownCause(**cause)
 
 
-def said_of(reason: str) -> tuple[str, ...]:
-    """The texts that programs print where a reason holds: the signs of the symptoms that it may cause."""
+def printed_texts(reason: str) -> tuple[str, ...]:
+    """Return the texts that programs print because of a reason: the signs of the symptoms that it may cause."""
     return tuple(
         sign.text
         for symptom in symptoms().values()

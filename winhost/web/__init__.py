@@ -1,1 +1,1 @@
-"""Small answers of servers that are not ours: hubs of models and registries of images."""
+"""HTTP requests to servers on the internet, and local servers that sleep while idle."""

@@ -1,4 +1,4 @@
-"""Large files whose size and hash are known before: written piece by piece, and on from where an attempt ended."""
+"""Downloads of large files. They are written piece by piece, and continue where the last attempt ended."""
 
 import os
 import re
@@ -9,97 +9,97 @@ from typing import IO
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
-from winhost.web.asking import NotAnswered, OpenAnswer
+from winhost.web.http_client import NotAnswered, OpenAnswer, retry_after_s
 
-_ATTEMPTS = 5  # in a row that bring nothing
-BUSY = (429, 500, 502, 503, 504)
-_LONGEST_PAUSE_S = 120.0
+_MAX_IDLE_ATTEMPTS = 5  # in a row without a new byte
+RETRY_STATUSES = (429, 500, 502, 503, 504)
+_MAX_PAUSE_S = 120.0
 
 Open = Callable[[Bytes], AbstractContextManager[OpenAnswer]]
-"""Asks for a file from a byte on. Raises NotAnswered."""
+"""Request a file from an offset on. Raises NotAnswered."""
 
-Tell = Callable[[Bytes, Bytes], None]
-"""Told how many bytes of how many there are by now."""
+OnProgress = Callable[[Bytes, Bytes], None]
+"""Called with the bytes that are present, and the size."""
 
 
-def told_length(answer: OpenAnswer) -> Bytes | None:
-    """The length of the whole file, of which this may be the end."""
+def total_length(answer: OpenAnswer) -> Bytes | None:
+    """Return the length of the whole file, of which this answer may have the end; None if it is not announced."""
     span = re.fullmatch(r"bytes (?:\d{1,15}-\d{1,15}|\*)/(\d{1,15})", answer.headers.get("content-range", ""))
-    told = answer.headers.get("content-length", "") if answer.status == 200 else span[1] if span else ""
-    return int(told) if re.fullmatch(r"\d{1,15}", told) else None
+    length = answer.headers.get("content-length", "") if answer.status == 200 else span[1] if span else ""
+    return int(length) if re.fullmatch(r"\d{1,15}", length) else None
 
 
-def bring(file: IO[bytes], base: Bytes, have: Bytes, size: Bytes | None, open_at: Open, tell: Tell) -> None:
-    """The rest of `size` bytes that begin at `base` of a file, of which it has some. size: None for as many as the
-    server says, which end the file. Raises NotAnswered and OSError.
+def resume_download(
+    file: IO[bytes], base: Bytes, present: Bytes, size: Bytes | None, open_at: Open, on_progress: OnProgress
+) -> None:
+    """Download the missing part of `size` bytes, which begin at `base` of a file. The caller has to check the hash.
 
-    The hash is for the caller to check.
+    present: the bytes that the file has already; size: None for as many as the server announces, which are then the
+    last ones of the file. Raises NotAnswered and OSError.
     """
-    there, idle = _There(have, size), 0
-    while there.size is None or there.bytes < there.size:
-        before, pause = there.bytes, 0.0
+    progress, idle_attempts = _Progress(present, size), 0
+    while progress.size is None or progress.bytes < progress.size:
+        before, pause = progress.bytes, 0.0
         try:
-            with open_at(there.bytes) as answer:
-                _write(file, base, there, answer, tell)
+            with open_at(progress.bytes) as answer:
+                _write(file, base, progress, answer, on_progress)
         except NotAnswered as error:
             final, pause = (error.final, error.pause) if isinstance(error, _Refused) else (False, 0.0)
-            idle = 0 if there.bytes > before else idle + 1
-            if final or idle == _ATTEMPTS:
+            idle_attempts = 0 if progress.bytes > before else idle_attempts + 1
+            if final or idle_attempts == _MAX_IDLE_ATTEMPTS:
                 raise
-            time.sleep(min(_LONGEST_PAUSE_S, max(pause, 2.0**idle - 1)))
+            time.sleep(min(_MAX_PAUSE_S, max(pause, 2.0**idle_attempts - 1)))
     if size is None:
-        file.truncate(base + there.bytes)
+        file.truncate(base + progress.bytes)
     file.flush()
     os.fsync(file.fileno())
 
 
 @dataclass
-class _There:
-    """The bytes that have come, whatever became of the attempt, and how many there are to be."""
+class _Progress:
+    """The bytes that are present after all attempts, and the size."""
 
     bytes: Bytes
     size: Bytes | None
 
 
 class _Refused(NotAnswered):
-    """final: another attempt will not do."""
+    """The server refuses an attempt. pause: seconds until the next one; final: no other attempt can succeed."""
 
-    def __init__(self, why: str, pause: float = 0.0, *, final: bool) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, pause: float = 0.0, *, final: bool) -> None:
+        super().__init__(reason)
         self.pause, self.final = pause, final
 
 
-def _write(file: IO[bytes], base: Bytes, there: _There, answer: OpenAnswer, tell: Tell) -> None:
-    size = told_length(answer) if there.size is None else there.size
-    if there.size is None and answer.status == 416 and size is not None:
-        if there.bytes == size:
-            there.size = size
+def _write(file: IO[bytes], base: Bytes, progress: _Progress, answer: OpenAnswer, on_progress: OnProgress) -> None:
+    size = total_length(answer) if progress.size is None else progress.size
+    if progress.size is None and answer.status == 416 and size is not None:
+        if progress.bytes == size:
+            progress.size = size
         else:
-            there.bytes = 0  # another file, or another one by now
+            progress.bytes = 0  # the file on the server has changed
         return
-    there.bytes = _begin(answer, there.bytes)
+    progress.bytes = _start_offset(answer, progress.bytes)
     if size is None:
         raise _Refused("does not say how long it is", final=True)
-    there.size = size
-    file.seek(base + there.bytes)
+    progress.size = size
+    file.seek(base + progress.bytes)
     for piece in answer.pieces():
-        if there.bytes + len(piece) > size:
+        if progress.bytes + len(piece) > size:
             raise _Refused("sends more than it said", final=True)
         file.write(piece)
-        there.bytes += len(piece)
-        tell(there.bytes, size)
-    if there.bytes < size:
-        raise NotAnswered(f"ended after {there.bytes:,} of {size:,} bytes")
+        progress.bytes += len(piece)
+        on_progress(progress.bytes, size)
+    if progress.bytes < size:
+        raise NotAnswered(f"ended after {progress.bytes:,} of {size:,} bytes")
 
 
-def _begin(answer: OpenAnswer, begin: Bytes) -> Bytes:
-    """The offset at which the answer begins. A server that ignores ranges sends all of it again."""
+def _start_offset(answer: OpenAnswer, offset: Bytes) -> Bytes:
+    """Return the offset at which the answer begins: 0 if the server ignores ranges. Raises _Refused."""
     if answer.status == 200:
         return 0
-    if answer.status == 206 and answer.headers.get("content-range", "").startswith(f"bytes {begin}-"):
-        return begin
-    if answer.status in BUSY:
-        after = answer.headers.get("retry-after", "")
-        pause = float(after) if re.fullmatch(r"\d{1,5}", after) else 0.0
-        raise _Refused(f"answers {answer.status}", pause, final=False)
+    if answer.status == 206 and answer.headers.get("content-range", "").startswith(f"bytes {offset}-"):
+        return offset
+    if answer.status in RETRY_STATUSES:
+        raise _Refused(f"answers {answer.status}", float(retry_after_s(answer.headers) or 0), final=False)
     raise _Refused(f"answers {answer.status}", final=True)

@@ -15,7 +15,7 @@ import pytest
 from pypsrp.wsman import NAMESPACES, WSManAction
 
 from tests.processes import PATIENCE_S
-from winhost.lab.wire.connection_logon import known_users
+from winhost.lab.wire.connection_logon import ntlm_users
 from winhost.lab.wire.wsman_endpoint import Endpoint
 
 BASIC = {"Authorization": f"Basic {base64.b64encode(b'u:p').decode()}"}
@@ -157,7 +157,7 @@ def test_the_key_never_stays_on_disk_and_the_certificate_goes_with_the_endpoint(
 
 def test_the_ntlm_users_are_for_their_owner_only_and_go_when_they_were_read(monkeypatch):
     monkeypatch.setenv("NTLM_USER_FILE", "of somebody else")
-    with known_users({"CORP\\u": "p", "v": "q"}):
+    with ntlm_users({"CORP\\u": "p", "v": "q"}):
         path = Path(os.environ["NTLM_USER_FILE"])
         assert path.read_text() == "CORP:u:p\n:v:q\n"
         if os.name != "nt":

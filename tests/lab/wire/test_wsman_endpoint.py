@@ -15,7 +15,7 @@ from pypsrp.wsman import SelectorSet, WSMan
 
 from bench.wire import detect
 from tests.processes import PATIENCE_S
-from winhost.lab.wire.served_host import Moment, PipelineError, When, WireTroubles, drop, exceed_quota, refuse
+from winhost.lab.wire.served_host import Moment, Phase, PipelineError, WireTroubles, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 
@@ -286,7 +286,7 @@ class ReleasingFaults(WireTroubles):
         self.questions = 0
 
     def strike(self, moment):
-        if moment == Moment(Action.RECEIVE, When.ARRIVED) and self.machine.started.is_set():
+        if moment == Moment(Action.RECEIVE, Phase.ARRIVED) and self.machine.started.is_set():
             self.questions += 1
             if self.questions == 3:
                 self.machine.release.set()
@@ -304,7 +304,7 @@ def test_a_pipeline_longer_than_the_operation_timeout_is_asked_again(machine):
 
 def test_a_client_that_repeats_its_question_after_a_read_timeout_loses_no_output(machine):
     with serve(machine) as endpoint, opened(endpoint, read_timeout=1, reconnection_backoff=0) as pool:
-        endpoint.faults.plan(lambda: time.sleep(2), Action.RECEIVE, When.FINISHED)
+        endpoint.faults.plan(lambda: time.sleep(2), Action.RECEIVE, Phase.FINISHED)
         assert call(pool, "work", name="slow") == ["slow"]
     assert machine.work_done == ["slow"]
 
@@ -361,7 +361,7 @@ def test_an_answer_may_be_lost_though_the_work_is_done(machine):
     with serve(machine) as endpoint:
         pool = RunspacePool(connect(endpoint))
         pool.open()
-        endpoint.faults.plan(drop, Action.RECEIVE, When.FINISHED)
+        endpoint.faults.plan(drop, Action.RECEIVE, Phase.FINISHED)
         with pytest.raises(requests.exceptions.ConnectionError):
             call(pool, "work", name="lost")
         assert machine.work_done == ["lost"]

@@ -28,15 +28,15 @@ from winhost.cli.change.running import (
 )
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
-from winhost.cli.live_hosts import check_reach
-from winhost.cli.named_files import files_of
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.live_hosts import check_linux_key
+from winhost.cli.named_files import expand_files
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import SIZE, RunOptions
 from winhost.cli.output import say, show_command
 from winhost.cli.plan.commands import Power
 from winhost.cli.plan.options import FleetKeys, apply_settings, given_keys, read_settings
-from winhost.cli.plan.show import show_consents, show_short, show_stage, show_steps, title_without_name
-from winhost.cli.tables import format_two
+from winhost.cli.plan.show import show_brief_plan, show_consents, show_stage, show_steps, title_without_name
+from winhost.cli.tables import format_pair
 from winhost.cli.up.first_completion import check_key
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
@@ -89,7 +89,7 @@ def apply(
     max_age: int | None,
     options: RunOptions,
 ) -> int:
-    checked_plans = [(file, read_plan(file)) for file in files_of(plans, Plan)]
+    checked_plans = [(file, read_plan(file)) for file in expand_files(plans, Plan)]
     for host, count in Counter(checked.host for _, checked in checked_plans).items():
         if count > 1:
             raise UsageError(
@@ -99,9 +99,9 @@ def apply(
                 host=host,
             )
     refuse_shared((checked.host, checked.request.playbook.parsed_settings) for _, checked in checked_plans)
-    hosts = {checked.host: hosts_named([checked.host], options.fleet_file)[0] for _, checked in checked_plans}
+    hosts = {checked.host: resolve_hosts([checked.host], options.fleet_file)[0] for _, checked in checked_plans}
     for _, checked in checked_plans:
-        check_reach(hosts[checked.host], checked.plan)
+        check_linux_key(hosts[checked.host], checked.plan)
         check_key(checked.plan)
         _warn_if_old(checked.plan, max_age)
     if check_only:
@@ -114,7 +114,7 @@ def apply(
         def apply_to_host(item: tuple[Path, CheckedPlan]) -> Outcome:
             file, checked = item
             host = hosts[checked.host]
-            with watch.at(host.name, "reading"):
+            with watch.activity(host.name, "reading"):
                 context = run_context(host, options, stop, watch, file)
                 return apply_plan(checked, consents[checked.host], context)
 
@@ -174,7 +174,7 @@ def _show_and_ask(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...
     """Show the plan on a terminal, ask for every missing consent, and return all consents. Raises ConsentNeeded."""
     if not options.yes and sys.stdin.isatty():
         with reserve_stdout(options.document):
-            show_short(plan)
+            show_brief_plan(plan)
             show_command("Every step:", "winhost", "apply", str(file), "--check")
     return ask_for_consents(consent_request(plan, plan.stages), options.accepted, options.yes)
 
@@ -227,8 +227,8 @@ def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple
             say(f"{record.host}: {note}")
         stage = preview_amended(record.run, request, context)
         for change in request_changes(record.plan.request, request.document):
-            text = f"{change.name}: {' → '.join(format_two(change.old, change.new))}"
-            say(f"{record.host}: {text}. The rest, planned again:")
+            text = f"{change.name}: {' → '.join(format_pair(change.old, change.new))}"
+            say(f"{record.host}: {text}. The remaining steps, planned again:")
         show_stage(stage)
         retry_options = shlex.join(arguments)
         plan = replace(record.plan, request=request.document)

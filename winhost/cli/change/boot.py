@@ -7,11 +7,11 @@ import click
 
 from winhost.cli.change.commands import BootOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.live_hosts import connector_for, linux_beside, read_live
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.live_hosts import connector_for, dual_boot_linux, read_live
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import Output
 from winhost.cli.output import say
-from winhost.cli.watch import Watch, watching
+from winhost.cli.watch import Watch, show_progress
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.core.answers import MissingFact
@@ -27,8 +27,8 @@ RESTART = "restart"
 def boot(options: BootOptions, output: Output) -> int:
     system = options.system
     names = (options.host, options.other) if options.other else (options.host,)
-    host, *other_hosts = hosts_named(names, options.fleet_file)
-    other_linux = None if isinstance(host, LinuxHost) else linux_beside(host)
+    host, *other_hosts = resolve_hosts(names, options.fleet_file)
+    other_linux = None if isinstance(host, LinuxHost) else dual_boot_linux(host)
     linux = host if isinstance(host, LinuxHost) else None
     if other_linux and switching.is_running(connector_for(host), LINUX):
         linux = other_linux
@@ -42,10 +42,10 @@ def boot(options: BootOptions, output: Output) -> int:
         raise click.UsageError(f"{host.name} restarts: add --accept restart")
     if options.console is None:
         raise click.UsageError(
-            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
-            "or --without-console to go on all the same"
+            "If the other system hangs, someone has to turn the machine off and on: add --console if someone can, or "
+            "--without-console to continue anyway"
         )
-    with watching() as watch:
+    with show_progress() as watch:
         switched, old_boot = _switch(host, linux, system, watch)
         # fleet.yaml may have the two systems of one machine under one name, or under two.
         other_host = other_hosts[0] if other_hosts else host if other_linux else None
@@ -63,12 +63,12 @@ def _switch(host: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -
     if linux is not None:
         if system != WINDOWS:
             raise not_switched_error(host.name, f"a Linux starts Windows, and not {system}")
-        with watch.at(host.name, "telling the firmware"), closing(_wire(linux)) as wire:
+        with watch.activity(host.name, "telling the firmware"), closing(_wire(linux)) as wire:
             return switching.switch_from_linux(wire, host.name, restart=True)
     if system == WINDOWS:
         raise not_switched_error(host.name, "Windows is what runs there")
     facts = read_live(host, watch)
-    with watch.at(host.name, "telling the firmware"):
+    with watch.activity(host.name, "telling the firmware"):
         return switching.switch_from_windows(connector_for(host), facts, system, restart=True)
 
 
@@ -79,7 +79,7 @@ def _wait_for_system(
     connector, other_connector = connector_for(host), connector_for(other_host)
     # If both systems have one name, only the expected system counts. If they have two, any answer of the other counts.
     systems = (switched.to,) if other_host is host else (LINUX, WINDOWS)
-    with watch.at(switched.host, f"waiting for {switched.to}"):
+    with watch.activity(switched.host, f"waiting for {switched.to}"):
         is_up = switching.wait_for_other_system(
             lambda: switching.find_other_boot(connector, old_boot, *(systems if other_host is host else ())),
             lambda: switching.is_running(other_connector, *systems),
@@ -97,7 +97,7 @@ def _is_windows_first(other_host: AnyHost, switched: SwitchResult) -> bool:
     timer would start Windows.
     """
     try:
-        linux = other_host if isinstance(other_host, LinuxHost) else linux_beside(other_host)
+        linux = other_host if isinstance(other_host, LinuxHost) else dual_boot_linux(other_host)
         if linux is not None and switched.to == LINUX:
             with closing(_wire(linux)) as wire:
                 firmware = switching.query_linux_boot(wire, heartbeat=True)
@@ -113,9 +113,9 @@ def _show_running_linux(name: str, linux: LinuxHost, return_after: int | None, o
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(linux)) as wire:
         firmware = switching.query_linux_boot(wire, heartbeat=True, **request)
-    timer = "No timer goes back to Windows by itself."
+    timer = "No timer starts Windows."
     if firmware.timer is not None:
-        timer = f"It goes back to Windows if winhost does not come within {firmware.timer} minutes of a start."
+        timer = f"Its timer starts Windows if winhost does not connect within {firmware.timer} minutes of a start."
     shown = f"{visible(name)} runs Linux. {timer}"
     return show_results("boot-linux", output.shape, [(name, firmware)], lambda _: say(shown))
 

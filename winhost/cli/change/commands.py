@@ -7,19 +7,19 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, does
+from winhost.cli.groups import WinhostCommand, implemented_in
 from winhost.cli.options import declared, option, options_object
 from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("plans", nargs=-1, required=True, type=options.PATH, metavar="PLAN...")
-@options.of_run
+@options.run_options
 @options.at_once
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
 @click.option("--check", "check_only", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
 @click.option("--max-age", type=options.AGE, help="Refuse plans older than this, for example 12h or 7d.")
-@does("change.apply")
+@implemented_in("change.apply")
 def apply() -> None:
     """Apply PLANS. Each change is journalled and can be rolled back.
 
@@ -46,8 +46,8 @@ def apply() -> None:
     metavar="NAME=VALUE",
     help="Use this setting of the path instead, under the same condition.",
 )
-@options.of_run
-@does("change.apply")
+@options.run_options
+@implemented_in("change.apply")
 def resume() -> None:
     """Continue a RUN that was interrupted.
 
@@ -59,8 +59,8 @@ def resume() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
-@options.of_run
-@does("change.apply")
+@options.run_options
+@implemented_in("change.apply")
 def rollback() -> None:
     """Undo exactly what a RUN changed.
 
@@ -71,8 +71,8 @@ def rollback() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
-@options.answers(wide=True)
-@does("change.runs")
+@options.output_options(wide=True)
+@implemented_in("change.runs")
 def runs() -> None:
     """List runs, or show one.
 
@@ -81,14 +81,14 @@ def runs() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
+@click.argument("sources", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
 @options.facts_files
 @click.option("--details", is_flag=True, help="Show everything that was compared, not only what differs.")
 @options.fleet
 @options.at_once
-@options.answers(wide=True)
+@options.output_options(wide=True)
 @options.hosts_and_facts
-@does("change.verify")
+@implemented_in("change.verify")
 def verify() -> None:
     """Check that hosts are still as PLANS left them.
 
@@ -99,13 +99,13 @@ def verify() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("name", metavar="[HOST]", required=False, **completion.HOSTS)
-@options.of_run
-@does("up.down")
+@options.run_options
+@implemented_in("up.down")
 def down() -> None:
     """Undo what `winhost up` did on a HOST.
 
     HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. Rolls back the runs that up made
-    there, newest first, and shows what goes and what stays. If it is interrupted, type it again.
+    there, newest first, and shows what is deleted and what stays. If it is interrupted, type it again.
     """
 
 
@@ -141,14 +141,14 @@ class BootOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(BootOptions, "options")
-@options.answers()
-@does("change.boot")
+@options.output_options()
+@implemented_in("change.boot")
 def boot() -> None:
     """Start the other system of a machine with two, once.
 
-    HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that it took
-    that, and restarts the machine. This needs --accept restart, and --console or --without-console. The firmware's boot
-    order does not change, so that the next start follows it again.
+    HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that the
+    firmware stored that, and restarts the machine. This needs --accept restart, and --console or --without-console. The
+    firmware's boot order does not change, so that the next start follows it again.
     """
 
 
@@ -176,8 +176,8 @@ def _split_command(context: click.Context, option: click.Parameter, command: str
     callback=_split_command,
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
-@options.answers("FOLDER", "The folder to create.", required=True)
-@does("change.offline")
+@options.output_options("FOLDER", "The folder to create.", required=True)
+@implemented_in("change.offline")
 def bundle() -> None:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
@@ -211,8 +211,8 @@ class FetchOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(FetchOptions, "options")
-@options.answers("FOLDER", "The folder to fill.", required=True)
-@does("change.offline")
+@options.output_options("FOLDER", "The folder to fill.", required=True)
+@implemented_in("change.offline")
 def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.
 

@@ -18,11 +18,11 @@ from winhost.bundle.bundle_files import bundle as render
 from winhost.cli.change.commands import FetchOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
-from winhost.cli.named_files import the_file
+from winhost.cli.named_files import single_file
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_next
 from winhost.cli.tables import table
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.disk_images import disk_progress, make_disk, pinned_image
@@ -36,8 +36,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes, about
-from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
-from winhost.offline.package_archive import PackageSource, sources_of
+from winhost.offline.collection import Collection, CopiedFile, RequestedImage, RequestedModel
+from winhost.offline.package_archive import PackageSource, package_sources
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.playbook import REFERENCE
 
@@ -52,11 +52,11 @@ class Bundled:
 
 
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
-    checked = None if plan_file is None else read_plan(the_file(plan_file, Plan))
+    checked = None if plan_file is None else read_plan(single_file(plan_file, Plan))
     if checked is not None:
         _refuse_installing(checked)
     disks = {} if plan_file is None or checked is None else _disks(checked, plan_file.parent)
-    files = facts_bundle() if checked is None else render(checked.plan, brought=frozenset(disks))
+    files = facts_bundle() if checked is None else render(checked.plan, included=frozenset(disks))
     if signing and not any(name.endswith(".ps1") for name in files):
         hint = "What runs on a Linux is known by its checksums: leave --sign-with out."
         raise UsageError("NothingToSign", what="this bundle has no PowerShell scripts to sign", hint=hint)
@@ -82,7 +82,7 @@ def _refuse_installing(checked: CheckedPlan) -> None:
         raise UsageError(
             "NotByHand",
             what=f"the plan for {visible(checked.host)} installs Ubuntu, whose settings are made at that moment",
-            meaning="They hold the host key of the new system, which lies in no file.",
+            meaning="They contain the host key of the new system, which is in no file.",
             hint="By hand: plan without system, and bundle that; then winhost install plan and winhost install media",
             host=checked.host,
         )
@@ -92,7 +92,7 @@ def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
     """Make the disk of a new VM from its image, which a user cannot do by hand. Raises as `guest_disk` does."""
     pinned = pinned_image(checked.request)
     attachments = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
-    with watching() as watch:
+    with show_progress() as watch:
         return {
             each.name: make_disk(pinned, lambda *done: watch(disk_progress(checked.host, *done)), folder).path
             for each in attachments
@@ -171,7 +171,7 @@ class FetchedFolder:
 
     folder: str
     there: str
-    files: tuple[Copied, ...]
+    files: tuple[CopiedFile, ...]
     packages: tuple[str, ...]
     not_known: tuple[str, ...]
 
@@ -181,7 +181,7 @@ def fetch(options: FetchOptions, output: Output) -> int:
         raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
     if options.archive and not options.release:
         raise click.UsageError("--archive is a mirror of that of a release: name that with --release")
-    source = the_file(options.plan_file, Plan)
+    source = single_file(options.plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
     if folder.exists() and not (folder.is_dir() and ((folder / _LOCK).exists() or not any(folder.iterdir()))):
@@ -204,17 +204,17 @@ def fetch(options: FetchOptions, output: Output) -> int:
 def _fill(checked: CheckedPlan, plan_folder: Path, folder: Path, options: FetchOptions) -> FetchedFolder:
     saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
-        WantedImage(key["image"], desired.get("credentials"))
+        RequestedImage(key["image"], desired.get("credentials"))
         for key, desired in _desired_states(checked, "ContainerImage")
         if desired.get("present") and not desired.get("archive") and key["image"] not in saved
     ]
     models = [
-        WantedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
+        RequestedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
         for _, desired in _desired_states(checked, "ModelFiles")
         if str(desired.get("source")).startswith(_URL_SCHEMES)
     ]
     models += [
-        WantedModel(desired["source"], None, tuple(desired["wheels"]))
+        RequestedModel(desired["source"], None, tuple(desired["wheels"]))
         for _, desired in _desired_states(checked, "PythonVenv")
         if str(desired.get("source")).startswith(_URL_SCHEMES)
     ]
@@ -222,16 +222,16 @@ def _fill(checked: CheckedPlan, plan_folder: Path, folder: Path, options: FetchO
         source, _, name = str(desired.get("source")).rpartition("/")
         if source.startswith(_URL_SCHEMES):
             line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
-            models.append(WantedModel(source, None, (line,), folder="releases"))
+            models.append(RequestedModel(source, None, (line,), folder="releases"))
     pinned, guest = pinned_image(checked.request), None
     if pinned is not None and pinned.place.startswith(_URL_SCHEMES):
         guest = RemoteImage(pinned.place, pinned.sha256, pinned.bytes)
-    with watching() as watch:
+    with show_progress() as watch:
         collection = Collection(folder, options.there, lambda *done: watch(disk_progress(checked.host, *done)))
-        with watch.at(checked.host, "asking registries and hubs"):
+        with watch.activity(checked.host, "asking registries and hubs"):
             collection.collect(images, models, guest, options.platform)
             for name, image in saved.items():
-                collection.keep(name, image, plan_folder)
+                collection.add_archive(name, image, plan_folder)
             packages = tuple(dict.fromkeys(_planned_packages(checked)))
             if options.release:
                 packages = _fetch_packages(collection, checked, packages, options)
@@ -255,16 +255,16 @@ def _fetch_packages(
         if desired.get("present") and uri.startswith(_URL_SCHEMES):
             base, keys = uri.replace("$(ARCH)", machine), (str(desired["key"]).encode("ascii"),)
             source = PackageSource(base, suite, tuple(desired.get("components") or ()), keys)
-            collected |= collection.own_source(key["name"], uri, source, packages, machine)
+            collected |= collection.add_apt_source(key["name"], uri, source, packages, machine)
     remaining = [each for each in packages if each not in collected]
-    return collection.packages(sources_of(str(options.release), options.archive), remaining, machine)
+    return collection.packages(package_sources(str(options.release), options.archive), remaining, machine)
 
 
-def _copy_attachments(checked: CheckedPlan, plan_folder: Path, folder: Path) -> list[Copied]:
+def _copy_attachments(checked: CheckedPlan, plan_folder: Path, folder: Path) -> list[CopiedFile]:
     """Copy the plan's attachments from its folder. The disk of a new VM is not copied, but made from its image
     later.
     """
-    copied: list[Copied] = []
+    copied: list[CopiedFile] = []
     for name in dict.fromkeys(each.name for each in filter(None, map(attachment_of, checked.plan.steps))):
         if (plan_folder / name).is_file():
             if plan_folder.resolve() != folder.resolve():
@@ -273,10 +273,10 @@ def _copy_attachments(checked: CheckedPlan, plan_folder: Path, folder: Path) -> 
     return copied
 
 
-def _file_entry(path: Path, folder: Path) -> Copied:
+def _file_entry(path: Path, folder: Path) -> CopiedFile:
     with path.open("rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
-    return Copied(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+    return CopiedFile(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
 
 
 def _show(fetched: FetchedFolder) -> None:

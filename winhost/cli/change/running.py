@@ -15,15 +15,15 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
+from winhost.cli.named_hosts import is_local, load_fleet_if_any, resolve_hosts
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
 from winhost.cli.serve.hosts import describe_endpoint, find_serving_run, hosts_by_name
 from winhost.cli.serve.target import save_verified_versions
-from winhost.cli.tables import format_two
-from winhost.cli.terminal import lasting_streams
+from winhost.cli.tables import format_pair
+from winhost.cli.terminal import unfailing_streams
 from winhost.cli.up.first_completion import completion_checks
-from winhost.cli.watch import Watch, watching
+from winhost.cli.watch import Watch, show_progress
 from winhost.connect.patience import Patience
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -228,14 +228,14 @@ def stop_requests(hosts: int = 1) -> Iterator[StopRequest]:
     def on_closed_output(reason: str) -> None:
         stop.request(f"because nobody reads its output any more ({reason})")
 
-    with lasting_streams(on_closed_output), _signal_handlers(handle):
+    with unfailing_streams(on_closed_output), _signal_handlers(handle):
         yield stop
 
 
 @contextmanager
 def run_control(hosts: int = 1, as_jsonl: bool = False, *, brief: bool = False) -> Iterator[tuple[StopRequest, Watch]]:
     """Do as `stop_requests`, and show progress, together with the messages about signals."""
-    with stop_requests(hosts) as stop, watching(as_jsonl, brief=brief) as watch:
+    with stop_requests(hosts) as stop, show_progress(as_jsonl, brief=brief) as watch:
         default_notify, stop.notify = stop.notify, watch.say
         try:
             yield stop, watch
@@ -292,7 +292,7 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
     say(f"{outcome.host}: {outcome.outcome}, {changes}", fg="green" if outcome.holds else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
-            desired, found = format_two(check.desired, check.found)
+            desired, found = format_pair(check.desired, check.found)
             say(f"  {check.title}: {check.property} should be {desired}, is {found}")
     for sentence in outcome.kept:
         say(f"  {sentence}")
@@ -339,7 +339,7 @@ def run_with_consents(
         try:
             with (
                 run_control(as_jsonl=options.as_jsonl, brief=brief) as (stop, watch),
-                watch.at(host.name, "reading") if plan_file else nullcontext(),
+                watch.activity(host.name, "reading") if plan_file else nullcontext(),
             ):
                 return action(run, accepted, run_context(host, options, stop, watch, plan_file))
         except ConsentNeeded as needed:
@@ -375,7 +375,7 @@ def show_outcomes(
         if outcome.outcome == "applied" and outcome.holds and not brief:
             if not hosts:
                 with suppress(WinhostError):  # fleet.yaml may have faults by now; each host still gets its outcome
-                    hosts.update(hosts_by_name(known_fleet(options.fleet_file)))
+                    hosts.update(hosts_by_name(load_fleet_if_any(options.fleet_file)))
             show_served(outcome.run, hosts.get(outcome.host), outcome.checks)
 
     return show_results(
@@ -405,7 +405,7 @@ def resume_or_roll_back(
     asks for consents and returns them.
     """
     record = replay(run_name, read_journal(Store().existing_journal(run_name)))
-    host = hosts_named([record.host], options.fleet_file)[0]
+    host = resolve_hosts([record.host], options.fleet_file)[0]
     with reserve_stdout(options.document):
         accepted = preview(record, run_context(host, options, StopRequest(), lambda event: None), options.accepted)
     confirm_start(f"{verb} {run_name} on {record.host}?", options.yes)

@@ -6,10 +6,10 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.named_hosts import is_own_name, known_fleet
+from winhost.cli.named_hosts import is_this_machine, load_fleet_if_any
 from winhost.cli.options import Output
 from winhost.cli.output import say, with_fleet
-from winhost.cli.tables import format_full_value, format_value, moment, table
+from winhost.cli.tables import format_full_value, format_time, format_value, table
 from winhost.cli.up.runs import delete_killed_plans
 from winhost.core.answers import Id, Json, identity
 from winhost.core.dataclass import dataclass
@@ -61,9 +61,11 @@ def runs(run_name: str | None, output: Output) -> int:
     if run_name is None:
         rows = [_summary(store, is_held, name) for name in store.runs()]
         if output.shape in ("table", "wide"):
-            rows = [replace(row, began=moment(row.began)) if row.began != _UNKNOWN else row for row in rows]
+            rows = [replace(row, began=format_time(row.began)) if row.began != _UNKNOWN else row for row in rows]
         columns = ("run", "host", "state", "began", "why")
-        show_list("runs", output.shape, rows, columns, _WIDE_COLUMNS, none="No runs yet. winhost apply starts one.")
+        show_list(
+            "runs", output.shape, rows, columns, _WIDE_COLUMNS, empty_text="No runs yet. winhost apply starts one."
+        )
         return 0
     entries = read_journal(store.existing_journal(run_name))
     typed: Any = tuple(parse_events(run_name, entries))
@@ -162,10 +164,10 @@ def _show_next(is_held: IsHeld, run: ListedRun, record: RunState) -> None:
 
 def _is_known(host: str) -> bool:
     """Tell whether a command reaches the host without naming a fleet file."""
-    if is_own_name(host):
+    if is_this_machine(host):
         return True
     try:
-        fleet = known_fleet(None)
+        fleet = load_fleet_if_any(None)
     except UsageError:
         return False
     return fleet is not None and any(each.name == host for each in fleet.hosts)

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import check_hosts, files_of, holds
+from winhost.cli.named_files import contains, expand_files, refuse_repeated_hosts
 from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import say
-from winhost.cli.snapshots import Snapshot, read_each, watched
-from winhost.cli.tables import format_full_value, format_two, format_value, table
+from winhost.cli.snapshots import Snapshot, read_snapshots, with_progress
+from winhost.cli.tables import format_full_value, format_pair, format_value, table
 from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -37,7 +37,7 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
     plans, facts = _split_plans_and_facts(hosts)
 
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
-        for file, checked, snapshot in _pair_with_facts(plans, replace(hosts, words=(), facts_files=tuple(facts))):
+        for file, checked, snapshot in _pair_with_facts(plans, replace(hosts, sources=(), facts_files=tuple(facts))):
             try:
                 host_facts, plan = HostFacts(snapshot.known), checked.plan
                 if host_facts.machine_id != plan.machine_id:
@@ -63,26 +63,26 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
 def _remember_versions(verified: Verified, fleet_file: Path | None) -> None:
     """Record the versions with which each model answered, so that `winhost status` can later report what changed."""
     if any(each.resource == "ServingReady" for each in verified.checks):
-        from winhost.cli.named_hosts import hosts_named  # loads the models of fleet.yaml, which facts files must not
+        from winhost.cli.named_hosts import resolve_hosts  # loads the models of fleet.yaml, which facts files must not
         from winhost.cli.serve.target import save_verified_versions  # loads all that speaks over networks
 
-        (host,) = hosts_named([verified.host], fleet_file)
+        (host,) = resolve_hosts([verified.host], fleet_file)
         save_verified_versions(host)
 
 
 def _split_plans_and_facts(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
     """Return the named files as plans and as facts."""
-    paths = [Path(word) for word in hosts.words]
-    facts = [path for path in paths if holds(path, Facts) and not holds(path, Plan)]
-    plans = files_of([path for path in paths if path not in facts], Plan)
+    paths = [Path(word) for word in hosts.sources]
+    facts = [path for path in paths if contains(path, Facts) and not contains(path, Plan)]
+    plans = expand_files([path for path in paths if path not in facts], Plan)
     if not plans:
         raise UsageError(
             "NoPlan",
             what=f"no plan is named, only facts: {visible(', '.join(map(str, facts)))}",
             hint="Name the plan first: winhost verify PLAN FACTS",
         )
-    files = files_of([*hosts.facts_files, *facts], Facts)
-    check_hosts(files)
+    files = expand_files([*hosts.facts_files, *facts], Facts)
+    refuse_repeated_hosts(files)
     return plans, files
 
 
@@ -108,13 +108,13 @@ def _pair_with_facts(plans: Sequence[Path], facts: HostsAndFacts) -> Iterator[tu
             snapshots[host] = Snapshot(host, error=error)
     elif hosts:
         named = frozenset(id_ for _, checked in read_plans for id_ in checked.named)
-        snapshots = _read_snapshots(replace(facts, words=hosts), named)
+        snapshots = _read_snapshots(replace(facts, sources=hosts), named)
     for file, checked in read_plans:
         yield file, checked, snapshots[checked.host]
 
 
 def _read_snapshots(hosts: HostsAndFacts, named: frozenset[Id] = frozenset()) -> dict[str, Snapshot]:
-    snapshots = watched(lambda watch: read_each(hosts, watch, named))
+    snapshots = with_progress(lambda watch: read_snapshots(hosts, watch, named))
     return {snapshot.host: snapshot for snapshot in snapshots}
 
 
@@ -123,7 +123,7 @@ def _show(verified: Verified, details: bool, wide: bool) -> None:
     rows = []
     for check in verified.checks:
         if details or wide or not check.holds:
-            desired, found_value = format_two(check.desired, check.found, format_full_value if wide else format_value)
+            desired, found_value = format_pair(check.desired, check.found, format_full_value if wide else format_value)
             mark = "✓" if check.holds else "✗"
             rows.append((mark, check.title, check.property, desired, "" if check.holds and not wide else found_value))
     if rows:

@@ -22,7 +22,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import say, show_error_text
 from winhost.cli.serve.hosts import Targets
 from winhost.cli.serve.target import no_such_model, resolve_key
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -324,8 +324,8 @@ class _Conversation:
         deadline = time.monotonic() + _TURN_S
         status = "it may be asleep, and wakes for this request" if self._turns else "waiting for its first token"
         host = self._endpoint.host
-        with watching(stops="Ctrl-C stops.") as watch, watch.at(host, f"{self.model}: {status}"):
-            self._thinking = lambda: watch.now(host, f"{self.model}: thinking")
+        with show_progress(stop_hint="Ctrl-C stops.") as watch, watch.activity(host, f"{self.model}: {status}"):
+            self._thinking = lambda: watch.rename_activity(host, f"{self.model}: thinking")
             while True:
                 answer = self._client.stream([*self._messages, {"role": "user", "content": prompt}])
                 try:

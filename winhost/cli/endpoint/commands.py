@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, does
+from winhost.cli.groups import WinhostCommand, implemented_in
 from winhost.cli.options import declared, flag, option, options_object
 from winhost.core.dataclass import dataclass
 
@@ -26,8 +26,8 @@ class ChatOptions:
 @click.argument("words", metavar="[HOST] [PROMPT]", nargs=-1, **completion.HOSTS)
 @options_object(ChatOptions, "options")
 @options.fleet
-@options.answers()
-@does("endpoint.chat")
+@options.output_options()
+@implemented_in("endpoint.chat")
 def chat() -> None:
     """Send a prompt to a model that is served, and print the answer as it arrives.
 
@@ -45,7 +45,7 @@ def chat() -> None:
     help="The port on 127.0.0.1. Default: that of the endpoint, or any free port.",
 )
 @options.fleet
-@does("endpoint.open")
+@implemented_in("endpoint.open")
 def open() -> None:  # noqa: A001 - the command is called so
     """Open a port on this computer that leads to the endpoint of HOST.
 
@@ -78,8 +78,8 @@ class StatusOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(StatusOptions, "options")
-@options.answers()
-@does("endpoint.status")
+@options.output_options()
+@implemented_in("endpoint.status")
 def status() -> None:
     """Show which models the hosts serve, their state, and unfinished runs.
 
@@ -101,7 +101,7 @@ def status() -> None:
     help="How long to wait until all models have left their GPUs.",
 )
 @options.target
-@does("serve.change")
+@implemented_in("serve.change")
 def yields() -> None:
     """Let the models of HOST leave their GPUs to other programs, and come back.
 

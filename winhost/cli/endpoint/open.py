@@ -27,7 +27,7 @@ from winhost.cli.up.first_completion import (
     connection_through_ssh,
     socket_through_ssh,
 )
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, NotAvailable, SessionDropped, Unreachable, WireError
 from winhost.core.dataclass import dataclass
@@ -128,7 +128,7 @@ def open_endpoint(name: str, targets: Targets) -> Iterator[Endpoint]:
             host=name,
         )
     with closing(SshTunnel(host)) as tunnel:
-        with watching(stops="Ctrl-C stops.") as watch, watch.at(name, "connecting"):
+        with show_progress(stop_hint="Ctrl-C stops.") as watch, watch.activity(name, "connecting"):
             try:
                 tunnel.wire()
             except NotAvailable as error:
@@ -155,7 +155,7 @@ def _connect_directly(name: str, direct: LanEndpoint, timeout: float) -> http.cl
         raise Unreachable(
             name,
             why,
-            at=direct.url,
+            endpoint=direct.url,
             code="EndpointSilent",
             meaning="No request was sent: the gateway is not running, its machine is off, or a firewall blocks it.",
             hint=f"See its state: winhost status {name}",

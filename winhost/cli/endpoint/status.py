@@ -13,17 +13,17 @@ import click
 from winhost.cli.change.runs import IsHeld, position_of, state_of
 from winhost.cli.endpoint.commands import StatusOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.named_hosts import is_local, is_own_name
+from winhost.cli.named_hosts import is_local, is_this_machine
 from winhost.cli.options import Output
-from winhost.cli.output import say, show_error_text, what_happened, with_fleet
+from winhost.cli.output import describe_error, say, show_error_text, with_fleet
 from winhost.cli.serve.hosts import Targets
 from winhost.cli.serve.status import format_boot_test, format_version_changes, test_again
 from winhost.cli.serve.target import nothing_served, open_serving
 from winhost.cli.shells import command_line
-from winhost.cli.tables import moment
+from winhost.cli.tables import format_time
 from winhost.cli.terminal import is_dumb
 from winhost.cli.up.runs import delete_killed_plans, is_up_run
-from winhost.cli.watch import asked_each
+from winhost.cli.watch import ask_each
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import stored_api_key
@@ -110,7 +110,7 @@ def status(options: StatusOptions, output: Output) -> int:
         if not unreadable:
             _show_first_commands()
         return unreadable
-    replies = asked_each(names, partial(_ask, targets=targets), str, options.at_once)
+    replies = ask_each(names, partial(_ask, targets=targets), str, options.at_once)
     results = (
         (name, (_make_host_now(name, targets, is_busy, *_as_reply(reply)), _exit_code(*_as_reply(reply))))
         for name, reply in replies
@@ -186,7 +186,7 @@ class _Watch:
         try:
             result = test_again(host_now.host, self.options.api_key, self.options.fleet_file)
         except WinhostError as error:
-            result = f"could not be tested again: {what_happened(error)}"
+            result = f"could not be tested again: {describe_error(error)}"
         except click.UsageError as error:
             result = f"could not be tested again: {error.message}"
         self.test_results[host_now.host] = f"{_format_time()} UTC: {result}"
@@ -289,7 +289,7 @@ def _make_host_now(
         else tuple(ModelNow(each, None) for each in planned_models)
     )
     failing_models = [each for each in current.models if not each.serves] if current else []
-    trouble = what_happened(error) if error else None
+    trouble = describe_error(error) if error else None
     if current and current.gateway.yields:
         trouble = YIELDS[current.gateway.yields]
     elif current and current.gateway.state != "serving":
@@ -357,7 +357,7 @@ def _continuing_arguments(is_busy: IsHeld, record: RunState, targets: Targets) -
     if record.going_back:
         return ("down", record.host)
     host = targets.host(record.host)
-    is_here = is_local(host) if host else is_own_name(record.host)
+    is_here = is_local(host) if host else is_this_machine(record.host)
     return ("up",) if is_here else ("up", "--on", record.host)
 
 
@@ -384,7 +384,7 @@ def _show(now: HostNow) -> None:
     head = f"{now.host}: serves nothing"
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"
-        since = f" since {moment(now.since)}" if now.since and now.serves is not False else ""
+        since = f" since {format_time(now.since)}" if now.since and now.serves is not False else ""
         served_text = "not reached; it served" if now.reached is False else "serves"
         served_text = "does not serve" if now.serves is False else served_text
         head = with_fleet(f"{now.host}: {served_text}{since}, {where}")

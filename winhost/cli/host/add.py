@@ -19,9 +19,9 @@ from winhost.cli.host.check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.host.commands import NewHost
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
-from winhost.connect.guard import shown_address
-from winhost.connect.host_keys import known_keys, shown_host_key
-from winhost.connect.own_key import fingerprint, public_data
+from winhost.connect.guard import format_address
+from winhost.connect.host_keys import fetch_host_key, load_known_keys
+from winhost.connect.own_key import fingerprint, parse_public_key
 from winhost.connect.ssh_logon import START_SSHD
 from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
@@ -203,14 +203,14 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
     """Return the host key to record in fleet.yaml; None if known_hosts has it. Raises UsageError (HostKeyUnconfirmed),
     Unreachable.
     """
-    if known_keys(name, "", login).keys:
+    if load_known_keys(name, "", login).keys:
         return None
-    key = shown_host_key(login.address, login.port)
+    key = fetch_host_key(login.address, login.port)
     if key is None:
-        reason = f"no SSH server with an Ed25519 key answers at {shown_address(login.address, login.port)}"
+        reason = f"no SSH server with an Ed25519 key answers at {format_address(login.address, login.port)}"
         meaning = "It is off, SSH does not run there, or a firewall is in the way. Nothing was changed."
         raise Unreachable(name, reason, code="NoSshServer", meaning=meaning, hint=START_SSHD)
-    fingerprint_ = fingerprint(public_data(key))
+    fingerprint_ = fingerprint(parse_public_key(key))
     if new.host_key is not None:
         if new.host_key not in (fingerprint_, key):
             raise _host_key_error(name, f"it shows {fingerprint_}, and not the key of --host-key")
@@ -219,7 +219,9 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
     say("  Compare it on the machine itself:", err=True)
     click.echo("  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)  # a command is copied whole
     if not sys.stdin.isatty():
-        raise _host_key_error(name, "nobody is there to confirm its host key", f"Give it: --host-key {fingerprint_}")
+        raise _host_key_error(
+            name, "there is no terminal to confirm its host key", f"Give it: --host-key {fingerprint_}"
+        )
     if not click.confirm("Is it the same?", err=True):
         raise _host_key_error(name, "its host key was not confirmed")
     return key
@@ -258,7 +260,7 @@ def _prompt_for_password(question: str, new: NewHost) -> SecretRef:
         command = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
         raise UsageError(
             "NobodyTypes",
-            what="nobody is there to type the password",
+            what="there is no terminal to type the password",
             hint="Say where it is, as env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER: "
             + command_line((*command, "--password", "env:NAME")),
         )

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from winhost.cli.output import say, what_happened
-from winhost.connect.guard import Guard, connected, shown_address
+from winhost.cli.output import describe_error, say
+from winhost.connect.guard import Guard, connect_socket, format_address
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshConnector
-from winhost.connect.ssh_logon import START_SSHD, not_there
+from winhost.connect.ssh_logon import START_SSHD, no_sshd_error
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import AuthenticationFailed, Failure, Unreachable, one_line
 from winhost.core.dataclass import dataclass
@@ -94,7 +94,7 @@ def _remaining_steps(host: AnyHost, error: WinhostError, done_steps: set[str], n
         elif index == failed_index:
             advice = _NEW_HOST_HINTS.get((isinstance(host, LinuxHost), step), error.hint) if new else error.hint
             do = "\n".join(text for text in (error.meaning, advice) if text)
-            yield TriedStep(step, False, what_happened(error), do or None)
+            yield TriedStep(step, False, describe_error(error), do or None)
         else:
             yield TriedStep(step, None, "not tried")
 
@@ -135,9 +135,11 @@ _FAILED_STEPS = {Failure.NAME: NAME, Failure.NO_TLS: TLS, **dict.fromkeys(_PORT_
 def _check_port(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:
     """Check that the address resolves and the port is open. Raises Unreachable, TimedOut."""
     linux = isinstance(host, LinuxHost)
-    guard = Guard(host.name, shown_address(address, port), timeouts="ssh" if linux else "transport")
+    guard = Guard(host.name, format_address(address, port), timeouts="ssh" if linux else "transport")
     guard.begin(seconds * 3, opening=True)
-    with connected(guard, address, port, seconds, lost=not_there if linux else Unreachable) as connection:
+    with connect_socket(
+        guard, address, port, seconds, make_error=no_sshd_error if linux else Unreachable
+    ) as connection:
         reached_address = connection.getpeername()[0]
     yield TriedStep(
         NAME, True, f"{address} is {reached_address}" if reached_address != address else f"{address} is an address"
@@ -190,13 +192,13 @@ def _check_linux(host: LinuxHost) -> Iterator[TriedStep]:
     if host.jump is None:
         yield from _check_port(host, host.address, host.port, host.connect_timeout)
     else:
-        through = shown_address(host.jump.address, host.jump.port)
+        through = format_address(host.jump.address, host.jump.port)
         yield TriedStep(NAME, None, f"reached through {through}")
         yield TriedStep(PORT, None, f"reached through {through}")
     connector = SshConnector(host, linux_scripts.session_text(), check_records)
     with closing(connector.open()) as agent:
         agent.read(("LinuxSystem",))
-    yield TriedStep(HOST_KEY, True, "it is the known one")
+    yield TriedStep(HOST_KEY, True, "it matches the recorded one")
     proof = "key" if host.key else "key of the ssh-agent" if host.agent else "password"
     yield TriedStep(LOGON, True, f"as {one_line(host.user)} with a {proof}")
     if host.sudo:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.core.dataclass import dataclass
 
@@ -40,7 +40,7 @@ class NewHost:
 @host.command()
 @options_object(NewHost, "new")
 @options.fleet
-@does("host.hosts")
+@implemented_in("host.hosts")
 def add() -> None:
     """Try a host, and add it to fleet.yaml.
 
@@ -51,8 +51,8 @@ def add() -> None:
 
 @host.command(name="list")
 @options.fleet
-@options.answers(wide=True)
-@does("host.hosts")
+@options.output_options(wide=True)
+@implemented_in("host.hosts")
 def list_() -> None:
     """List the hosts of fleet.yaml, and how each is reached."""
 
@@ -61,17 +61,17 @@ def list_() -> None:
 @click.argument("name", metavar="NAME", **completion.HOSTS)
 @options.yes
 @options.fleet
-@does("host.hosts")
+@implemented_in("host.hosts")
 def remove() -> None:
-    """Take a host out of fleet.yaml. Changes nothing on the host."""
+    """Remove a host from fleet.yaml. Changes nothing on the host."""
 
 
 @host.command()
 @click.argument("hosts", metavar="[NAME]...", nargs=-1, **completion.HOSTS)
 @options.at_once
 @options.fleet
-@options.answers()
-@does("host.hosts")
+@options.output_options()
+@implemented_in("host.hosts")
 def test() -> None:
     """Check step by step whether hosts can be managed, and say what to do if not.
 

@@ -9,10 +9,10 @@ from winhost.cli.envelope import show_list, show_results
 from winhost.cli.host.add import add_host
 from winhost.cli.host.check import check_host, show_check
 from winhost.cli.host.commands import NewHost
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_next
-from winhost.cli.watch import asked_each
+from winhost.cli.watch import ask_each
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.fleet import AnyHost, LinuxHost, load_fleet
@@ -80,15 +80,18 @@ def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
     if len(hosts) > 1 or name.startswith("@"):
         raise click.BadParameter(f"{name!r} is more than one host: name each", param_hint="NAME")
     name = hosts[0].name
-    confirm_start(f"Take {name} out of {visible(str(file))}?", yes)
+    confirm_start(f"Remove {name} from {visible(str(file))}?", yes)
     write_without_host(file, name)
-    say(f"{name} is no more in {visible(str(file))}. Nothing was changed on it, and no key or password was deleted.")
+    say(
+        f"{name} was removed from {visible(str(file))}. Nothing was changed on the host, and no key or password was "
+        "deleted."
+    )
     return 0
 
 
 def test(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: Output) -> int:
-    selected = hosts_named(hosts or ("*",), fleet_file)
-    checks = ((host.name, check) for host, check in asked_each(selected, check_host, lambda host: host.name, at_once))
+    selected = resolve_hosts(hosts or ("*",), fleet_file)
+    checks = ((host.name, check) for host, check in ask_each(selected, check_host, lambda host: host.name, at_once))
     return show_results(
         "host-test",
         output.shape,

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.core.dataclass import dataclass
 
@@ -54,8 +54,8 @@ class InstallOptions:
 @click.argument("facts", metavar="FACTS", type=options.PATH)
 @options_object(InstallOptions, "options")
 @options.force
-@options.answers("FILE", "The plan to write.", required=True)
-@does("install.install")
+@options.output_options("FILE", "The plan to write.", required=True)
+@implemented_in("install.install")
 def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
@@ -91,10 +91,10 @@ class MediaOptions:
 @click.argument("plan_file", metavar="PLAN", type=options.PATH)
 @options_object(MediaOptions, "options")
 @options.force
-@options.answers(
+@options.output_options(
     "FILE", "The image to write; with a slash at its end, a folder with the files for a FAT32 partition.", required=True
 )
-@does("install.install")
+@implemented_in("install.install")
 def media() -> None:
     """Make installation media of PLAN, with a new host key.
 
@@ -130,8 +130,8 @@ class BmcOptions:
 
 @install.command()
 @options_object(BmcOptions, "options")
-@options.answers()
-@does("install.install")
+@options.output_options()
+@implemented_in("install.install")
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 

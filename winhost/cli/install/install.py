@@ -46,17 +46,17 @@ from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, h
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import os_errors, secret_reference, text_of, usage_errors
+from winhost.cli.errors import os_errors, read_option_file, secret_reference, usage_errors
 from winhost.cli.install.commands import BmcOptions, InstallOptions, MediaOptions
 from winhost.cli.live_hosts import read_live
-from winhost.cli.named_files import the_file
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_files import single_file
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan.options import FleetKeys
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.compat.assess import judge
-from winhost.connect.host_keys import shown_host_key
+from winhost.connect.host_keys import fetch_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
@@ -92,14 +92,14 @@ class PlannedInstall:
 
 
 def plan(facts: Path, options: InstallOptions, force: bool, output: Output) -> int:
-    host, disks, keys = HostFacts(read_facts(the_file(facts, Facts))), options.disks, options.keys
+    host, disks, keys = HostFacts(read_facts(single_file(facts, Facts))), options.disks, options.keys
     refuse_other_kind(output.required_path, "install-plan", force)
     if (options.raid is not None or options.lvm) and not disks:
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
     warnings = _check_verdict(host, "bare-metal" if disks else "dual-boot", options.allow_unverified)
     resolvers = tuple(filter(None, (options.dns or "").split(",")))
     with usage_errors("--ssh-key"):
-        public_keys, own_key = tuple(public_key(text_of(file, "--ssh-key")) for file in keys), None
+        public_keys, own_key = tuple(public_key(read_option_file(file, "--ssh-key")) for file in keys), None
     if not public_keys:  # an Ubuntu beside Windows has the name of that host in fleet.yaml
         own_key = FleetKeys(None).key_of(options.hostname if disks else host.host)
         public_keys = (own_key.line,)
@@ -403,7 +403,7 @@ class InstallationWait:
         answer with another key.
         """
         while True:
-            if shown_host_key(address, port) == key:
+            if fetch_host_key(address, port) == key:
                 return True
             if time.monotonic() + pause > self._deadline:
                 return False
@@ -431,14 +431,14 @@ def bmc(options: BmcOptions, output: Output) -> int:
         raise click.UsageError("Either --image names the media, or --take-back takes them out")
     reference = secret_reference(options.password, "--bmc-password")
     assert reference is not None
-    (fleet_host,) = hosts_named((options.host,), options.fleet_file)
-    with watching() as watch:
+    (fleet_host,) = resolve_hosts((options.host,), options.fleet_file)
+    with show_progress() as watch:
         facts = HostFacts(read_live(fleet_host, watch))
         if isinstance(fleet_host, LinuxHost):
             raise other_system_error(facts, "a BMC's identity")
         identity = machine_of(facts)
         bmc_access = Bmc(options.url, options.user, reference.resolve(), str(options.ca) if options.ca else None)
-        with watch.at(fleet_host.name, "asking its BMC"), bmc_session(bmc_access) as session:
+        with watch.activity(fleet_host.name, "asking its BMC"), bmc_session(bmc_access) as session:
             system = session.system(identity, free=not options.take_back)
             restarted = image is not None and RESTART in options.accepted
             if image is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, WinhostGroup, does
+from winhost.cli.groups import WinhostCommand, WinhostGroup, implemented_in
 
 
 def _refuse_nan(context: click.Context, option: click.Parameter, value: float) -> float:
@@ -45,7 +45,7 @@ def lab() -> None:
     show_default=True,
     help="Simulated seconds per real second.",
 )
-@does("lab.lab")
+@implemented_in("lab.lab")
 def up() -> None:
     """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
 
@@ -55,8 +55,8 @@ def up() -> None:
 
 
 @lab.command("list")
-@options.answers(wide=True)
-@does("lab.lab")
+@options.output_options(wide=True)
+@implemented_in("lab.lab")
 def list_hosts() -> None:
     """List the example hosts that come with winhost."""
 
@@ -71,7 +71,7 @@ def list_hosts() -> None:
     help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )
 @options.engine
-@does("lab.demo")
+@implemented_in("lab.demo")
 def demo() -> None:
     """Show complete jobs on simulated hosts, in under a minute.
 

@@ -20,7 +20,7 @@ from winhost.cli.lab.demo_steps import (
     summarized_steps,
 )
 from winhost.lab.hostfile import find
-from winhost.lab.running_lab import KEY, Lab
+from winhost.lab.running_lab import SSH_KEY_FILE, Lab
 from winhost.model.units import MiB
 
 DESK, SERVER, VM = "desk-01", "gpu-01", "llm-01"
@@ -161,7 +161,7 @@ class DdaDemo(Demo):
         """Plan a new VM. Its image is an empty disk, because a simulated host does not read it."""
         chapter("8. No VM for the GPUs? winhost makes one, serves a model from it, and takes all of it back")
         if self.real:
-            lab.linuxes[NEW_VM_HOST].real = self.real.address
+            lab.ssh_endpoints[NEW_VM_HOST].gateway_address = self.real.address
         with served_demo(self.folder, self.real) as served:
             self._play_new_vm(lab, served)
 
@@ -171,7 +171,7 @@ class DdaDemo(Demo):
         image.write_bytes((bytes(510) + b"\x55\xaa").ljust(64 * MiB, b"\0"))
         say("Without --image it would be Ubuntu's newest, downloaded by the SHA-256 that Canonical signed.")
         sizes = ("--cpus", "16", "--memory", "64GiB", "--disk", "200GiB")
-        guest = ("--ssh-key", str(lab.folder / f"{KEY}.pub"), "--user", "admin")
+        guest = ("--ssh-key", str(lab.folder / f"{SSH_KEY_FILE}.pub"), "--user", "admin")
         with chdir(self.folder):
             disk = ("--image", f"./{IMAGE}", "--upload", "http")
             run("plan", NEW_VM_HOST, "--new-vm", NEW_VM, *sizes, *disk, *guest, *served.plan_options, "-o", plan)
@@ -208,7 +208,7 @@ class Wsl2Demo(Demo):
         ):
             original = lab.hosts[DESK].machine.comparable_state()
             if self.real:
-                lab.linuxes[DESK].real = self.real.address
+                lab.ssh_endpoints[DESK].gateway_address = self.real.address
             with served_demo(self.folder, self.real) as served:
                 self.assess_and_plan(lab, served)
                 self.change(lab, served)

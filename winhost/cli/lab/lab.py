@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from winhost.cli.envelope import show_list
-from winhost.cli.named_files import files_of
+from winhost.cli.named_files import expand_files
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, show_command
 from winhost.core.dataclass import dataclass
@@ -30,20 +30,20 @@ class ListedLabHost:
 
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
-    from winhost.lab.running_lab import ALL, Lab  # loads all servers, which a list of hosts must not
+    from winhost.lab.running_lab import ALL_HOSTS, Lab  # loads all servers, which a list of hosts must not
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)
     files: list[Path] = []
     for host in hosts:
         folder = host not in example_hosts() and Path(host).is_dir()
-        files += files_of([Path(host)], Facts) if folder else [find(host)]
+        files += expand_files([Path(host)], Facts) if folder else [find(host)]
     # Service managers send SIGTERM. The temporary folder has to be removed then, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state_folder = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
     with (
         state_folder as folder_name,
-        Lab(files, Path(folder_name), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running,
+        Lab(files, Path(folder_name), scale=1 / speed, tls=ALL_HOSTS if tls else (), engine=engine) as running,
     ):
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.linux_hosts))

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from winhost.cli import options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object
 from winhost.core.dataclass import dataclass
 
@@ -34,7 +34,7 @@ class RecipeOptions:
     force: bool = declared(options.force, False)
     everything: bool = flag("Show the evidence of each finding.", name="--explain")
     strict: bool = declared(strict_option, False)
-    output: options.Output = declared(options.answers("FILE", "The file that --fix writes."), options.Output())
+    output: options.Output = declared(options.output_options("FILE", "The file that --fix writes."), options.Output())
 
     @property
     def mends(self) -> bool:
@@ -64,8 +64,8 @@ def lint() -> None:
 @version_option
 @options.facts_file
 @strict_option
-@options.answers()
-@does("lint.lint")
+@options.output_options()
+@implemented_in("lint.lint")
 def wslconfig() -> None:
     """Check the .wslconfig of an account.
 
@@ -77,8 +77,8 @@ def wslconfig() -> None:
 @file_argument
 @version_option
 @strict_option
-@options.answers()
-@does("lint.lint")
+@options.output_options()
+@implemented_in("lint.lint")
 def wslconf() -> None:
     """Check the /etc/wsl.conf of a distro."""
 
@@ -89,8 +89,8 @@ def wslconf() -> None:
 @options.facts_file
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
 @strict_option
-@options.answers()
-@does("lint.lint")
+@options.output_options()
+@implemented_in("lint.lint")
 def autoinstall() -> None:
     """Check a file for the automatic installation of Ubuntu: autoinstall.yaml, or a cloud-config with such a section.
 
@@ -101,7 +101,7 @@ def autoinstall() -> None:
 @lint.command(name="serve")
 @click.argument("words", metavar="FILE...|COMMAND|-", nargs=-1, required=True)
 @options_object(RecipeOptions, "options")
-@does("lint.lint")
+@implemented_in("lint.lint")
 def serve() -> None:
     """Check a command or file that starts vLLM for wrong, missing, dangerous, renamed or ineffective settings.
 
@@ -116,14 +116,16 @@ def serve() -> None:
 @lint.command(name="docker-daemon")
 @file_argument
 @options_object(RecipeOptions, "options", leave_out=("vllm",))
-@does("lint.lint")
+@implemented_in("lint.lint")
 def docker_daemon() -> None:
     """Check the settings of the Docker daemon, /etc/docker/daemon.json."""
 
 
 @lint.command(name="cdi")
 @file_argument
-@options_object(RecipeOptions, "options", leave_out=("vllm", "fix", "in_place", "force"), output=options.answers())
-@does("lint.lint")
+@options_object(
+    RecipeOptions, "options", leave_out=("vllm", "fix", "in_place", "force"), output=options.output_options()
+)
+@implemented_in("lint.lint")
 def cdi() -> None:
     """Check a CDI specification, which gives containers their GPUs."""

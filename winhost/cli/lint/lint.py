@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
 from winhost.cli.lint.commands import RecipeOptions
-from winhost.cli.named_files import STDIN, facts_named, is_there, read_input
+from winhost.cli.named_files import STDIN, path_exists, read_input, read_named_facts
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
@@ -87,7 +87,7 @@ def wslconfig(
     from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
     wsl, limits = _parse_version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
-    if host_facts := facts_named(facts, facts_file):
+    if host_facts := read_named_facts(facts, facts_file):
         if host_facts.is_linux:
             raise other_system_error(host_facts, ".wslconfig")
         limits = wslconfig_limits(host_facts)
@@ -134,7 +134,7 @@ def serve(words: tuple[str, ...], options: RecipeOptions) -> int:
         raise click.UsageError(f"-o names one file, and {len(inputs)} are linted: leave it out, or use --in-place")
 
     def lint_one(lint_input: LintInput) -> LintedFile | UsageError:
-        target_with_files = replace(target, beside=_read_other_compose_files(lint_input.file))
+        target_with_files = replace(target, other_files=_read_other_compose_files(lint_input.file))
         lint_result = lint_recipe(lint_input.data, target_with_files, mend=options.mends)
         if lint_result.form is None or not (lint_result.versions or lint_result.findings):
             return _no_recipe_error([lint_input.name] if lint_input.file else words, lint_input, lint_result.form)
@@ -171,7 +171,7 @@ def _make_target(options: RecipeOptions, vllm: Version | None = None) -> "Recipe
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
 
-    path, facts = options.path, facts_named(options.facts_file)
+    path, facts = options.path, read_named_facts(options.facts_file)
     if facts is None:
         return RecipeTarget(path, vllm)
     if facts.is_linux:
@@ -195,7 +195,7 @@ def _read_arguments(words: Sequence[str]) -> LintInput:
 
 
 def _names_file(word: str) -> bool:
-    return word == STDIN or (word != "" and is_there(word))
+    return word == STDIN or (word != "" and path_exists(word))
 
 
 def _read_other_compose_files(file: Path | None) -> Mapping[str, str]:
@@ -213,7 +213,7 @@ def _read_other_compose_files(file: Path | None) -> Mapping[str, str]:
 
 def _no_recipe_error(words: Sequence[str], lint_input: LintInput, form: str | None) -> UsageError:
     """Make the error for an argument that is no file, or for a file that starts no known engine."""
-    from winhost.recipes.words import other_engines  # other lints must not load it
+    from winhost.recipes.arguments import other_engines  # other lints must not load it
 
     word, text = visible(mask_secrets(words[0])[:80]), lint_input.data.decode("utf-8", "replace")
     is_one_word = len(words) == 1 and words[0] not in ("", STDIN) and " " not in words[0].strip()
@@ -262,7 +262,7 @@ def _write_mended(
             text = mask_secrets(linted.mended.decode("utf-8", "replace"), linted.secrets)
     return LintedFile(
         file=lint_input.name,
-        host=target.on.facts.host if target.on else None,
+        host=target.machine.facts.host if target.machine else None,
         findings=tuple(linted.findings),
         evidence=_evidence(linted.findings),
         form=str(linted.form),

@@ -12,7 +12,7 @@ from winhost.cli.named_files import STDIN
 from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import show_next
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import Snapshot, read_each, several, watched
+from winhost.cli.snapshots import Snapshot, names_several_hosts, read_snapshots, with_progress
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import Fit, check_capabilities, merge_needs
@@ -33,7 +33,7 @@ def evaluate_each(
             yield snapshot, None
             continue
         try:
-            with watch.at(snapshot.host, "evaluating"):
+            with watch.activity(snapshot.host, "evaluating"):
                 file = command_line((str(snapshot.file),)) if snapshot.file and str(snapshot.file) != STDIN else None
                 evaluation = evaluate(snapshot.facts, requirements, file)
         except Exception as error:  # noqa: BLE001 - any failure belongs to this host alone
@@ -67,11 +67,12 @@ def assess(
 ) -> int:
     check_path(options.path)
     requirements, path = make_requirements(options), options.path
-    many = several(hosts)
+    many = names_several_hosts(hosts)
     evaluated = list[tuple[str, Evaluation]]()
 
     def results() -> Iterator[tuple[str, Evaluation | WinhostError]]:
-        for snapshot, evaluation in watched(lambda watch: evaluate_each(read_each(hosts, watch), requirements, watch)):
+        reads = with_progress(lambda watch: evaluate_each(read_snapshots(hosts, watch), requirements, watch))
+        for snapshot, evaluation in reads:
             if evaluation is not None and not (many and evaluated):
                 evaluated.append((snapshot.host, evaluation))
             yield snapshot.host, evaluation or snapshot.failure
@@ -95,7 +96,7 @@ def assess(
     if shape == "name" or details or everything or not many:
         whole = everything or output.wide
         show = partial(show_assessment, requirements=requirements, everything=whole)
-        exit_code_of_all = show_results(kind, shape, results(), show, code=exit_code, alone=not many)
+        exit_code_of_all = show_results(kind, shape, results(), show, code=exit_code, single=not many)
     else:
         exit_code_of_all = show_rows(results(), requirements, output.wide, exit_code)
     if evaluated and shape != "name":
@@ -113,8 +114,8 @@ def _show_next(
     in_full: bool,
 ) -> None:
     """Show the next command for the first host. hosts: as they were typed; many: several hosts were evaluated."""
-    by_name = not hosts.facts_files and not any(Path(word).exists() for word in hosts.words)
-    host_arguments = [host] if many and by_name else hosts.typed
+    by_name = not hosts.facts_files and not any(Path(word).exists() for word in hosts.sources)
+    host_arguments = [host] if many and by_name else hosts.arguments
     if many and not in_full:
         details = () if by_name else ("--details",)
         show_next(

@@ -8,8 +8,8 @@ import click
 
 from winhost.cli import completion, options
 from winhost.cli.formats import FILES, KINDS
-from winhost.cli.groups import WinhostCommand, WinhostGroup, does
-from winhost.cli.options import declared, one_of, options_object, repeated, split_words
+from winhost.cli.groups import WinhostCommand, WinhostGroup, implemented_in
+from winhost.cli.options import declared, options_object, repeated, split_choices, split_commas
 from winhost.core.dataclass import dataclass
 
 
@@ -18,8 +18,8 @@ from winhost.core.dataclass import dataclass
 @options.force
 @options.fleet
 @options.at_once
-@options.answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
-@does("look.detect")
+@options.output_options("FOLDER", "Write FOLDER/<host>.json.", wide=True)
+@implemented_in("look.detect")
 def detect() -> None:
     """Read HOSTS: hardware, Windows, VMs and WSL.
 
@@ -39,7 +39,7 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
     "also",
     multiple=True,
     metavar="PART[,PART...]",
-    callback=one_of(PARTS),
+    callback=split_choices(PARTS),
     help="Also run tests that disturb more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
     "process of its own), nccl (an all-reduce over all GPUs), container (driver and NCCL in --image).",
 )
@@ -51,8 +51,8 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
 @options.force
 @options.fleet
 @options.at_once
-@options.answers("FOLDER", "Write FOLDER/<host>.json: the facts and the measurements.")
-@does("look.detect")
+@options.output_options("FOLDER", "Write FOLDER/<host>.json: the facts and the measurements.")
+@implemented_in("look.detect")
 def probe() -> None:
     """Test what the GPUs of HOSTS can do in Linux, and add the results to the facts.
 
@@ -66,9 +66,9 @@ def probe() -> None:
 class AssessmentOptions:
     """The capabilities that hosts must offer, and the assumptions under which they are judged."""
 
-    path: str | None = declared(options.only_path)
+    path: str | None = declared(options.path_filter)
     needed: tuple[str, ...] = repeated(
-        "CAPABILITY[,...]", "Require this capability.", name="--need", callback=split_words, **completion.CAPABILITIES
+        "CAPABILITY[,...]", "Require this capability.", name="--need", callback=split_commas, **completion.CAPABILITIES
     )
     workload_file: Path | None = declared(options.workload())
     remedies: tuple[str, ...] = repeated(
@@ -88,9 +88,9 @@ class AssessmentOptions:
 )
 @options.fleet
 @options.at_once
-@options.answers(wide=True)
+@options.output_options(wide=True)
 @options.hosts_and_facts
-@does("look.assess")
+@implemented_in("look.assess")
 def assess() -> None:
     """Show which options work on a host, which do not, and why.
 
@@ -100,15 +100,15 @@ def assess() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
+@click.argument("sources", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @options.force
 @options_object(AssessmentOptions, "options", leave_out=("path",))
 @click.option("--brief", is_flag=True, help="Only the deciding reasons: one printed page per host.")
 @options.fleet
 @options.at_once
-@options.answers("FILE", "The file to write, or a folder for one page per host.", required=True)
+@options.output_options("FILE", "The file to write, or a folder for one page per host.", required=True)
 @options.hosts_and_facts
-@does("look.report")
+@implemented_in("look.report")
 def report() -> None:
     """Write the verdicts on hosts to one HTML file, to read and share.
 
@@ -127,8 +127,8 @@ def report() -> None:
     is_flag=True,
     help="Include facts that change by themselves, such as free memory or the boot id.",
 )
-@options.answers(wide=True)
-@does("look.diff")
+@options.output_options(wide=True)
+@implemented_in("look.diff")
 def diff() -> None:
     """Compare two snapshots: which facts changed, and which verdicts changed with them.
 
@@ -157,8 +157,8 @@ def facts() -> None:
     "--kind", type=click.Choice(TOOLS), help="The kind of all FILES. Default: recognised from the content of each."
 )
 @options.force
-@options.answers("FILE", "Write the facts to FILE.", wide=True)
-@does("look.facts")
+@options.output_options("FILE", "Write the facts to FILE.", wide=True)
+@implemented_in("look.facts")
 def import_() -> None:
     """Make a facts file of one machine from FILES.
 
@@ -174,8 +174,8 @@ def import_() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("subject", required=False, **completion.SUBJECTS)
-@options.answers(wide=True)
-@does("look.known")
+@options.output_options(wide=True)
+@implemented_in("look.known")
 def known() -> None:
     """List the oldest and newest versions that winhost knows about, and when that was checked.
 
@@ -201,8 +201,8 @@ class ExplainCommand(WinhostCommand):
 @click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
 @click.option("--list", "list_codes", is_flag=True, help="List all codes, or those that start with CODE.")
 @options.facts_file
-@options.answers()
-@does("look.explain")
+@options.output_options()
+@implemented_in("look.explain")
 def explain() -> None:
     """Explain a reason by its CODE, or an error that you paste.
 
@@ -220,7 +220,7 @@ def explain() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
-@does("look.schema")
+@implemented_in("look.schema")
 def schema() -> None:
     """Print the JSON Schema of a winhost file or output format.
 

@@ -13,10 +13,10 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors
 from winhost.cli.live_hosts import probe_live
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import Output
-from winhost.cli.output import one_file, say, show_next, write_file
-from winhost.cli.snapshots import Snapshot, ask_hosts, read_hosts, watched
+from winhost.cli.output import file_for_several_hosts, say, show_next, write_file
+from winhost.cli.snapshots import Snapshot, ask_hosts, read_hosts, with_progress
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
@@ -79,15 +79,15 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
 
 def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | None) -> None:
     """Raises UsageError (OneFile) for several hosts and an existing file."""
-    if path and path.is_file() and len(hosts_named(hosts, fleet_file)) > 1:
-        raise one_file(path)
+    if path and path.is_file() and len(resolve_hosts(hosts, fleet_file)) > 1:
+        raise file_for_several_hosts(path)
 
 
 def _write_each(read: Callable[[Watch], Iterator[Snapshot]], path: Path | None, force: bool) -> Iterator[Snapshot]:
     """Write the facts of each snapshot into a folder, or over an existing facts file, and yield it. A snapshot whose
     facts could not be written gets the error.
     """
-    for snapshot in watched(read):
+    for snapshot in with_progress(read):
         error = snapshot.error
         if path is not None and error is None:
             try:
@@ -123,7 +123,7 @@ def probe(
     _check_path(output.path, hosts, fleet_file)
 
     def read_snapshots(watch: Watch) -> Iterator[Snapshot]:
-        each = partial(probe_live, also=also, image=image, watch=watch)
+        each = partial(probe_live, parts=also, image=image, watch=watch)
         return ask_hosts(hosts, fleet_file, at_once, watch, each)
 
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:

@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
-from winhost.cli.named_files import by_host, check_hosts, files_of
+from winhost.cli.named_files import expand_files, facts_by_host, refuse_repeated_hosts
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
 from winhost.cli.tables import format_full_value, format_value, table
@@ -88,9 +88,9 @@ def _files_by_host(path: Path) -> dict[str, Path]:
     """Return the facts file of each host; an unreadable file by its path, for `_read_pair` to report why."""
     if not path.is_dir():
         return {read_facts(path).host: path}
-    files = files_of([path], Facts)
-    check_hosts(files)
-    hosts = {file: host for host, file in by_host(files)}
+    files = expand_files([path], Facts)
+    refuse_repeated_hosts(files)
+    hosts = {file: host for host, file in facts_by_host(files)}
     return {hosts.get(file, str(file)): file for file in files}
 
 

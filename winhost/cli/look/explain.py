@@ -15,11 +15,11 @@ from typing import BinaryIO
 import click
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.named_files import STDIN, invite_paste, is_readable, is_there
+from winhost.cli.named_files import STDIN, is_readable, path_exists, prompt_for_paste
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.core.dataclass import dataclass
 from winhost.findings.show import FindingView, finding_view, format_remedy
 from winhost.knowledge import catalogue
@@ -33,10 +33,17 @@ from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.profile import explain_row, explained
-from winhost.symptoms.codes import UnknownCode, alone
-from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
+from winhost.symptoms.codes import UnknownCode, normalize_single_code
+from winhost.symptoms.diagnosis import (
+    CauseFinding,
+    Diagnosed,
+    SymptomFinding,
+    diagnose,
+    explain_error_code,
+    explain_symptom,
+)
 from winhost.symptoms.scan import pieces
-from winhost.symptoms.table import said_of, symptoms
+from winhost.symptoms.table import printed_texts, symptoms
 
 _INPUT_WAIT_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
@@ -74,9 +81,9 @@ def explain(words: tuple[str, ...], list_codes: bool, facts_file: Path | None, o
         return Exit.SUCCESS
     diagnosed = None
     if word in symptoms():
-        diagnosed = of_symptom(word, facts)
-    elif word and not is_there(word, is_readable):
-        diagnosed = of_code(word.removeprefix("winhost."))
+        diagnosed = explain_symptom(word, facts)
+    elif word and not path_exists(word, is_readable):
+        diagnosed = explain_error_code(word.removeprefix("winhost."))
     diagnoses = [diagnosed] if diagnosed else list(_diagnoses(words, facts))
     return show_results(
         "diagnosis",
@@ -91,7 +98,7 @@ def explain(words: tuple[str, ...], list_codes: bool, facts_file: Path | None, o
 def _find_explanation(code: str) -> Explanation | None:
     """Return the explanation of a reason, of a finding of lint, or of a line of a profile; None for another code."""
     if code in catalogue.entries() or code in catalogue.gaps():
-        return replace(explain_reason(code), says=said_of(code))
+        return replace(explain_reason(code), says=printed_texts(code))
     if code in lint_codes():
         return explain_lint(code)
     return explain_row(code) if code in explained() else None
@@ -113,8 +120,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     """Diagnose each file, or all words together as one text, because a shell splits a line that is not quoted. Raises
     UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
-    if all(word == STDIN or is_there(word, is_readable) for word in words):
-        with watching(reads=True) as watch:
+    if all(word == STDIN or path_exists(word, is_readable) for word in words):
+        with show_progress(read_only=True) as watch:
             watch.hosts = len(words)
             for word in words:
                 blank = True
@@ -126,7 +133,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                         yield piece
 
                 with _open(word) as stream, watch.reading(word):
-                    diagnosed = diagnosis(track_blank(pieces(stream)), word, facts)
+                    diagnosed = diagnose(track_blank(pieces(stream)), word, facts)
                 if len(words) == 1 and blank:
                     source = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
@@ -137,8 +144,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                     )
                 yield diagnosed
         return
-    text = alone(" ".join(words))
-    diagnosed = diagnosis(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
+    text = normalize_single_code(" ".join(words))
+    diagnosed = diagnose(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
     if not diagnosed.found and not diagnosed.unknown_codes and len(words) == 1:
         _refuse_unknown_word(words[0])
     yield diagnosed
@@ -147,7 +154,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
 def _open(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
-    invite_paste()
+    prompt_for_paste()
     # Typed text is read to its end at once: each further read would need another Ctrl-D.
     return BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else nullcontext(sys.stdin.buffer)
 
@@ -158,7 +165,7 @@ def _refuse_unknown_word(word: str) -> None:
         return
     masked_word = masked(word)
     if _PATH.search(word):
-        why = "it is a folder" if is_there(word, Path.is_dir) else "no such file"
+        why = "it is a folder" if path_exists(word, Path.is_dir) else "no such file"
         raise UsageError(
             "NoSuchFile",
             what=f"cannot read {visible(masked_word)}: {why}",

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from winhost.cli.envelope import answer
+from winhost.cli.envelope import print_document
 from winhost.cli.look.assess import evaluate_each, make_requirements
 from winhost.cli.look.commands import AssessmentOptions
 from winhost.cli.options import HostsAndFacts, Output
-from winhost.cli.output import failed, refuse_other_kind, say, show_error_text, what_happened, write_file
+from winhost.cli.output import describe_error, error_result, refuse_other_kind, say, show_error_text, write_file
 from winhost.cli.plan.options import default_request
-from winhost.cli.snapshots import read_each, watched, worst
+from winhost.cli.snapshots import highest_exit_code, read_snapshots, with_progress
 from winhost.compat.evaluation import Evaluation
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import make_plan
@@ -38,10 +38,11 @@ def report(hosts: HostsAndFacts, force: bool, options: AssessmentOptions, brief:
     errors: list[WinhostError] = []
 
     def verdicts() -> Iterator[ReadHost | UnreadHost]:
-        for snapshot, evaluation in watched(lambda watch: evaluate_each(read_each(hosts, watch), requirements, watch)):
+        reads = with_progress(lambda watch: evaluate_each(read_snapshots(hosts, watch), requirements, watch))
+        for snapshot, evaluation in reads:
             if error := snapshot.error:
                 errors.append(error)
-                results.append(failed(error, snapshot.host))
+                results.append(error_result(error, snapshot.host))
                 if not output.form:
                     show_error_text(error, snapshot.host)
                 yield UnreadHost(snapshot.host, error)
@@ -66,12 +67,12 @@ def report(hosts: HostsAndFacts, force: bool, options: AssessmentOptions, brief:
                 force,
             )
     _show(output, file, results, len(results) - len(errors))
-    return worst(errors)
+    return highest_exit_code(errors)
 
 
 def _show(output: Output, file: Path, results: list[Reported | ErrorResult], found: int) -> None:
     if output.form:
-        answer("report", results, output.form)
+        print_document("report", results, output.form)
     elif found:
         say(f"Written to {file}: {found} host{'' if found == 1 else 's'}")
 
@@ -93,7 +94,7 @@ def _add_default_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
     try:
         return ReadHost(facts, evaluation, make_plan(HostFacts(facts), default_request(PATHS_OF_LINUX[0])))
     except WinhostError as error:
-        return ReadHost(facts, evaluation, refused=what_happened(error))
+        return ReadHost(facts, evaluation, refused=describe_error(error))
 
 
 def _write_all(

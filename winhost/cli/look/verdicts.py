@@ -10,9 +10,9 @@ import click
 from rich.text import Text
 
 from winhost.cli.output import say, show_error_text, show_finding
-from winhost.cli.snapshots import worst
+from winhost.cli.snapshots import highest_exit_code
 from winhost.cli.tables import table
-from winhost.cli.terminal import wrapped
+from winhost.cli.terminal import wrap
 from winhost.compat.evaluation import Evaluation, Requirements, format_stated
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Repair
@@ -57,7 +57,7 @@ def show_rows(
         table(("host", "best option", "verdict", "what decides", *more), rows)
     for error in errors:
         show_error_text(error)
-    return worst(errors, max(codes))
+    return highest_exit_code(errors, max(codes))
 
 
 def _row(host: str, evaluation: Evaluation, path: str | None, wide: bool) -> tuple[object, ...]:
@@ -169,7 +169,7 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
 
 def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
     """Show a line with the verdict in its colour."""
-    lines = wrapped(f"{before}{verdict}{after}", 2, sys.stdout)
+    lines = wrap(f"{before}{verdict}{after}", 2, sys.stdout)
     start = len(lines) - len(verdict) if not after else len(before)
     click.echo(lines[:start] + click.style(verdict, fg=COLOURS[verdict]) + lines[start + len(verdict) :])
 

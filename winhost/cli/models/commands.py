@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from winhost.cli import options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object
 from winhost.core.dataclass import dataclass
 
@@ -31,7 +31,7 @@ def models() -> None:
 class ModelOptions:
     """The models to show, and the hub for models that the catalogue does not contain."""
 
-    path: str | None = declared(options.only_path)
+    path: str | None = declared(options.path_filter)
     everything: bool = flag("Show every repository, including those that do not fit, and why.", name="--all")
     model: str | None = option("MODEL", "This model only: a name in the catalogue, ORG/NAME on the hub, or a folder.")
     token: str | None = declared(options.token)
@@ -44,9 +44,9 @@ class ModelOptions:
 @options_object(ModelOptions, "options")
 @options.fleet
 @options.at_once
-@options.answers(wide=True)
+@options.output_options(wide=True)
 @options.hosts_and_facts
-@does("models.models")
+@implemented_in("models.models")
 def show() -> None:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
@@ -58,8 +58,8 @@ def show() -> None:
 @models.command()
 @options.token
 @options.hub
-@options.answers()
-@does("models.models")
+@options.output_options()
+@implemented_in("models.models")
 def refresh() -> None:
     """Read the revision, files and config.json of each model from the hub, and save them as your own catalogue.
 
@@ -98,8 +98,8 @@ class DraftOptions:
 @workload.command()
 @options_object(DraftOptions, "options")
 @options.force
-@options.answers("FILE", "The workload file to write; without it, winhost prints the text.")
-@does("models.models")
+@options.output_options("FILE", "The workload file to write; without it, winhost prints the text.")
+@implemented_in("models.models")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 
@@ -129,8 +129,8 @@ def weights() -> None:
     is_flag=True,
     help="Then delete each safetensors file of MODEL whose packed file, read from disk, decodes to the same bytes.",
 )
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("models.weights")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("models.weights")
 def pack() -> None:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
 
@@ -142,8 +142,8 @@ def pack() -> None:
 @weights.command()
 @model_argument
 @python_option
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("models.weights")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("models.weights")
 def unpack() -> None:
     """Write the original files of MODEL, a packed folder, bit for bit."""
 
@@ -151,15 +151,15 @@ def unpack() -> None:
 @weights.command()
 @model_argument
 @python_option
-@options.answers()
-@does("models.weights")
+@options.output_options()
+@implemented_in("models.weights")
 def verify() -> None:
     """Decode every tensor of MODEL, a packed folder, and compare it with the original's SHA-256."""
 
 
 @weights.command("list")
 @model_argument
-@options.answers()
-@does("models.weights")
+@options.output_options()
+@implemented_in("models.weights")
 def list_() -> None:
     """List the packed files of MODEL, a folder, and their sizes. Needs no GPU: reads and checks only the headers."""

@@ -18,9 +18,9 @@ from winhost.cli.models.commands import DraftOptions, ModelOptions
 from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import say, show_next, write_file
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import Snapshot, read_each, watched, worst
+from winhost.cli.snapshots import Snapshot, highest_exit_code, read_snapshots, with_progress
 from winhost.cli.tables import table
-from winhost.cli.watch import Watch, watching
+from winhost.cli.watch import Watch, show_progress
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
@@ -90,7 +90,7 @@ def show(hosts: HostsAndFacts, options: ModelOptions, output: Output) -> int:
     file = str(known_models.file) if known_models.file else None
     if options.model is not None:
         known_models = replace(known_models, entries=_find_entries(options.model, known_models, options.hub, reference))
-    if not hosts.words and not hosts.facts_files:
+    if not hosts.sources and not hosts.facts_files:
         whole_catalogue = OfferedModels(
             None, None, known_models.read, file, tuple(map(_make_row, known_models.entries))
         )
@@ -109,18 +109,18 @@ def show(hosts: HostsAndFacts, options: ModelOptions, output: Output) -> int:
             )
         except Exception as error:  # noqa: BLE001 - any failure belongs to this host alone
             failure = as_winhost_error(error)
-            codes.append(worst([failure]))
+            codes.append(highest_exit_code([failure]))
             return failure
         variant = candidates[0].variant if candidates else None
         return OfferedModels(
             snapshot.host, variant, known_models.read, file, tuple(_make_row(each.entry, each) for each in candidates)
         )
 
-    snapshots = watched(lambda watch: read_each(hosts, watch))
+    snapshots = with_progress(lambda watch: read_snapshots(hosts, watch))
     results = ((snapshot.host, offer_models(snapshot)) for snapshot in snapshots)
 
     def show_for_people(offered: OfferedModels) -> None:
-        _show_offers(offered, options.everything or output.wide, hosts.typed, hosts.fleet_file)
+        _show_offers(offered, options.everything or output.wide, hosts.arguments, hosts.fleet_file)
 
     show_results("models", output.shape, results, show_for_people, names=_model_names)
     return max(codes)
@@ -248,7 +248,7 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
         earlier = load_catalogue(file)
     if not isinstance(earlier, dict) or earlier.get("schema") != SCHEMA:
         earlier = None
-    with watching() as watch, watch.at("the catalogue", "asking the hub"):
+    with show_progress() as watch, watch.activity("the catalogue", "asking the hub"):
         document, outcomes = refreshed(
             hub.rstrip("/"),
             secret,
@@ -296,7 +296,10 @@ def init(options: DraftOptions, force: bool, output: Output) -> int:
         raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
     repository = open_repository(model, options.hub, reference, options.revision)
     planned = Planned(options.context, options.sequences or SEQUENCES, options.gpus or 1) if options.context else None
-    with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
+    with (
+        show_progress() as watch,
+        watch.activity(model, "reading the folder" if is_folder(model) else "asking the hub"),
+    ):
         result = draft(repository, reference, partial(report_headers, watch, model), planned)
     if output.path:
         with os_errors():

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import RunOptions, declared, flag, of_run, option, options_object, repeated
+from winhost.cli.groups import WinhostCommand, implemented_in
+from winhost.cli.options import RunOptions, declared, flag, option, options_object, repeated, run_options
 from winhost.cli.plan.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
@@ -58,9 +58,9 @@ class PlanOptions:
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
 @options.fleet
 @options.at_once
-@options.answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
+@options.output_options("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
 @options.hosts_and_facts
-@does("plan.plan")
+@implemented_in("plan.plan")
 def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
 
@@ -83,7 +83,7 @@ class UpOptions:
     stack: StackOptions = declared(
         options_object(StackOptions, "stack", leave_out=("workload",), section="What serves the model"), StackOptions()
     )
-    options: RunOptions = declared(of_run, RunOptions())
+    options: RunOptions = declared(run_options, RunOptions())
 
     @property
     def can_ask(self) -> bool:
@@ -120,7 +120,7 @@ class UpOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(UpOptions, "request")
-@does("up.up")
+@implemented_in("up.up")
 def up() -> None:
     """Serve a MODEL on this machine, or on another.
 

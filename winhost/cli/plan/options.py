@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.errors import text_of, usage_errors
-from winhost.cli.options import flag_of
+from winhost.cli.errors import read_option_file, usage_errors
+from winhost.cli.options import option_name
 from winhost.cli.plan.commands import DDA, PlanOptions
 from winhost.cli.plan.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from winhost.images.guest_disk import Tell
 
 # Fields of a request, each with the option that fills it in.
-_OPTIONS = {each.name: flag_of(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
+_OPTIONS = {each.name: option_name(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
 
 # Each setting that is a public key, with the option that gives it.
 KEY_SETTINGS: Mapping[str, str] = {
@@ -176,7 +176,7 @@ def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
         option = KEY_SETTINGS.get(name)
         if option and value.startswith("@"):
             with usage_errors(option):
-                text = text_of(Path(value[1:]).expanduser(), option)
+                text = read_option_file(Path(value[1:]).expanduser(), option)
                 refuse_private(text)
             result.append(f"{name}={text}")
         else:
@@ -277,9 +277,9 @@ class FleetKeys:
             return (f"The public key given was not compared with the private key in fleet.yaml: {unusable.what}.",)
         if not isinstance(fleet_host, Host) or fleet_host.ssh is None or fleet_host.ssh.key is None:
             return ()  # a plan that needs such a key is not applied without one
-        from winhost.connect.own_key import check_given  # most plans have no key
+        from winhost.connect.own_key import check_public_keys  # most plans have no key
 
-        note = check_given(host, fleet_host.ssh, keys)
+        note = check_public_keys(host, fleet_host.ssh, keys)
         return (note,) if note else ()
 
     def add_key(self, host: str, request: PathRequest, *, serves: bool) -> PathRequest:

@@ -12,12 +12,19 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, from_missing_fact, os_errors
 from winhost.cli.options import HostsAndFacts, Output
-from winhost.cli.output import one_file, write_file
+from winhost.cli.output import file_for_several_hosts, write_file
 from winhost.cli.plan.commands import PlanOptions
 from winhost.cli.plan.options import FleetKeys, RequestBuilder, given_keys, read_settings
 from winhost.cli.plan.show import PlannedHost, show_planned, show_plans
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched
+from winhost.cli.snapshots import (
+    Snapshot,
+    names_live_host,
+    names_several_hosts,
+    read_snapshots,
+    refuse_repeated_sources,
+    with_progress,
+)
 from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
@@ -44,32 +51,32 @@ if TYPE_CHECKING:
 
 def plan(hosts: HostsAndFacts, options: PlanOptions, force: bool, details: bool, output: Output) -> int:
     assumed = _parse_assumptions(options.assumed, hosts)
-    named_files = (*hosts.words, *map(str, hosts.facts_files))
+    named_files = (*hosts.sources, *map(str, hosts.facts_files))
     host = command_line(named_files) if len(named_files) == 1 else "HOST"  # as it is typed in another command
     settings = read_settings((*options.new_vm.settings, *options.settings))
     builder = RequestBuilder(**{**vars(options), "settings": settings, "host": host})
     stack, named_resources = _check_options(builder)
     planner = Planner(builder, stack, FleetKeys(hosts.fleet_file), assumed)
-    for_several = several(hosts)
+    for_several = names_several_hosts(hosts)
     if for_several:
         refuse_for_several(builder.single_host_values(stack.options.listen if stack else None))
     path = output.path
     if path and for_several and not path.is_dir() and (path.suffix or path.exists()):
-        raise one_file(path)
+        raise file_for_several_hosts(path)
     destination = PlanDestination(path, for_several, force) if path else None
     if destination and for_several:
-        check_each_once(hosts)
+        refuse_repeated_sources(hosts)
 
     def plan_hosts(watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for snapshot in read_each(hosts, watch, planner.named_resources if stack else named_resources):
+        for snapshot in read_snapshots(hosts, watch, planner.named_resources if stack else named_resources):
             yield snapshot.host, planner.plan_host(snapshot, watch, destination)
 
-    results = watched(plan_hosts)
+    results = with_progress(plan_hosts)
     if for_several and output.shape in ("table", "wide") and not details:
         code = show_plans([*results], output.wide)
     else:
         show = partial(show_planned, details=details, wide=output.wide, fleet_file=hosts.fleet_file)
-        code = show_results("planning", output.shape, results, show, alone=not for_several)
+        code = show_results("planning", output.shape, results, show, single=not for_several)
     if stack:
         stack.show_made_keys(output.shape)
     return code
@@ -82,9 +89,9 @@ def _parse_assumptions(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple
     from winhost.cli.look.assess import parse_assumptions  # loads all rules, which a plan of one path must not
 
     parsed = parse_assumptions(assumed)
-    if any_host(hosts):
+    if names_live_host(hosts):
         raise click.BadParameter(
-            "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
+            "is for --facts or facts files: the facts of a host are read from it", param_hint="--assume"
         )
     return parsed
 
@@ -96,10 +103,10 @@ def _check_options(builder: RequestBuilder) -> "tuple[PlannedStack | None, froze
     click's.
     """
     faults = Faults()
-    path, stack = faults.of(lambda: builder.path), faults.of(lambda: _planned_stack(builder))
+    path, stack = faults.collect(lambda: builder.path), faults.collect(lambda: _planned_stack(builder))
     if stack:
         stack.check_with(path, faults)
-    named = faults.of(lambda: builder.request(path).playbook.named) if path else None
+    named = faults.collect(lambda: builder.request(path).playbook.named) if path else None
     faults.refuse()
     return stack, named or frozenset()
 

@@ -11,9 +11,9 @@ import click
 
 from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_command, show_error_text
-from winhost.cli.snapshots import worst
-from winhost.cli.tables import WIDE, format_full_value, format_two, format_value, table
-from winhost.cli.terminal import columns
+from winhost.cli.snapshots import highest_exit_code
+from winhost.cli.tables import FILE_WIDTH, format_full_value, format_pair, format_value, table
+from winhost.cli.terminal import terminal_width
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.disk_images import pinned_image, upload_transport
@@ -47,20 +47,20 @@ _WIRE_RATES = (5e6, 1e6)  # bytes per second over PowerShell remoting, as users 
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
-def show_short(plan: Plan) -> None:
+def show_brief_plan(plan: Plan) -> None:
     """Show a plan as groups of changes, with its approvals and notes."""
     _show_head(plan)
     for stage in plan.stages:
         _show_stage_in_groups(stage)
     for step in plan.steps:
         if step.irreversible:
-            say(f"Cannot be undone: {short(step.title)}: {step.irreversible}", hang=2, fg="red")
+            say(f"Cannot be undone: {short_title(step.title)}: {step.irreversible}", hang=2, fg="red")
     _show_uploads(plan, is_verbose())
     show_consents(plan.risks, plan.possible_risks)
     show_notes(plan.notes)
 
 
-def show_whole(plan: Plan, wide: bool = False) -> None:
+def show_full_plan(plan: Plan, wide: bool = False) -> None:
     """Show every step of a plan, with its approvals and all notes. wide: with full values, and the reason of every
     step.
     """
@@ -98,9 +98,9 @@ def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path 
         option = _option(made.plan)
         say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
     if details or wide:
-        show_whole(made.plan, wide)
+        show_full_plan(made.plan, wide)
     else:
-        show_short(made.plan)
+        show_brief_plan(made.plan)
         say("Every step, with reasons: --details")
     _show_next(made.plan, made.file, fleet_file)
 
@@ -119,7 +119,7 @@ def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide
         show_error_text(error)
     if any(made.file is None for made in planned):
         say("Save them with -o FOLDER/; --details shows each in full.")
-    return worst(errors)
+    return highest_exit_code(errors)
 
 
 def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
@@ -197,7 +197,7 @@ def _changes(step: Step, wide: bool) -> Iterator[tuple[str, str]]:
         yield ", ".join(step.desired), f"none → {', '.join(map(format_, step.desired.values()))}"
         return
     for name, desired in step.desired.items():
-        yield name, " → ".join(format_two(step.before[name], desired, format_))
+        yield name, " → ".join(format_pair(step.before[name], desired, format_))
 
 
 def _show_reason(numbers: Sequence[str], reason: str) -> None:
@@ -313,7 +313,7 @@ def show_notes(notes: Iterable[str]) -> None:
         if not is_note or (entry is not None and "network" in entry.risks):
             subjects_by_note.setdefault((match["severity"], f"{text} [{match['code']}]"), []).append(match["subject"])
     for (severity, text), subjects in subjects_by_note.items():
-        names = dict.fromkeys(short(each) for each in subjects if each not in ("host", "the request"))
+        names = dict.fromkeys(short_title(each) for each in subjects if each not in ("host", "the request"))
         say(": ".join(filter(None, (severity, ", ".join(names), text))), hang=2)
 
 
@@ -350,7 +350,7 @@ def grouped_titles(things: Iterable[Step | Deferred]) -> Iterator[tuple[str, str
     """Yield the name of each group of steps or deferred steps, with their titles."""
     groups: dict[str, list[str]] = {}
     for each in things:
-        title = title_without_name(each) if isinstance(each, Deferred) else short(each.title)
+        title = title_without_name(each) if isinstance(each, Deferred) else short_title(each.title)
         groups.setdefault(_GROUP_OF[each.resource], []).append(title)
     for group, titles in groups.items():
         yield group, ", ".join(dict.fromkeys(titles))
@@ -365,8 +365,8 @@ def _changes_text(steps: Sequence[Step]) -> str:
         changes.setdefault((step.title, str(step.key)), []).extend(_brief_changes(step))
     titles: dict[str, Counter[str]] = {}
     for (title, _), each in changes.items():
-        titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[short(title)] += 1
-    risky_titles = {short(step.title) for step in steps if step.risks}
+        titles.setdefault(", ".join(dict.fromkeys(each)), Counter())[short_title(title)] += 1
+    risky_titles = {short_title(step.title) for step in steps if step.risks}
     texts = []
     for change, counts in titles.items():
         counted_titles = [title if count == 1 else f"{title} ({count} times)" for title, count in counts.items()]
@@ -381,7 +381,7 @@ def _changes_text(steps: Sequence[Step]) -> str:
 def _fit_on_line(head: str, titles: Sequence[str]) -> str:
     """List as many titles as fit on a line of the terminal, and say how many more there are."""
     count = len(titles)
-    width = (columns(sys.stdout) or WIDE) - len(head)
+    width = (terminal_width(sys.stdout) or FILE_WIDTH) - len(head)
     while count > 1 and len(_cut_list(titles, count)) > width:
         count -= 1
     return head + _cut_list(titles, count)
@@ -413,9 +413,9 @@ def _brief_changes(step: Step) -> Iterator[str]:
 
 def title_without_name(deferred: Deferred) -> str:
     """Return the title of a deferred step without the `…` at its end, which stands for a name that is not known yet."""
-    title = short(deferred.title)
+    title = short_title(deferred.title)
     return title.removesuffix(" of …").removesuffix("…").rstrip() or title_of(deferred.resource)
 
 
-def short(title: str) -> str:
+def short_title(title: str) -> str:
     return visible(_LOCATION.sub("", title))

@@ -64,9 +64,9 @@ class PlannedStack:
         parts = self.parts
         parts.check(faults)
         check_node_options(parts, faults)
-        if not faults.of(lambda: self._in_cluster):
-            faults.of(lambda: parts.options.tls)
-            faults.of(lambda: parts.listen)
+        if not faults.collect(lambda: self._in_cluster):
+            faults.collect(lambda: parts.options.tls)
+            faults.collect(lambda: parts.listen)
         if path == "linux":  # the networks of a Windows host are read from its facts
             parts.check_allowed(None, faults)
 
@@ -104,10 +104,10 @@ class PlannedStack:
         wheels, nvcomp = parts.engine_wheels(facts), parts.nvcomp_wheels(facts)
         program = f"{wheels.folder}/bin/vllm" if wheels else self.options.engine_program
         target = self._targets[facts.host] = stack_target(facts, request, program, beyond=beyond_machine)
-        allow = (faults.of(lambda: parts.allowed(facts)) or ()) if beyond_machine else ()
+        allow = (faults.collect(lambda: parts.allowed(facts)) or ()) if beyond_machine else ()
         if not parts.own_program:
-            faults.of(lambda: parts.image, DIGEST_HINT)
-        faults.of(lambda: parts.files)
+            faults.collect(lambda: parts.image, DIGEST_HINT)
+        faults.collect(lambda: parts.files)
         faults.refuse()
         image = None if parts.own_program else parts.image
         # At its end, the run asks for a completion with the first API key.
@@ -139,7 +139,7 @@ class PlannedStack:
         target, faults = node_target(facts, request), Faults()
         check_images(self.parts, faults)
         self.parts.check_allowed(facts, faults)
-        faults.of(lambda: self.parts.files)
+        faults.collect(lambda: self.parts.files)
         faults.refuse()
         options, cluster = self.cluster, cluster_request(self.parts, facts, target.request.path)
         assets = self.parts.once(
@@ -237,7 +237,7 @@ _NO_CLUSTER_OPTIONS = ("listen", "certificate", "certificate_key", "engine_progr
 
 def check_cluster_options(parts: StackParts, faults: Faults) -> None:
     """Add a fault for each option that does not fit the workload."""
-    workload, options = faults.of(lambda: parts.loaded_workload), parts.cluster
+    workload, options = faults.collect(lambda: parts.loaded_workload), parts.cluster
     if workload is None:
         return
     if workload.exposure is not Exposure.LOOPBACK and not (options.tls_secret or parts.options.plain_http):
@@ -253,7 +253,7 @@ def check_cluster_options(parts: StackParts, faults: Faults) -> None:
     if len({model.token.written for model in workload.models if model.token}) > 1:
         faults.add("models name different tokens, and a cluster has one Secret for them: give them one")
     if parts.options.metrics_key and options.keys_secret and not parts.options.api_key:
-        faults.add("--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret")
+        faults.add("--metrics-key needs --api-key; with --keys-secret, add its line to that Secret")
 
 
 def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> ClusterRequest:
@@ -280,12 +280,12 @@ def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> Cl
 def check_images(parts: StackParts, faults: Faults) -> None:
     """Ask registries for the digests that the options do not name, and add a fault for each that cannot be resolved."""
     options = parts.cluster
-    faults.of(lambda: parts.image, DIGEST_HINT)
+    faults.collect(lambda: parts.image, DIGEST_HINT)
     if options.ffmpeg_image:
-        faults.of(partial(_image, options.ffmpeg_image))
+        faults.collect(partial(_image, options.ffmpeg_image))
     if not options.no_device_plugin:
         hint = "Here: --device-plugin IMAGE@sha256:…, or --no-device-plugin where the cluster has one"
-        faults.of(lambda: _image(options.device_plugin), hint)
+        faults.collect(lambda: _image(options.device_plugin), hint)
 
 
 def _image(name: str) -> str:
@@ -294,7 +294,7 @@ def _image(name: str) -> str:
 
 def check_node_options(parts: StackParts, faults: Faults) -> None:
     """Add the faults of the options for a node. Asks no server."""
-    workload, options = faults.of(lambda: parts.loaded_workload), parts.cluster
+    workload, options = faults.collect(lambda: parts.loaded_workload), parts.cluster
     if workload is None:
         return
     if workload.deploy is not Deploy.KUBERNETES:
@@ -308,5 +308,5 @@ def check_node_options(parts: StackParts, faults: Faults) -> None:
         faults.add("--join and --join-token go together: --join https://10.0.0.5:6443 --join-token env:K3S_TOKEN")
     if options.join is not None and not options.join.startswith("https://"):
         faults.add("--join: the address of an API begins with https://, as https://10.0.0.5:6443")
-    faults.of(lambda: secret_reference(options.join_token, "'--join-token'"))
+    faults.collect(lambda: secret_reference(options.join_token, "'--join-token'"))
     check_cluster_options(parts, faults)

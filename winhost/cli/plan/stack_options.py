@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from winhost.cli import options
-from winhost.cli.options import declared, flag, flag_of, option, repeated
+from winhost.cli.options import declared, flag, option, option_name, repeated
 from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
@@ -289,5 +289,5 @@ class NewVmOptions:
         return tuple(f"new_vm.{setting}={value}" for setting, value in self.chosen_settings.items())
 
 
-NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: flag_of(each) for each in fields(NewVmOptions)}
+NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: option_name(each) for each in fields(NewVmOptions)}
 """Setting within `new_vm` → its option."""

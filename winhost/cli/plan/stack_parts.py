@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from winhost.cli.errors import Faults, os_errors, usage_errors
 from winhost.cli.output import say
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions, key_pair
-from winhost.cli.shells import line_to_see, own_shell
+from winhost.cli.shells import command_to_show_key, detect_shell
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.repositories import HUB, NotListed, folder_files, model_files
@@ -92,10 +92,10 @@ class StackParts:
         versions = {source: version for source, version in sources.items() if version}
         if len({*versions.values()}) > 1:
             listed = ", and ".join(f"{source} {version}" for source, version in versions.items())
-            raise click.UsageError(f"of which version is vLLM? {listed}")
+            raise click.UsageError(f"the version of vLLM is not clear: {listed}")
         if not versions and (image or self.own_program):
             newest = seen_versions()[-1]
-            raise click.UsageError(f"the version of vLLM is not known: say it, for example --engine-version {newest}")
+            raise click.UsageError(f"the version of vLLM is not known: name it, for example --engine-version {newest}")
         version = next(iter(versions.values()), None) or seen_versions()[-1]
         return replace(stated, versions={**stated.versions, "vllm": version})
 
@@ -158,8 +158,8 @@ class StackParts:
             raise click.UsageError(f"--digest is {name.digest}, and the archive has {saved.digest}")
         if saved and not (saved.digest or name.digest):
             raise click.UsageError(
-                "the archive has no digest, as those of docker save before Docker 25: write it anew, or name the "
-                "registry's with --digest"
+                "the archive has no digest, like those of docker save before Docker 25: write it again, or name the "
+                "registry's digest with --digest"
             )
 
     @property
@@ -258,7 +258,9 @@ class StackParts:
             with suppress(MissingFact):
                 allowed_networks = networks(facts)
         if not allowed_networks:
-            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+            raise click.UsageError(
+                "which networks may reach the endpoint is not known: name them, as --allow 10.20.0.0/16"
+            )
         return allowed_networks
 
     # ---- its keys
@@ -293,17 +295,17 @@ class StackParts:
 
     def check(self, faults: Faults) -> None:
         """Add the faults of the workload and the options. Asks no hub, registry or host."""
-        workload = faults.of(lambda: self.workload) or faults.of(lambda: self.loaded_workload)
+        workload = faults.collect(lambda: self.workload) or faults.collect(lambda: self.loaded_workload)
         for model in workload.models if workload else ():
             if not is_folder(model.id):  # the files of a folder are pinned by their hashes
-                faults.of(partial(revision_of, model))
-        if not faults.of(lambda: self.own_program) or self.options.engine_archive:
-            faults.of(self.check_image)
+                faults.collect(partial(revision_of, model))
+        if not faults.collect(lambda: self.own_program) or self.options.engine_archive:
+            faults.collect(self.check_image)
         for kind, named in self.options.keys.items():
             for each in named:
-                faults.of(partial(self.key_line, kind, each))
-        faults.of(self._check_networks)
-        faults.of(lambda: self._lock_text)
+                faults.collect(partial(self.key_line, kind, each))
+        faults.collect(self._check_networks)
+        faults.collect(lambda: self._lock_text)
         if workload:
             self._check_yield(workload, faults)
 
@@ -319,13 +321,13 @@ class StackParts:
         if self.options.yield_key and yield_to is None:
             faults.add("--yield-key is for a workload with availability.yield_to, and this one has none")
         for account in yield_to.accounts if yield_to else ():
-            faults.of(partial(yield_key_of, account, self.options.yield_key))
+            faults.collect(partial(yield_key_of, account, self.options.yield_key))
 
     def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
         """Add a fault if no network is known that may reach an endpoint with exposure: lan."""
-        workload = faults.of(lambda: self.loaded_workload)
+        workload = faults.collect(lambda: self.loaded_workload)
         if workload and workload.exposure is Exposure.LAN:
-            faults.of(lambda: self.allowed(facts))
+            faults.collect(lambda: self.allowed(facts))
 
 
 def _refuse_packed(model: Model) -> None:
@@ -342,13 +344,13 @@ def _refuse_packed(model: Model) -> None:
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
     """Show on stderr where each key is, and on a terminal a new key itself."""
-    shell = own_shell()
+    shell = detect_shell()
     for host, each in keys.items():
         title = f"API key of {each.name} for {host}"
         if each.created and shape in ("table", "wide"):
             show_new_key(f"{title}, new", each.created)
         say(f"{title}: {each.key}. To see it:", hang=2, err=True)
-        click.echo(f"  {visible(str(line_to_see(each.key, shell)))}", err=True)  # on one line, to be copied
+        click.echo(f"  {visible(str(command_to_show_key(each.key, shell)))}", err=True)  # on one line, to be copied
 
 
 def show_new_key(title: str, key: "Secret") -> None:

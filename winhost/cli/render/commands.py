@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from winhost.cli import options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.plan.stack_options import NODE_FIELDS, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -38,8 +38,8 @@ class MachineOptions:
 @options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_PLAN_OPTIONS, "allow"))
 @options.force
-@options.answers("FILE", "The compose file to write; without it, winhost prints the text.")
-@does("render.render")
+@options.output_options("FILE", "The compose file to write; without it, winhost prints the text.")
+@implemented_in("render.render")
 def compose() -> None:
     """Print one compose project that serves WORKLOAD: engines, models and the gateway.
 
@@ -57,8 +57,10 @@ def compose() -> None:
 )
 @options_object(ClusterOptions, "cluster", leave_out=NODE_FIELDS)
 @options.force
-@options.answers("FOLDER", "The folder to write, for kubectl apply -k; without it, winhost prints one YAML stream.")
-@does("render.render")
+@options.output_options(
+    "FOLDER", "The folder to write, for kubectl apply -k; without it, winhost prints one YAML stream."
+)
+@implemented_in("render.render")
 def kubernetes() -> None:
     """Print manifests that serve WORKLOAD in a cluster: engines, models, the gateway, NVIDIA's device plugin.
 
@@ -116,8 +118,8 @@ class ProxyOptions:
 @render.command()
 @options_object(ProxyOptions, "options")
 @options.force
-@options.answers("FILE", "The file to write; without it, the text goes to the terminal.")
-@does("render.render")
+@options.output_options("FILE", "The file to write; without it, the text goes to the terminal.")
+@implemented_in("render.render")
 def proxy() -> None:
     """Print the configuration of your own proxy in front of the gateway: Debian's HAProxy, nginx or Caddy.
 
@@ -149,8 +151,8 @@ class MonitoringOptions:
 @render.command()
 @options_object(MonitoringOptions, "options")
 @options.force
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("render.render")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("render.render")
 def monitoring() -> None:
     """Write the files with which Prometheus and Grafana monitor gateways: scrape targets, alert rules, and a dashboard.
 

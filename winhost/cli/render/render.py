@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from winhost import __version__
-from winhost.cli.envelope import answer, show_results
+from winhost.cli.envelope import print_document, show_results
 from winhost.cli.errors import Faults, os_errors, usage_errors
-from winhost.cli.named_files import facts_named
+from winhost.cli.named_files import read_named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, write_file
 from winhost.cli.plan.stack_options import ClusterOptions, StackOptions
@@ -42,12 +42,12 @@ class Rendered:
 
 def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: Output) -> int:
     faults = Faults()
-    facts = faults.of(lambda: read_or_state_facts(machine))
+    facts = faults.collect(lambda: read_or_state_facts(machine))
     parts = StackParts(stack)
     parts.check(faults)
-    faults.of(lambda: parts.options.tls)
-    faults.of(lambda: parts.listen)
-    image = faults.of(lambda: parts.image, DIGEST_HINT)
+    faults.collect(lambda: parts.options.tls)
+    faults.collect(lambda: parts.listen)
+    image = faults.collect(lambda: parts.image, DIGEST_HINT)
     faults.refuse()
     assert facts is not None
     assert image is not None
@@ -72,7 +72,7 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
 
 def read_or_state_facts(machine: MachineOptions) -> HostFacts:
     """Read the facts file, or make facts from the options that state them instead. Raises UsageError."""
-    facts, gpus, memory = facts_named(machine.facts_file), machine.gpus, machine.memory
+    facts, gpus, memory = read_named_facts(machine.facts_file), machine.gpus, machine.memory
     if facts is not None:
         if gpus or memory:
             raise click.UsageError("--gpus and --memory replace --facts: use one or the other")
@@ -124,7 +124,7 @@ def kubernetes(
     from winhost.cluster.rendering import folder, rendered, stream  # likewise
 
     faults = Faults()
-    facts = faults.of(lambda: read_or_state_facts(machine))
+    facts = faults.collect(lambda: read_or_state_facts(machine))
     parts = StackParts(stack, cluster, in_cluster=True)
     parts.check(faults)
     check_cluster_options(parts, faults)
@@ -207,7 +207,7 @@ def watcher(workload_file: Path, url: str | None, output: Output) -> int:
         (folder / name).write_text(text.replace("\n", "\r\n"), encoding="ascii", newline="")
     if output.shape in ("json", "yaml"):
         results = [Rendered("watcher", str(folder / name), (_WATCHER_NOTE,), text) for name, text in texts.items()]
-        answer("rendered", results, output.shape)
+        print_document("rendered", results, output.shape)
         return 0
     say(f"{folder}: watch.ps1 and settings.json. {_WATCHER_NOTE}", hang=2)
     return 0

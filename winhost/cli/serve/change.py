@@ -149,7 +149,7 @@ class _Starter:
                 if progress.read([each.text for each in page.lines]):
                     self.target.watch(ProgressEvent(host, "done", f"{model}: {previous_phase.says}"))
                     self.target.watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
-                self.target.watch.now(host, f"{model} {progress.bar}")
+                self.target.watch.rename_activity(host, f"{model} {progress.bar}")
             state = standing(unit, health)
             if state == "serving" and unit.invocation == start:
                 self.target.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.says}"))

@@ -3,7 +3,7 @@
 import click
 
 from winhost.cli import completion, options
-from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.groups import WinhostGroup, implemented_in
 from winhost.cli.options import flag, option, options_object, repeated
 from winhost.cli.plan.stack_options import GatewayOptions
 from winhost.core.dataclass import dataclass
@@ -35,8 +35,8 @@ def serve() -> None:
     help="Read speed of the disk with the weights, to estimate the time that is lost without sleep mode.",
 )
 @click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
-@options.answers()
-@does("serve.serve")
+@options.output_options()
+@implemented_in("serve.serve")
 def profile() -> None:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
@@ -50,7 +50,7 @@ def profile() -> None:
 @click.option("--folder", metavar="PATH", required=True, help="The folder for the files on the Linux that serves.")
 @options.token
 @options.hub
-@does("serve.serve")
+@implemented_in("serve.serve")
 def files() -> None:
     """Print the files of a model at one revision, as an entry of a playbook.
 
@@ -90,7 +90,7 @@ class HandMadeGateway(GatewayOptions):
 
 @serve.command()
 @options_object(HandMadeGateway, "options")
-@does("serve.serve")
+@implemented_in("serve.serve")
 def gateway() -> None:
     """Print a gateway in front of vLLM as entries of a playbook.
 
@@ -106,8 +106,8 @@ def gateway() -> None:
     metavar="URL",
     help="The URL of the gateway for the desktop's Windows. Default: url of yield_to, or http://127.0.0.1:8443.",
 )
-@options.answers("FOLDER", "The folder to write.", required=True)
-@does("render.render")
+@options.output_options("FOLDER", "The folder to write.", required=True)
+@implemented_in("render.render")
 def watcher() -> None:
     """Write the program with which a Windows desktop requests the GPUs.
 
@@ -130,10 +130,10 @@ within_option = click.option(
 
 @serve.command()
 @target_argument
-@options.only_models
+@options.model_filter
 @within_option
 @options.target
-@does("serve.change")
+@implemented_in("serve.change")
 def up() -> None:
     """Start the engines and the gateway of TARGET, and show the progress of each start.
 
@@ -151,14 +151,14 @@ def up() -> None:
     "requests, and whose turn it is.",
 )
 @options.target
-@does("serve.status")
+@implemented_in("serve.status")
 def status() -> None:
     """Show what TARGET serves: models, GPUs, memory, requests, versions. Changes nothing."""
 
 
 @serve.command()
 @target_argument
-@options.only_models
+@options.model_filter
 @click.option("--gateway", is_flag=True, help="Only the gateway; with --model, the gateway and these models.")
 @click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
 @click.option(
@@ -171,7 +171,7 @@ def status() -> None:
     help="How many of the last lines to show.",
 )
 @options.target
-@does("serve.status")
+@implemented_in("serve.status")
 def logs() -> None:
     """Show what the engines and the gateway of TARGET wrote to the journal, without secrets."""
 
@@ -179,9 +179,9 @@ def logs() -> None:
 @serve.command()
 @target_argument
 @options.client_key
-@options.only_models
+@options.model_filter
 @options.target
-@does("serve.status")
+@implemented_in("serve.status")
 def test() -> None:
     """Send TARGET requests that it must answer, and requests that it must refuse; show time to first token and tokens
     per second.
@@ -193,11 +193,11 @@ def test() -> None:
 
 @serve.command()
 @target_argument
-@options.only_models
+@options.model_filter
 @options.yes
 @within_option
 @options.target
-@does("serve.change")
+@implemented_in("serve.change")
 def down() -> None:
     """Stop the gateway of TARGET after its open requests, then its engines.
 
@@ -220,7 +220,7 @@ key_argument = click.argument("name", metavar="NAME")
 @keys.command(name="list")
 @target_argument
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def list_() -> None:
     """List the API keys of TARGET: state, models, limits, expiry and usage. Changes nothing."""
 
@@ -235,11 +235,11 @@ def list_() -> None:
     help="A secret reference to a key that you have. Default: winhost makes a new one.",
 )
 @click.option("--save", type=options.PATH, metavar="FILE", help="Write the new key to this new file.")
-@options.only_models
+@options.model_filter
 @click.option("--metrics", is_flag=True, help="The key reads /metrics and nothing else.")
 @options.key_rules
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def add() -> None:
     """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
 
@@ -250,11 +250,11 @@ def add() -> None:
 @keys.command()
 @target_argument
 @key_argument
-@options.only_models
+@options.model_filter
 @click.option("--all-models", is_flag=True, help="Let the key use all models.")
 @options.key_rules
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def limit() -> None:
     """Change the models, limits and expiry of the API key NAME of TARGET. Limits that you do not name stay.
 
@@ -267,7 +267,7 @@ def limit() -> None:
 @key_argument
 @options.yes
 @options.target
-@does("serve.keys")
+@implemented_in("serve.keys")
 def revoke() -> None:
     """Revoke the API key NAME of TARGET now: the gateway ends its open requests and never accepts it again.
 
@@ -283,7 +283,7 @@ def revoke() -> None:
 @click.option("--swap-within", type=options.Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
-@does("serve.serve")
+@implemented_in("serve.serve")
 def explain() -> None:
     """Compare the states of a model between its turns (awake, asleep, suspended, stopped), and how soon it is back.
 

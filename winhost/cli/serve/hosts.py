@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from winhost.cli import named_hosts
-from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
+from winhost.cli.shells import Shell, command_line, command_to_show_key, detect_shell, post_with_key
 from winhost.cli.up.first_completion import ENDPOINT_ADDRESS, planned_deployment, reachable_address
-from winhost.connect.tunnel import SshWay
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import identity
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -78,11 +78,11 @@ class ServingRun:
             return self.found_address
         host_address = self.host.address if self.host else None
 
-        def ssh_way() -> SshWay | None:
+        def ssh_way() -> SshRoute | None:
             if not isinstance(self.host, LinuxHost):
                 return None
             jump = self.host.jump.address if self.host.jump else None
-            return SshWay(self.host.user, self.host.address, self.host.port, None, jump)
+            return SshRoute(self.host.user, self.host.address, self.host.port, None, jump)
 
         return reachable_address(self.record, gateway, host_address, ssh_way)
 
@@ -123,7 +123,7 @@ def find_serving_run(record: RunState, host: AnyHost | None, checks: Iterable[Ch
 def hosts_by_name(fleet: Fleet | None) -> dict[str, AnyHost]:
     """Return the hosts of a fleet by name, and this machine unless the fleet has a host of that name."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
-    hosts.setdefault(named_hosts.own_name(), named_hosts.this_machine())
+    hosts.setdefault(named_hosts.this_machine_name(), named_hosts.this_machine())
     return hosts
 
 
@@ -143,7 +143,7 @@ class Targets:
 
     @classmethod
     def read(cls, fleet_file: Path | None) -> "Targets":
-        return cls.read_with(named_hosts.known_fleet(fleet_file))
+        return cls.read_with(named_hosts.load_fleet_if_any(fleet_file))
 
     @classmethod
     def read_with(cls, fleet: Fleet | None) -> "Targets":
@@ -192,7 +192,8 @@ class Targets:
     def find(self, name: str) -> str | None:
         if name.lower() == named_hosts.LOCALHOST:
             name = next(
-                (name for name, host in self._hosts.items() if named_hosts.is_local(host)), named_hosts.own_name()
+                (name for name, host in self._hosts.items() if named_hosts.is_local(host)),
+                named_hosts.this_machine_name(),
             )
         return next((each for each in self.names if each.lower() == name.lower()), None)
 
@@ -231,7 +232,7 @@ def _has_deployment(record: RunState) -> bool:
 
 def client_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
     """Yield the settings of a client, and a request for the user's shell. url: the gateway's, for this computer."""
-    shell = shell or own_shell()
+    shell = shell or detect_shell()
     reference = SecretRef.parse(key) if key else None
     key_text = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
     if reference and shell is Shell.CMD and reference.scheme != "env":
@@ -245,7 +246,7 @@ def client_lines(url: str, model: str, key: str | None, shell: Shell | None = No
 
 def describe_endpoint(serving_run: ServingRun, shell: Shell | None = None) -> Iterator[str]:
     """Yield lines for the end of a run that say how to use its endpoint from this computer."""
-    shell, host = shell or own_shell(), serving_run.record.host
+    shell, host = shell or detect_shell(), serving_run.record.host
     yield f"Served:   {', '.join(serving_run.models)}, each after a completion of its own"
     if serving_run.address:
         address, gateway = serving_run.address, serving_run.deployed.gateway
@@ -256,8 +257,8 @@ def describe_endpoint(serving_run: ServingRun, shell: Shell | None = None) -> It
     else:
         key = SecretRef.parse(serving_run.key) if serving_run.key else None
         yield f"API key:  {key or 'the one that you named with --api-key'}"
-        if key and (command_to_show_key := line_to_see(key, shell)):
-            yield f"  {command_to_show_key}"
+        if key and (show_command := command_to_show_key(key, shell)):
+            yield f"  {show_command}"
         listen = serving_run.deployed.gateway.listen
         yield f"The endpoint listens on {listen} of {host}. A tunnel with its base URL, until Ctrl-C:"
         yield "  " + command_line(("winhost", "open", host), shell)

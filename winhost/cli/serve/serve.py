@@ -13,12 +13,12 @@ import yaml
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, secret_reference
-from winhost.cli.named_files import facts_named
+from winhost.cli.named_files import read_named_facts
 from winhost.cli.options import Output
 from winhost.cli.plan.stack_options import key_pair
 from winhost.cli.serve.commands import HandMadeGateway
 from winhost.cli.tables import table
-from winhost.cli.terminal import wrapped
+from winhost.cli.terminal import wrap
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.findings.show import finding_view
@@ -83,10 +83,10 @@ def profile(
     output: Output,
 ) -> int:
     faults = Faults()
-    host_facts = faults.of(lambda: facts_named(facts, facts_file))
+    host_facts = faults.collect(lambda: read_named_facts(facts, facts_file))
     if facts is None and facts_file is None:
         faults.add("no facts are named; winhost detect HOST -o FOLDER writes them")
-    workload = faults.of(lambda: load_workload(workload_file))
+    workload = faults.collect(lambda: load_workload(workload_file))
     if path and host_facts and host_facts.is_linux:
         faults.add(f"--path {path} is for a Windows host, and this is a Linux already: leave it out")
     if path and profile_name and base_of(profile_name) not in (path, "bare-metal"):
@@ -168,7 +168,7 @@ def _check_gateway_options(options: HandMadeGateway) -> None:
     if not options.api_key:
         faults.add("no API key is named: --api-key alice=env:ALICE_KEY")
     for each in chain(*options.keys.values()):
-        faults.of(partial(key_pair, each))
+        faults.collect(partial(key_pair, each))
     if options.proxy_protocol and not options.trusted_proxies:
         faults.add("--proxy-protocol is for proxies: name them with --trusted-proxy 10.20.0.5/32")
     sharing = {name for name, _ in map(_split_pair, options.shares)}
@@ -413,5 +413,5 @@ def _print_reason(reason: Finding, position: str, *details: str) -> None:
 
 def _print_comment(text: str, *, bold: bool = False) -> None:
     """Print a text as shell comments."""
-    lines = wrapped(visible(text), 2, sys.stdout, lead="# ")
+    lines = wrap(visible(text), 2, sys.stdout, lead="# ")
     click.echo(click.style(lines, bold=True) if bold else lines)

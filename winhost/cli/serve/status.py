@@ -24,7 +24,7 @@ from winhost.model.units import about
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.engine_start import LINES_OF_A_START, start_failure
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServingStatus
-from winhost.symptoms.scan import plain
+from winhost.symptoms.scan import strip_control_codes
 
 
 def status(options: TargetOptions, metrics_key: str | None) -> int:
@@ -168,7 +168,7 @@ def logs(options: TargetOptions, models: tuple[str, ...], gateway: bool, follow:
             try:
                 for each in _read_lines(target, list(sources), lines, follow):
                     time_ = datetime.fromtimestamp(each.at, UTC).isoformat(timespec="seconds")
-                    text = masked(plain(each.text))
+                    text = masked(strip_control_codes(each.text))
                     yield target.host, ServingLine(target.host, sources[each.unit], each.unit, time_, text)
             except KeyboardInterrupt:  # the document is still completed, and there is nothing to undo
                 codes.append(_EXIT_INTERRUPTED)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from winhost.cli.errors import secret_reference
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_hosts import resolve_hosts
 from winhost.cli.options import TargetOptions
-from winhost.cli.watch import STOPS, Watch, watching
+from winhost.cli.watch import STOP_HINT, Watch, show_progress
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -69,7 +69,7 @@ class WatchedTarget(ServingTarget):
     watch: Watch
 
     def at(self, doing: str) -> AbstractContextManager[None]:
-        return self.watch.at(self.host, doing)
+        return self.watch.activity(self.host, doing)
 
 
 def no_such_model(host: str, model: str, known: Sequence[str]) -> UsageError:
@@ -82,21 +82,21 @@ def no_such_model(host: str, model: str, known: Sequence[str]) -> UsageError:
 
 
 @contextmanager
-def connect_target(options: TargetOptions, *, reads: bool = False, stops: str = STOPS) -> Iterator[WatchedTarget]:
+def connect_target(options: TargetOptions, *, reads: bool = False, stops: str = STOP_HINT) -> Iterator[WatchedTarget]:
     """Connect to the one host that is named, and read what it serves. reads: the command changes nothing there; stops:
     what Ctrl-C does if it changes something.
 
-    Raises UsageError (SeveralTargets, and as `hosts_named`), WinhostError (NothingServed, WrongServingFile).
+    Raises UsageError (SeveralTargets, and as `resolve_hosts`), WinhostError (NothingServed, WrongServingFile).
     """
-    with watching(reads=reads, stops=stops) as watch:
-        hosts = hosts_named([options.target], options.fleet_file)
+    with show_progress(read_only=reads, stop_hint=stops) as watch:
+        hosts = resolve_hosts([options.target], options.fleet_file)
         if len(hosts) != 1:
             what = f"{visible(options.target)} names {len(hosts)} hosts: {', '.join(each.name for each in hosts)}"
             raise UsageError("SeveralTargets", what=what, hint="Name one.")
         (host,) = hosts
         watch.hosts = 1
         with ExitStack() as stack:
-            with watch.at(host.name, "reading what is served"):
+            with watch.activity(host.name, "reading what is served"):
                 try:
                     target = stack.enter_context(open_serving(host))
                 except NotAvailable as error:

@@ -16,8 +16,8 @@ from winhost.cli.output import say, with_fleet
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.stack import PlannedStack
 from winhost.cli.plan.stack_parts import IMAGE, pin_engine_image
-from winhost.cli.terminal import columns
-from winhost.cli.watch import watching
+from winhost.cli.terminal import terminal_width
+from winhost.cli.watch import show_progress
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
@@ -95,7 +95,7 @@ def _incomplete_name(facts: Facts, path: str, model: str) -> UsageError:
     suggestions = fitting_ids[:NEAREST] or near_names(model, catalogue().entries)
     hints = [f"Did you mean {' or '.join(suggestions)}?"] if suggestions else []
     if Path(model).exists():
-        hints.append(f"What lies here under this name is written ./{visible(model)}")
+        hints.append(f"To name the file or folder that is here, write ./{visible(model)}")
     return UsageError(
         "NotAModel",
         what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
@@ -116,7 +116,7 @@ def _prompt_for_model(host: str, candidates: Sequence[Candidate]) -> Candidate:
             f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {format_size(each.download)}, {memory}"
         )
         rows.append((f" {number} {each.entry.id:<{id_width}}", details))
-    is_narrow = max(len(f"{name}  {details}") for name, details in rows) > (columns(sys.stderr) or sys.maxsize)
+    is_narrow = max(len(f"{name}  {details}") for name, details in rows) > (terminal_width(sys.stderr) or sys.maxsize)
     for name, details in rows:
         for text in (name.rstrip(), f"     {details}") if is_narrow else (f"{name}  {details}",):
             say(text, err=True)
@@ -151,7 +151,7 @@ def _catalogue_choice(
     candidate: Candidate, candidates: Sequence[Candidate], hub: str, token: SecretRef | None
 ) -> Choice:
     model, required_token = candidate.entry.id, token if candidate.entry.gated else None
-    with watching(reads=True) as watch, watch.at(model, "asking the hub"):
+    with show_progress(read_only=True) as watch, watch.activity(model, "asking the hub"):
         secret = required_token.resolve() if required_token else None
         revision = HubRepository(model, "main", hub, secret).about()["sha"]
     others = tuple(each.entry.id for each in candidates if each is not candidate)
@@ -165,7 +165,10 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
     in_folder = is_folder(model)
     try:
         repository = open_repository(model, hub, token)
-        with watching(reads=True) as watch, watch.at(model, "reading the folder" if in_folder else "asking the hub"):
+        with (
+            show_progress(read_only=True) as watch,
+            watch.activity(model, "reading the folder" if in_folder else "asking the hub"),
+        ):
             report = partial(report_headers, watch, model)
             drafted = draft(repository, token, report)
             write_whole(file, [drafted.text])
@@ -175,7 +178,7 @@ def _draft_choice(facts: Facts, path: str, model: str, hub: str, token: SecretRe
                 drafted = draft(repository, token, report, reduced)
     except WinhostError as error:
         if not in_folder and Path(model).exists():  # ORG/NAME means a hub, even if a file here has that name
-            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
+            error.hint = f"{error.hint}\nTo name the file or folder that is here, write ./{visible(model)}"
         raise
     planned = reduced or Planned(served.context or 0, served.sequences, served.parallel.tensor)
     description = f"{served.quantization or served.dtype}, {planned.context:,} tokens x {planned.sequences}"

@@ -16,7 +16,7 @@ from winhost.cli.change.running import (
 from winhost.cli.named_hosts import check_rights, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.plan.show import grouped_titles, short
+from winhost.cli.plan.show import grouped_titles, short_title
 from winhost.cli.shells import command_line
 from winhost.cli.up.choice import format_size
 from winhost.cli.up.runs import UpRun, delete_unused_folders, hosts_of_up_runs, standing_runs, suggest_up_commands
@@ -50,7 +50,7 @@ def down(name: str | None, options: RunOptions) -> int:
         if not runs and options.document:
             return show_outcomes((), options)
         if not runs:
-            say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
+            say(f"{host.name}: there is no run of winhost up to undo; nothing was changed. Other runs: winhost runs")
             return 0
         check_rights(host)
         with suggest_up_commands(host):
@@ -80,7 +80,7 @@ def _host(name: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
         return local
     if len(hosts) == 1:
         return host_of(hosts[0], fleet_file)
-    raise several_hosts(f"what winhost made to serve stands on {len(hosts)} hosts", hosts)
+    raise several_hosts(f"{len(hosts)} hosts have a run of winhost up", hosts)
 
 
 class _RollbackPreview:
@@ -159,16 +159,15 @@ def deletions(record: RunState, steps: Sequence[Step], host: HostFacts) -> Itera
         is_deleted = any(step.desired.get(name) is False for name in ("installed", "made"))
         if step.resource not in _DATA_RESOURCES or not is_deleted:
             continue
+        title = short_title(step.title)
         if step.resource == "WslDistro":
             yield (
-                f"{short(step.title)} goes{content}; {_size(host, WslDistro, step)}. It is exported first, without "
-                f"models and images, to a .tar in {EXPORTS}\\{step.key['account']}"
+                f"{title} goes{content}; {_size(host, WslDistro, step)}. It is exported first, without models and "
+                f"images, to a .tar in {EXPORTS}\\{step.key['account']}"
             )
         elif step.resource == "VmDisk":
-            yield (
-                f"{short(step.title)} is deleted{content}; {_size(host, VmDisk, step)}. It is not exported: copy what "
-                "you need first"
-            )
+            size = _size(host, VmDisk, step)
+            yield f"{title} is deleted{content}; {size}. It is not exported: copy what you need first"
 
 
 def _size(host: HostFacts, kind: type[WslDistro] | type[VmDisk], step: Step) -> str:

@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
-from winhost.connect.guard import own_address
-from winhost.connect.tunnel import SshWay
+from winhost.connect.guard import local_address
+from winhost.connect.tunnel import SshRoute
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -50,12 +50,12 @@ class LanEndpoint:
     def refusal(self) -> str | None:
         """Why this computer may not use the endpoint, as a clause; None if it may."""
         try:
-            own = own_address(self.address)
+            own = local_address(self.address)
         except OSError:
-            return f"nothing leads from this computer to {self.address}"
+            return f"this computer has no route to {self.address}"
         if any(ip_address(own) in ip_network(each) for each in self.allowed):
             return None
-        return f"this computer ({own}) is in none of the networks that may: {', '.join(self.allowed)}"
+        return f"this computer ({own}) is in none of the allowed networks: {', '.join(self.allowed)}"
 
     def connect(self, timeout: float) -> http.client.HTTPConnection:
         """Connect, and check the certificate before any key is sent. timeout: seconds that an answer may take. Raises
@@ -70,7 +70,7 @@ class LanEndpoint:
                 failing.pop_all()
         except ssl.SSLCertVerificationError as error:
             raise AccessRefused(
-                f"its certificate is for other names, or not known here: {error.verify_message}"
+                f"its certificate is for other names, or is not trusted here: {error.verify_message}"
             ) from None
         connection.sock.settimeout(timeout)
         return connection
@@ -112,7 +112,7 @@ def connection_through_ssh(
 
 
 def reachable_address(
-    record: RunState, gateway: DeployedGateway, host_address: str | None, find_way: Callable[[], SshWay | None]
+    record: RunState, gateway: DeployedGateway, host_address: str | None, find_way: Callable[[], SshRoute | None]
 ) -> str | None:
     """Return the address at which this computer reaches an endpoint that listens beyond its own machine; None behind a
     jump host. host_address: the address of the plan's host; find_way: returns how SSH reaches the Linux that serves.

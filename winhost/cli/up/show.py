@@ -8,8 +8,8 @@ import click
 
 from winhost.cli.change.running import consent_request
 from winhost.cli.output import with_fleet
-from winhost.cli.plan.show import GROUPS, NOTE, group_changes, grouped_titles, short
-from winhost.cli.terminal import columns
+from winhost.cli.plan.show import GROUPS, NOTE, group_changes, grouped_titles, short_title
+from winhost.cli.terminal import terminal_width
 from winhost.cli.up.choice import Choice, format_size
 from winhost.compat.target import name_gpus
 from winhost.core.dataclass import dataclass
@@ -46,7 +46,7 @@ class Screen:
 
 def show_up(screen: Screen) -> None:
     """Show a plan in at most LINES lines, the question's line included, if the terminal has 80 columns or more."""
-    width = max(columns(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
+    width = max(terminal_width(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
     # Consequences, to which the user agrees, are shown in full. Changes get the remaining lines.
     served, consequences = [*_served_lines(screen, width)], [*_consequence_lines(screen, width)]
     changes = _change_lines(screen, max(1, LINES - 1 - len(served) - len(consequences)))
@@ -82,7 +82,9 @@ def _consequence_lines(screen: Screen, width: int | None) -> Iterator[tuple[str,
     yield "Downloads", ", and ".join(filter(None, (downloads, packages))) or "nothing"
     yield from _paragraph("Others", _disruptions(screen), width)
     yield from _paragraph("Time", _duration(screen), width)
-    irreversible = [f"{short(step.title)}: {step.irreversible}" for step in screen.plan.steps if step.irreversible]
+    irreversible = [
+        f"{short_title(step.title)}: {step.irreversible}" for step in screen.plan.steps if step.irreversible
+    ]
     exception = f", except: {'; '.join(irreversible)}" if irreversible else ""
     yield from _paragraph("Undo", f"winhost down puts everything back that this changes{exception}", width)
     yield from _approval_lines(screen, width)
@@ -124,7 +126,7 @@ def _disruptions(screen: Screen) -> str:
         parts.append(f"a restart of {screen.plan.host} with all that runs on it{restart_note}")
     for risk in _DISRUPTIVE_RISKS[1:]:
         if risk in needed:
-            parts.append(f"{risk}: {', '.join(short(title) for title in needed[risk][:3])}")
+            parts.append(f"{risk}: {', '.join(short_title(title) for title in needed[risk][:3])}")
     return "; ".join(parts) or "nothing"
 
 
@@ -144,8 +146,8 @@ def _approval_lines(screen: Screen, width: int | None) -> Iterator[tuple[str, st
     request = consent_request(screen.plan, screen.plan.stages)
     yield "Approvals", ", ".join(likely_risks(screen.plan)) or "none"
     if "data" in request.needed:
-        titles = ", ".join(short(title) for title in request.needed["data"])
-        yield from _paragraph("", f"data touches: {titles}. It is asked for by itself.", width)
+        titles = ", ".join(short_title(title) for title in request.needed["data"])
+        yield from _paragraph("", f"data affects: {titles}. It has a question of its own.", width)
     possible = [risk for risk in request.possible if risk not in likely_risks(screen.plan)]
     if possible:
         yield from _paragraph("", f"asked for later if it turns out to be needed: {', '.join(possible)}", width)

@@ -22,19 +22,26 @@ from winhost.cli.change.running import (
 )
 from winhost.cli.envelope import show_results
 from winhost.cli.jsonl import print_end
-from winhost.cli.live_hosts import check_reach, read_live
-from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
+from winhost.cli.live_hosts import check_linux_key, read_live
+from winhost.cli.named_hosts import (
+    check_reported_rights,
+    check_rights,
+    is_local,
+    local_host,
+    resolve_account,
+    resolve_hosts,
+)
 from winhost.cli.output import say, show_command, with_fleet, write_file
 from winhost.cli.plan.commands import UpOptions
 from winhost.cli.plan.options import FleetKeys, RequestBuilder, default_request, read_settings
 from winhost.cli.plan.plan import Planner
-from winhost.cli.plan.show import show_whole
+from winhost.cli.plan.show import show_full_plan
 from winhost.cli.plan.stack import PlannedStack
 from winhost.cli.plan.stack_options import ClusterOptions
 from winhost.cli.plan.stack_parts import show_new_key
 from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot
-from winhost.cli.tables import moment
+from winhost.cli.tables import format_time
 from winhost.cli.up.choice import Choice, choose_model, explain_unreachable_servers, format_size, new_vm_settings
 from winhost.cli.up.first_completion import check_key
 from winhost.cli.up.runs import (
@@ -51,7 +58,7 @@ from winhost.cli.up.runs import (
     suggest_up_commands,
 )
 from winhost.cli.up.show import Screen, likely_risks, resources_of, show_up, verdict_sentence
-from winhost.cli.watch import watching
+from winhost.cli.watch import show_progress
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.checks import Check
@@ -114,8 +121,8 @@ def host_of(name: str | None, fleet_file: Path | None) -> AnyHost:
     if name is None:
         return local_host(fleet_file)
     if "@" in name[1:]:
-        return host_at(name, fleet_file)
-    hosts = hosts_named([name], fleet_file)
+        return resolve_account(name, fleet_file)
+    hosts = resolve_hosts([name], fleet_file)
     if len(hosts) > 1:
         raise several_hosts(f"{visible(name)} means {len(hosts)} hosts", (host.name for host in hosts))
     return hosts[0]
@@ -124,7 +131,9 @@ def host_of(name: str | None, fleet_file: Path | None) -> AnyHost:
 def several_hosts(what: str, names: Iterable[str]) -> UsageError:
     """Return the error for a command that takes one host and got several."""
     host_list = visible(", ".join(names))
-    return UsageError("SeveralHosts", what=f"{what}, and this is for one", hint=f"Name one of them: {host_list}")
+    return UsageError(
+        "SeveralHosts", what=f"{what}, and this command is for one", hint=f"Name one of them: {host_list}"
+    )
 
 
 # ---- earlier runs of this host
@@ -141,7 +150,8 @@ def _continue_run(host: AnyHost, run: UpRun, request: UpOptions) -> int:
     _refuse_other_model(host, run, request)
     changes = sum(not touched.is_restored for touched in state.touched.values())
     with reserve_stdout(request.options.document):
-        say(f"{host_name}: {name} began at {moment(state.began)} and has not ended; it made {changes} changes so far.")
+        began = format_time(state.began)
+        say(f"{host_name}: {name} began at {began} and has not ended; it made {changes} changes so far.")
     if not request.options.yes:
         if not request.can_ask:
             hint = f"Go on: {request.command('--yes', *request.answer_options)}\nOr go back: {_undo_command(run)} --yes"
@@ -199,7 +209,7 @@ def _report_if_served(host: AnyHost, run: UpRun, request: UpOptions) -> int | No
     _refuse_other_model(host, run, request)
     with _add_undo_hint(run):
         checked = read_plan(run.folder / PLAN)
-    with watching(reads=True) as watch:
+    with show_progress(read_only=True) as watch:
         facts = read_live(host, watch, checked.named)
     checks = tuple(verify_plan(checked, HostFacts(facts)))
     failed_checks = [each for each in checks if not each.holds]
@@ -218,7 +228,7 @@ def _report_if_served(host: AnyHost, run: UpRun, request: UpOptions) -> int | No
         return 0
 
     def show(_: EndedHost) -> None:
-        since = moment(run.state.last)
+        since = format_time(run.state.last)
         say(f"{host.name}: everything is served already, since {since}, by {name}. Nothing was changed.")
         _show_endpoint(host, name, run.folder)
 
@@ -246,9 +256,9 @@ def _show_endpoint(host: AnyHost, run_name: str, folder: Path, checks: Iterable[
 
 
 def _plan_and_apply(host: AnyHost, store: Store, request: UpOptions) -> int:
-    with watching(reads=True) as watch:
+    with show_progress(read_only=True) as watch:
         facts = read_live(host, watch)
-    check_rights_told(host, facts)
+    check_reported_rights(host, facts)
     recommendation = None
     if request.variant:
         default_request(path_of(request.variant), host.name)  # refuses a path that cannot be planned
@@ -275,10 +285,10 @@ def _plan_and_apply(host: AnyHost, store: Store, request: UpOptions) -> int:
             if recommendation is not None:
                 check_default_plan(HostFacts(facts), screen.plan, recommendation, request.command)
             if not is_pending(folder / PENDING):
-                check_reach(host, screen.plan)
+                check_linux_key(host, screen.plan)
             check_key(screen.plan)
             if request.details:
-                show_whole(screen.plan)
+                show_full_plan(screen.plan)
             show_up(screen)
         accepted = _ask_for_consents(screen, request)
         return _apply(host, screen.plan, folder, accepted, request)
@@ -311,7 +321,7 @@ def _make_plan(
     settings = (*new_vm_settings(HostFacts(facts), path, stack, request.settings), *request.settings)
     builder = RequestBuilder(path, settings=read_settings(settings), allow_unverified=request.allow_unverified)
     planner = Planner(builder, stack, FleetKeys(request.options.fleet_file, folder / PENDING))
-    with watching(reads=True) as watch:
+    with show_progress(read_only=True) as watch:
         current_facts = read_live(host, watch, planner.named_resources)
         gpus = Target(HostFacts(current_facts), variant).gpus
         used_gpus = stack.serving_gpus(current_facts.host)
@@ -363,7 +373,7 @@ def _refuse_full_disk(facts: HostFacts, path: str, downloads: Mapping[str, Bytes
         raise RefusedError(
             "DiskTooSmall",
             what=f"{host_name} has {free} free on the volume of Windows, and {format_size(needed)} are needed",
-            meaning="Nothing was changed. A distro of WSL lies on that volume, with the model and vLLM's image.",
+            meaning="Nothing was changed. WSL keeps its distro on that volume, with the model and vLLM's image.",
             hint=f"Free some, or choose a smaller model: winhost models show {host_name}",
             host=facts.host,
         )

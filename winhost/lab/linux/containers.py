@@ -1,4 +1,4 @@
-"""docker, podman and k3s in a simulated Linux: every registry has every image, and lets everybody in.
+"""docker, podman and k3s in a simulated Linux. Each registry has every image, and needs no credentials.
 
 Sources: the documentation of `docker pull`, `docker load`, `docker image` and `docker container`; of K3s (configuration
 file, air-gap install, advanced options) and of kubectl.
@@ -18,11 +18,11 @@ from winhost.lab.linux.linux_machine import Linux
 from winhost.model.units import GiB
 
 _RECORDS = "/var/lib/winhost/models"
-_SECONDS_PER_GB = 3.5  # as measured, with one thread
+_SECONDS_PER_GB = 3.5  # measured with one thread
 
 
 def pack_weights(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
-    """Pack weights, which is all that winhost runs by `docker run`, `podman run` and `systemd-run`."""
+    """Pack weights: the only job that winhost runs with `docker run`, `podman run` or `systemd-run`."""
     source, folder = (_host_path(word, arguments) for word in arguments[-2:])
     if linux.disk.node(folder) is None:
         return ProgramResult(1, '{"error": "there is no folder for what is packed"}\n')
@@ -37,7 +37,7 @@ def pack_weights(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
 
 
 def _host_path(path: str, arguments: Sequence[str]) -> str:
-    """Return the folder on the host that a container sees at this path."""
+    """Return the host's folder that is mounted in the container at this path."""
     volumes = (word.removeprefix("--volume=").split(":") for word in arguments if word.startswith("--volume="))
     return next((volume[0] for volume in volumes if volume[1] == path), path)
 
@@ -53,13 +53,14 @@ def _find_model_file(linux: Linux, folder: str, name: str) -> tuple[str, int]:
 
 
 _PULL_SECONDS = 300.0
-_IMAGE_BYTES = 8 * GiB  # for an image: made up
+_IMAGE_BYTES = 8 * GiB  # an assumption of the simulator
 _ID_PREFIX = "sha256:"
 
 
 class ContainerStore:
-    """The images and containers of all engines. images: their ids, by engine and name; used: of each container the
-    engine and the id of its image.
+    """The images and containers of all engines. images: their ids, by engine and name.
+
+    used_images: engine and image id of each container, by the container's name.
     """
 
     def __init__(self, linux: Linux) -> None:
@@ -74,13 +75,11 @@ class ContainerStore:
                 self.used_images |= dict.fromkeys(record.state["used_by"], (engine, id_))
 
     def has(self, name: str) -> bool:
-        """Tell whether an engine finds this image: by digest where it was pulled, by tag where it came in an archive,
-        whose text the simulator does not read.
-        """
+        """Tell whether an engine has this image. Any image of an archive fits a tag: archives have no names here."""
         return any(image == name or ("@" not in name and image.startswith(_ID_PREFIX)) for _, image in self.images)
 
     def run(self, engine: str, arguments: Sequence[str]) -> ProgramResult | str:
-        """Run the program of this engine."""
+        """Run docker or podman."""
         verb, *names = (word for word in arguments if not word.startswith("-"))
         if verb == "run":
             image = arguments[arguments.index("-m") - 1]
@@ -135,13 +134,13 @@ class ContainerStore:
 PROGRAM = "/usr/local/bin/k3s"
 UNIT = "winhost-k3s.service"
 CONFIG = "/etc/rancher/k3s/config.yaml"
-_SERVICE = "10.43.0.7"  # all have this address
+_SERVICE = "10.43.0.7"  # the address of all services
 _SERVE_SECONDS = 120.0
 Manifest = Mapping[str, Any]
 
 
 class SimulatedCluster:
-    """K3s. objects: those that were applied, by kind, namespace and name, each with the time since when it is there."""
+    """K3s. objects: those that were applied, with the time of that, by kind, namespace and name."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
@@ -153,7 +152,7 @@ class SimulatedCluster:
 
     @property
     def node(self) -> str | None:
-        """The name of the node that runs, as its configuration says."""
+        """The name of the running node in its configuration, or None."""
         config = self._linux.read_file(CONFIG)["text"]
         if not (self.is_installed and config and self._linux.systemd.is_active(UNIT)):
             return None
@@ -164,20 +163,20 @@ class SimulatedCluster:
 
     @property
     def serves(self) -> bool:
-        """Tell whether it runs an API server of its own."""
+        """Whether it runs an API server."""
         return self.node is not None and not str(self._linux.read_file(CONFIG)["text"]).count("server: ")
 
     def answers_at(self, host: str) -> bool:
         return host == _SERVICE and self.serves
 
     def add(self, text: str, since: float) -> None:
-        """Apply objects; unchanged ones stay as they are."""
+        """Apply objects. Unchanged objects keep their time."""
         for each in _parse_objects(text):
             if self.objects.get(_identity(each), ({}, 0.0))[0] != each:
                 self.objects[_identity(each)] = (each, since)
 
     def k3s(self, arguments: Sequence[str]) -> ProgramResult | str:
-        """Run k3s."""
+        """Run k3s kubectl."""
         if not self.serves:
             return ProgramResult(1, "", "The connection to the server 127.0.0.1:6443 was refused.\n")
         _, verb, *operands = arguments

@@ -1,7 +1,6 @@
-"""The file system of a simulated Linux, in memory: it is copied with its machine, and no real one is ever touched.
+"""The file system of a simulated Linux, in memory, and the programs for users and groups, which work on its files.
 
-It begins as every one does and as the facts of this one tell; useradd and its like work on its files. Source: their
-manual pages.
+It starts with the usual folders and the files of the facts. Source: the programs' manual pages.
 """
 
 import errno
@@ -19,8 +18,8 @@ _MODES = {stat.S_IFDIR: 0o755, stat.S_IFLNK: 0o777}
 
 @dataclass(eq=False)
 class Node:
-    """A file, folder or link. kind: as stat has it; data: the bytes of a file, or the target of a link; entries: those
-    of a folder.
+    """A file, folder or link. kind: its type in st_mode; data: contents of a file, target of a link; entries: of a
+    folder.
     """
 
     kind: int
@@ -33,7 +32,7 @@ class Node:
     attributes: tuple[str, ...] = ()
     mtime_ns: int = 0
     placeholder: tuple[int, str] | None = None
-    """The size and hash of a file without bytes."""
+    """The size and hash of a file whose content is not stored."""
 
     def copy(self) -> "Node":
         copied = Node(self.kind, self.inode, self.mode, self.uid, self.gid, self.data)
@@ -53,7 +52,7 @@ class Node:
         )
 
     def folder(self, path: str = "") -> dict[str, "Node"]:
-        """Return the entries of a folder. Raises OSError where it is no folder."""
+        """Return the entries of a folder. Raises OSError if it is no folder."""
         if self.entries is None:
             raise_os_error(errno.ENOTDIR, path)
         return self.entries
@@ -64,7 +63,7 @@ Chain = list[tuple[str, Node]]  # from the root on
 
 @dataclass
 class PathLookup:
-    """The result of a search. above: the folder that holds the node, or would hold it."""
+    """The result of resolving a path. above: the chain to the folder of the node; node: None if it does not exist."""
 
     above: Chain
     name: str
@@ -88,7 +87,7 @@ def raise_os_error(number: int, path: object) -> NoReturn:
 
 
 class Disk:
-    """A file system. Paths are absolute, unless a call has a base."""
+    """A file system. Paths are absolute, unless a base is given."""
 
     def __init__(self) -> None:
         self._inodes = 1
@@ -105,7 +104,7 @@ class Disk:
         return Node(kind, self._inodes, mode, data=data, entries={} if kind == stat.S_IFDIR else None)
 
     def find(self, path: str, base: Chain | None = None, *, follow: bool = True) -> PathLookup:
-        """Find a path. Raises OSError where its folder is missing, or is no folder."""
+        """Resolve a path. Raises OSError if its folder does not exist, or is no folder."""
         root: Chain = [("", self.root)]
         chain = root if base is None or path.startswith("/") else list(base)
         parts, links = [part for part in path.split("/") if part not in ("", ".")], 0
@@ -134,10 +133,10 @@ class Disk:
 
     @staticmethod
     def is_kernel_setting(chain: Chain) -> bool:
-        """Tell whether it is a setting of the kernel, not a file of a disk."""
+        """Tell whether it is a setting of the kernel below /proc/sys."""
         return [name for name, _ in chain[1:3]] == ["proc", "sys"]
 
-    # ---- as the simulator itself looks at it and changes it
+    # ---- for the simulator itself
 
     def node(self, path: str, *, follow: bool = False) -> Node | None:
         try:
@@ -146,7 +145,7 @@ class Disk:
             return None
 
     def text(self, path: str) -> str | None:
-        """The text of a file; None if there is no such file."""
+        """Return the text of a file, or None if it does not exist."""
         node = self.node(path, follow=True)
         return node.data.decode() if node is not None and node.kind == stat.S_IFREG else None
 
@@ -173,17 +172,17 @@ class Disk:
         return self.put(path, self.new(stat.S_IFLNK, data=target.encode()))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it, where it is there."""
+        """Remove a file, or a folder with its contents, if it exists."""
         if self.node(path) is not None:
             found = self.find(path, follow=False)
             del found.folder[found.name]
 
     def size(self) -> int:
-        """Return the bytes of all files together."""
+        """Return the size of all files together, in bytes."""
         return sum(node.size for _, node in self.walk(""))
 
     def walk(self, path: str) -> Iterator[tuple[str, Node]]:
-        """Yield all that is below a folder, by path."""
+        """Yield path and node of everything below a folder."""
         node = self.node(path, follow=True)
         for name, each in sorted((node.entries or {}).items()) if node is not None else ():
             yield f"{path}/{name}", each
@@ -246,7 +245,7 @@ def _useradd(disk: Disk, arguments: Sequence[str]) -> str:
 
 
 def _set_groups(disk: Disk, name: str, groups_wanted: str | None) -> None:
-    """Put a user into these groups and no others. None: leave them as they are."""
+    """Set the supplementary groups of a user. None: leave them unchanged."""
     if groups_wanted is None:
         return
     groups = rows(disk, GROUP)
@@ -273,7 +272,7 @@ def _usermod(disk: Disk, arguments: Sequence[str]) -> str:
 
 
 def _userdel(disk: Disk, arguments: Sequence[str]) -> str:
-    """Remove a user, and its own group where nobody else is in it."""
+    """Remove a user, and the group of the same name if it has no other members."""
     name = arguments[-1]
     users = [each for each in rows(disk, PASSWD) if each[0] != name]
     _set_groups(disk, name, "")
@@ -316,11 +315,11 @@ _SYSCTLS = {
 _ROOT = {"uid": 0, "home": "/root", "shell": "/bin/bash", "groups": [], "expires": None, "ours": False}
 _GROUPS = {"root": 0, "sudo": 27, "nogroup": 65534}
 NFT_UNIT, RULES = "winhost-firewall.service", "/etc/nftables.d/90-winhost-ports.nft"
-RESOLVER = "/mnt/wsl/resolv.conf"  # to which WSL makes /etc/resolv.conf a link, unless there is a file
+RESOLVER = "/mnt/wsl/resolv.conf"  # the target of the link /etc/resolv.conf that WSL makes
 
 
 def make_disk(fact_records: Callable[[str], Sequence[Record]]) -> Disk:
-    """Make the disk that the facts tell. found: returns the records of a resource."""
+    """Make a disk with the files of the facts. fact_records: returns the records of a resource."""
     disk = Disk()
     for folder in _FOLDERS:
         disk.make_folder(folder)
@@ -332,7 +331,7 @@ def make_disk(fact_records: Callable[[str], Sequence[Record]]) -> Disk:
         put_file(disk, each.key["path"], each.state)
     _write_keys(disk, fact_records("SshKey"))
     for each in fact_records("ReleaseFile"):
-        if each.state["sha256"] is not None and each.state["source"] is None:  # somebody else put it there
+        if each.state["sha256"] is not None and each.state["source"] is None:  # not downloaded by winhost
             disk.write(each.key["path"], "", 0o755).placeholder = (
                 each.state["bytes"],
                 f"sha256:{each.state['sha256']}",
@@ -346,7 +345,7 @@ def make_disk(fact_records: Callable[[str], Sequence[Record]]) -> Disk:
 
 
 def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
-    """Write a file from a record; where all of it is null, there is no file."""
+    """Write a file from a state of resource LinuxFile; without text and link, remove it."""
     if state["link"] is not None:
         disk.link(path, state["link"])
     elif state["text"] is None:

@@ -1,6 +1,7 @@
-"""The modules that the scripts of a simulated Linux import: os, pathlib, subprocess and the like, on its own disk.
-Scripts get these instead of Python's, and those of Python that reach nothing outside a process. Every other import is
-refused, so that no file, program, clock or network of this machine can be meant.
+"""Runs the scripts of a simulated Linux with replacements for os, pathlib, subprocess and others, on its own disk.
+
+Scripts can import these replacements, and modules of Python that do not reach outside the process. Any other import is
+refused, so that a script can never reach files, programs, the clock or the network of this computer.
 """
 
 import builtins
@@ -27,8 +28,8 @@ SAFE_MODULES = (
     *("__future__", "base64", "configparser", "contextlib", "datetime", "errno", "functools", "hashlib", "ipaddress"),
     *("json", "re", "secrets", "shlex", "stat", "tarfile", "typing", "urllib.error", "urllib.parse", "zipfile"),
 )
-_FREE_BLOCKS = 1 << 30  # blocks of a file system, unless its owner says
-TICKS = 100  # a second
+_FREE_BLOCKS = 1 << 30  # of a file system, unless the data of its mount point is another number
+TICKS = 100  # clock ticks per second
 _EX_SOFTWARE = 70  # a program's exit code; EX_SOFTWARE of sysexits.h
 
 
@@ -47,8 +48,9 @@ SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nolo
 
 @dataclass
 class InnerLinux:
-    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd.
-    programs: each with the packages of which one brings it (None: every Linux has it), and what it does.
+    """The environment of a script. process: its process id; 1 for the machine itself, others are sshd's.
+
+    programs: each with the packages that contain it (None: part of each Linux), and the function that runs it.
     """
 
     linux: Linux
@@ -112,7 +114,7 @@ class _Opened:
 
 
 class InnerFile(io.BytesIO):
-    """The file that os.fdopen makes of a number: its bytes as they were then. Writes go to the disk."""
+    """The result of os.fdopen. It reads the contents as of its opening; writes go to the disk."""
 
     def __init__(self, os: "SimulatedOs", number: int) -> None:
         self._os, self._number = os, number
@@ -135,7 +137,7 @@ class InnerFile(io.BytesIO):
 
 
 class SimulatedOs:
-    """The module os on a simulated disk. inside: the Linux whose disk it is, and the process that asks."""
+    """The module os on a simulated disk. inside: the environment of the script that uses it."""
 
     O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND = 0, 1, 2, 0o100, 0o200, 0o2000
     O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW = 0o4000, 0o200000, 0o400000
@@ -154,11 +156,11 @@ class SimulatedOs:
             samestat=lambda one, other: one.st_ino == other.st_ino,
         )
 
-    # ---- finding
+    # ---- paths
 
     def find(self, path: Any, dir_fd: int | None = None, *, follow: bool = True) -> PathLookup:
         path, base = str(path), None if dir_fd is None else self.opened[dir_fd].chain
-        if base is not None and "/" not in path and path not in (".", ".."):  # as nearly all that scripts open
+        if base is not None and "/" not in path and path not in (".", ".."):  # the usual case, made fast
             node = base[-1][1].folder(path).get(path)
             if node is None or not follow or node.kind != stat.S_IFLNK:
                 return PathLookup(base, path, node)
@@ -177,7 +179,7 @@ class SimulatedOs:
             return None
 
     def _real_path(self, path: Any) -> str:
-        """Resolve a path; a missing one stays unchanged."""
+        """Resolve a path. One that does not exist stays unchanged."""
         try:
             found = self.find(path)
         except OSError:
@@ -185,7 +187,7 @@ class SimulatedOs:
         names = [name for name, _ in found.above[1:]] + [found.name]
         return "/" + "/".join(name for name in names if name)
 
-    # ---- looking
+    # ---- reads
 
     def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _Status:
         return _status(self._require_node(path, dir_fd, follow=follow_symlinks))
@@ -218,7 +220,7 @@ class SimulatedOs:
         blocks = int(node.data or _FREE_BLOCKS)
         return SimpleNamespace(f_frsize=4096, f_blocks=blocks, f_bavail=blocks)
 
-    # ---- numbers of what is open
+    # ---- file descriptors
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         found = self.find(path, dir_fd, follow=not flags & self.O_NOFOLLOW)
@@ -263,7 +265,7 @@ class SimulatedOs:
         node = opened.node
         offset = len(node.data) if opened.flags & self.O_APPEND else opened.offset
         if node.kind == stat.S_IFREG and self.disk.is_kernel_setting(opened.chain):
-            node.data, offset = data, 0  # what is written to a setting of the kernel replaces it
+            node.data, offset = data, 0  # writing to a setting of the kernel replaces its value
         else:
             node.data = node.data[:offset].ljust(offset, b"\0") + data + node.data[offset + len(data) :]
         opened.offset = offset + len(data)
@@ -277,7 +279,7 @@ class SimulatedOs:
     def fsync(self, number: int) -> None:
         """Do nothing: the disk is in memory."""
 
-    # ---- changing
+    # ---- changes
 
     def _add_node(self, found: PathLookup, node: Node) -> Node:
         if found.node is not None:
@@ -352,7 +354,7 @@ class SimulatedOs:
 
 
 class InnerPath(PurePosixPath):
-    """A pathlib.Path. Each interpreter gets a class of its own, with its `os`."""
+    """A pathlib.Path. Each interpreter has its own subclass, with its `os`."""
 
     os: SimulatedOs
 
@@ -409,7 +411,7 @@ class InnerPath(PurePosixPath):
 
 
 class Interpreter:
-    """Has modules of its own, which belong to one Linux at a time, as `on` says."""
+    """Python modules and loaded scripts, which are bound to one Linux at a time."""
 
     def __init__(self) -> None:
         self.os = SimulatedOs()
@@ -428,8 +430,8 @@ class Interpreter:
         yield self
 
     def load(self, name: str) -> Mapping[str, Any]:
-        """All that is defined, by one of winhost's own modules and those before: on a Linux they are one text. Its code
-        is that which Python keeps beside it.
+        """Load one of winhost's modules, and return all names that are defined so far: on a Linux the modules are one
+        text, with one namespace. Python's compiled code of the module is used.
         """
         if name not in self._loaded_modules:
             self._loaded_modules.add(name)
@@ -439,25 +441,25 @@ class Interpreter:
         return self._globals
 
     def load_table(self, name: str, table: str) -> Mapping[str, Any]:
-        """Return the entries that a module of winhost's, and those before it, put into this table."""
+        """Load a module, and return the table with the entries of this module and those before it."""
         self._globals[table] = self._original_values.setdefault(table, self._globals.get(table))
         return cast("Mapping[str, Any]", self.load(name)[table])
 
     def replace(self, table: str, value: Any) -> None:
-        """Replace a name until another Linux has the interpreter."""
+        """Replace a name until the interpreter is bound to another Linux."""
         self._original_values.setdefault(table, self._globals[table])
         self._globals[table] = value
 
     def _import(self, name: str, _: Any = None, __: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         if name.startswith("winhost."):
-            # What only types are made of is not there.
+            # Names that are only used in type annotations may be missing.
             return SimpleNamespace(**{each: self.load(name).get(each) for each in fromlist})
         name_of_package = name.partition(".")[0]
         if name_of_package in self._shims:
             module = self._shims[name_of_package]
             return getattr(module, name.partition(".")[2]) if fromlist and "." in name else module
         if name not in SAFE_MODULES:
-            raise ImportError(f"{name} is not there for the scripts of a simulated Linux.")
+            raise ImportError(f"Scripts of a simulated Linux cannot import {name}.")
         return importlib.import_module(name)
 
     def _make_shims(self) -> dict[str, Any]:
@@ -520,17 +522,17 @@ class Interpreter:
 
 
 def _account_entry(row: list[str]) -> SimpleNamespace:
-    """A line of passwd or of group."""
+    """Return a line of passwd or group as the module pwd or grp does."""
     number = int(row[2])
     return SimpleNamespace(pw_name=row[0], pw_uid=number, gr_name=row[0], gr_gid=number)
 
 
 def _refuse_network(*_: Any, **__: Any) -> Any:
-    raise OSError(errno.ENETUNREACH, "The simulator reaches no network.")
+    raise OSError(errno.ENETUNREACH, "The simulator has no network.")
 
 
 def _thread(target: Callable[..., object], args: Sequence[Any] = ()) -> SimpleNamespace:
-    """Make a thread that runs to its end when it is started."""
+    """Return a thread whose start runs it to its end."""
     return SimpleNamespace(start=lambda: target(*args), join=lambda: None)
 
 
@@ -539,7 +541,7 @@ _IDLE_INTERPRETERS: list[Interpreter] = []
 
 @contextmanager
 def interpreter(inside: InnerLinux) -> Iterator[Interpreter]:
-    """One that nobody else uses meanwhile: they are few, whatever the number of hosts."""
+    """Yield an idle interpreter, bound to this environment. Interpreters are reused, because they are slow to load."""
     try:
         free = _IDLE_INTERPRETERS.pop()
     except IndexError:

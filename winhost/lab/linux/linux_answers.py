@@ -1,7 +1,7 @@
-"""The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked.
+"""Runs the agent's own scripts on a simulated Linux, and serves them to SSH.
 
-Functions that reach hubs, engines or real bytes are replaced: every hub and every archive has every file, a download
-comes whole and at the same rate, and of a downloaded file only size and hash are there.
+Functions of the scripts that reach hubs, engines or file contents are replaced. Each hub and archive has every file,
+all downloads have the same rate, and only the size and hash of a downloaded file are stored.
 """
 
 import json
@@ -29,32 +29,32 @@ from winhost.resources.registry import LINUX
 
 
 def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
-    """One answer: no part is tried, because a simulator would only make up what it finds."""
+    """Return the answer of `winhost probe`: a simulator can measure nothing, so all parts are skipped."""
     skipped = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures nothing", "error": None}
     return {"ok": True, "kernel": linux.kernel(), "outcomes": [{"part": part, **skipped} for part in request["parts"]]}
 
 
 _BYTES_A_SECOND = 100e6
-# An archive without members, for tarfile as for zipfile.
+# An archive without members, which both tarfile and zipfile can read.
 _EMPTY_ARCHIVE = bytes(1024) + b"PK\x05\x06" + bytes(18)
 
 
 class StandIns:
-    """Replacements for functions of the scripts. names: what the scripts define."""
+    """Replacements for functions of the scripts. names: all names that the scripts define."""
 
     def __init__(self, linux: Linux, names: Mapping[str, Any]) -> None:
         self._linux, self._names = linux, names
         self._load_image = names.get("load_image")
 
     def table(self) -> Mapping[str, Any]:
-        """The stand-ins by the names that the scripts have for them."""
+        """Return the replacements by the names of the functions."""
         return {
             "NOW": self._linux.gpu_view(),
-            "asked_ready": self._check_ready,
+            "check_ready": self._check_ready,
             "brought_wheel": self._download_wheel,
             "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
-            "brought": lambda source, part, file, token: self._download(source, part, file.size, file.hash),
-            "hash_of": lambda here, file: (
+            "fetch_file": lambda source, part, file, token: self._download(source, part, file.size, file.hash),
+            "compute_hash": lambda here, file: (
                 here.node.placeholder[1] if here.node.placeholder else f"sha256:{here.node.sha256}"
             ),
             "load_image": self._load_image_archive,
@@ -77,11 +77,11 @@ class StandIns:
     def _download_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
         part = making + self._names["WHEEL"]
         list(self._download(f"{source}/{wheel.path}", part, wheel.size, wheel.hash))
-        file: AbstractContextManager[InnerFile] = self._names["opened"](part)
+        file: AbstractContextManager[InnerFile] = self._names["open_file"](part)
         return file
 
     def _load_image_archive(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
-        """Load an archive as the script does. Where nobody put one there, it exists only during the call."""
+        """Load an image archive as the script does. A missing archive is made for the duration of the call."""
         path, digest = str(record["archive"]), f"sha256:{record['archive_sha256']}"
         downloads = path.startswith("/") and self._linux.disk.node(path) is None
         if downloads:
@@ -104,9 +104,9 @@ RECORDS: Mapping[str, Callable[[Linux], Iterable[Record]]] = {
 }
 
 
-_LOCAL_PROCESS = 1  # the process of whoever asks at the machine itself
+_LOCAL_PROCESS = 1  # the process id of callers on the machine itself
 _UNDO_RECORD = "/var/lib/winhost/undo/record.json"
-# What facts tell of these is made by a change.
+# Resources of the facts that are made by a `set` of their scripts.
 _SCRIPTED_RESOURCES = (
     *("Mount", "AptSource", "FirewallPort", "KernelModule", "LinuxFolder", "ModelFiles", "PythonVenv", "ReleaseFile"),
     *("SecretFile", "Sysctl", "ClusterObjects", "PackedModel"),
@@ -118,8 +118,9 @@ _SERVING_LOCK = threading.Lock()
 
 
 class LinuxAnswers:
-    """The answers of one Linux, for all its sessions. newest: of the connections to it, counted from 1. `faults` are
-    those that a test or a demo has ordered.
+    """Answers requests on one Linux, for all its sessions.
+
+    connections: how many there have been; faults: added by a test or a demo.
     """
 
     def __init__(self, linux: Linux) -> None:
@@ -133,14 +134,14 @@ class LinuxAnswers:
         self._has_facts = False
 
     def _load_facts(self) -> None:
-        """Let the scripts of these resources make what the facts tell of this Linux."""
+        """Make the state in the facts with the scripts of the resources."""
         if self._has_facts:
             return
         records_by_resource = {name: self.linux.fact_records(name) for name in _SCRIPTED_RESOURCES}
         self.linux.is_initializing = True
         with self._scripts([name for name, records in records_by_resource.items() if records], 0) as names:
             for kind, name, content in _list_own_records(self.linux.fact_records):
-                names["remember"](kind, name, content)
+                names["write_record"](kind, name, content)
             for name, records in records_by_resource.items():
                 for record in records:
                     self._make_resource(names, name, record)
@@ -153,8 +154,8 @@ class LinuxAnswers:
                 paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in files}
                 for path in paths.values():
                     self.linux.disk.write(path, "")
-                marks = {line: names["mark_of"](path) for line, path in paths.items()}
-                names["remember"](
+                marks = {line: names["file_mark"](path) for line, path in paths.items()}
+                names["write_record"](
                     "packed", folder, {"folder": folder, **record.state, "files": [*paths], "marks": marks}
                 )
             return
@@ -163,8 +164,8 @@ class LinuxAnswers:
         desired = {
             name: value for name, value in properties.items() if value not in (None, False) and not _is_unread(value)
         }
-        with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
-            if desired and names["instances"](resource, record.key):
+        with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # a replica lacks what the script refuses
+            if desired and names["read_instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
     def count_connection(self) -> int:
@@ -174,16 +175,16 @@ class LinuxAnswers:
         return self.connections
 
     def invoke(self, json_text: str, connection: int = 0) -> str:
-        """Answer one request completely, even where nobody waits for the answer any more."""
+        """Answer one request to the agent. It runs to its end even if the client has left."""
         request = json.loads(json_text)
         with self._lock:
             self.catch_up()
             calls = request.get("calls") or []
             with self._scripts([str(call.get("resource")) for call in calls], connection) as names:
-                return json.dumps({"answers": names["answers"]({**request, "calls": calls}, None)})
+                return json.dumps({"answers": names["answer_calls"]({**request, "calls": calls}, None)})
 
     def answer(self, program: str, json_text: str, connection: int) -> str:
-        """The answer of the agent, or of the program of `winhost probe` or `winhost serve`."""
+        """Answer a request to the agent, or to the program of `winhost probe` or `winhost serve`."""
         if program == "agent":
             return self.invoke(json_text, connection)
         with self._lock:
@@ -193,28 +194,28 @@ class LinuxAnswers:
             return json.dumps({"answers": [answer]})
 
     def _serving(self, request: Mapping[str, Any], connection: int) -> dict[str, Any]:
-        """Run the program of `winhost serve`. The gateway reads changed keys as soon as anybody looks at them."""
+        """Run the program of `winhost serve`. The gateway has read changed keys by the time of the request."""
         serving = self.linux.part(SimulatedServing)
         if request.get("do") == "keys":
             serving.read_keys()
         self.linux.sync_to_disk()
-        # One of its own: on a Linux that program is another text than the agent, and has other names.
+        # A separate interpreter: on a real Linux that program does not share names with the agent.
         with _SERVING_LOCK, _SERVING.bind(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_serving")
             for name, stand_in in serving.table().items():
                 inner.replace(name, _wrap_stand_in(names, stand_in))
-            answer: dict[str, Any] = names["answered"](request)
+            answer: dict[str, Any] = names["answer_request"](request)
         self.linux.sync_from_disk()
         return answer
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within to this address, as sshd makes for a client; None where nobody listens."""
+        """Return a connection to an address inside the Linux, as sshd's forwarding makes; None if nothing listens."""
         with self._lock:
             self.catch_up()
             return self.linux.part(SimulatedServing).connect(address, port)
 
     def catch_up(self) -> None:
-        """Catch up with a restart, and with a deadline within which somebody had to come back."""
+        """Apply a restart, or a deadline for confirming a change, that has passed since."""
         linux = self.linux
         if not self._has_facts:
             with self._lock:
@@ -227,13 +228,13 @@ class LinuxAnswers:
         linux.catch_up()
 
     def undo_unkept_change(self) -> None:
-        """Undo the change that nobody kept: nobody came back in time, or the machine has restarted."""
-        with self._lock, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # then it is tried again
-            names["undo_unkept"]()
+        """Undo a change that was not confirmed before its deadline or a restart."""
+        with self._lock, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # it is tried again later
+            names["undo_unconfirmed"]()
 
     @contextmanager
     def _scripts(self, resources: Sequence[str], connection: int) -> Iterator[Names]:
-        """The agent, with what these resources take, and what has yet to be kept."""
+        """Load the agent with the scripts of these resources, and of a resource with an unconfirmed change."""
         linux = self.linux
         linux.sync_to_disk()
         unkept = json.loads(linux.disk.text(_UNDO_RECORD) or "{}").get("resource")
@@ -254,7 +255,7 @@ class LinuxAnswers:
                 linux.sync_from_disk()
 
     def _process(self, connection: int) -> int:
-        """The process of sshd, as the kernel shows it."""
+        """Return the process id of a connection's sshd, and write its /proc entry."""
         if connection == 0:
             return _LOCAL_PROCESS
         process, start = 1000 + connection, self._connection_starts.get(connection, self.linux.uptime())
@@ -263,9 +264,7 @@ class LinuxAnswers:
         return process
 
     def _load_entry(self, inner: Interpreter, resource: str) -> Any:
-        """Load what the script of a resource declares, with the faults that were ordered; for some, read
-        their records.
-        """
+        """Load the script of a resource, with injected faults. The resources in RECORDS read the simulator's state."""
         names = inner.load("winhost.agent.linux_agent")
         folder = _WORD_START.sub("_", resource).lower()
         entry = inner.load_table(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
@@ -273,7 +272,7 @@ class LinuxAnswers:
             read_records = lambda key: [(each.key, each.state) for each in RECORDS[resource](self.linux)]  # noqa: E731
             inner.replace(entry.get.__name__, read_records)
             entry = entry._replace(get=read_records)
-        if self.linux.is_initializing or entry.set is None:  # faults are ordered for runs, not for what makes a replica
+        if self.linux.is_initializing or entry.set is None:  # a replica is made without faults
             return entry
 
         def changed(key: Key, desired: Mapping[str, Json], how: Mapping[str, Json]) -> None:
@@ -287,7 +286,7 @@ class LinuxAnswers:
 
 
 def _list_own_records(find: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
-    """Yield winhost's own records of what facts tell: kind, name and content."""
+    """Yield winhost's own records of things in the facts: kind, name and content."""
     for each in find("LinuxUser"):
         if each.state["ours"]:
             record = {"uid": each.state["uid"], "joined": False, "home": None}
@@ -296,7 +295,7 @@ def _list_own_records(find: Callable[[str], Sequence[Record]]) -> Iterator[tuple
         if each.state["ours"]:
             yield "made", f"group {each.key['group']}", {"gid": each.state["gid"]}
     for each in find("ContainerImage"):
-        if each.state["present"] is True:  # whether winhost brought it, facts do not tell
+        if each.state["present"] is True:  # facts do not show whether winhost pulled it
             names = ("id", "archive", "archive_sha256", "bytes", "credentials")
             yield "images", " ".join(each.key.values()), {**each.key, **{name: each.state[name] for name in names}}
 
@@ -308,7 +307,7 @@ def _is_unread(value: Json) -> bool:
 
 @contextmanager
 def _agent_errors(names: Names) -> Iterator[None]:
-    """Raise errors of the simulator as the agent's own; what it has no error for is a fault of the simulator."""
+    """Raise errors of the simulator as errors of the agent."""
     try:
         yield
     except MissingDependency as missing:
@@ -320,7 +319,7 @@ def _agent_errors(names: Names) -> Iterator[None]:
 
 
 def _wrap_stand_in(names: Names, stand_in: Any) -> Any:
-    """Let a function that stands in for one of the scripts fail as the agent does."""
+    """Make a replacement for a function of the scripts raise errors of the agent."""
     if not callable(stand_in):
         return stand_in
 
@@ -333,8 +332,10 @@ def _wrap_stand_in(names: Names, stand_in: Any) -> Any:
 
 @dataclass(frozen=True)
 class Sshd:
-    """The SSH server of a Linux as it runs now, for one connection. user: who may log on, with which keys; host: whose
-    boot its session ends with; up: it has run without a break since.
+    """The SSH server of a running Linux, for one connection.
+
+    user, authorized: who may log on; host: the machine whose restart ends the session; is_up: tells whether the Linux
+    has been running since the connection was made.
     """
 
     answers: LinuxAnswers
@@ -348,7 +349,7 @@ class Sshd:
     def open(
         cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, current_run: Callable[[], object]
     ) -> "Sshd":
-        """Make the server for a new connection. run: names the run of this Linux, and changes when that ends."""
+        """Make the server for a new connection. run: returns a value that changes when the Linux stops or restarts."""
         first_run = current_run()
         return cls(answers, user, tuple(keys), host, lambda: current_run() == first_run, answers.count_connection())
 
@@ -358,12 +359,12 @@ class Sshd:
         return self.answers.linux.distro.seed
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens. Raises HostDown."""
+        """Return a connection to an address inside the Linux; None if nothing listens. Raises HostDown."""
         self._check_up()
         return self.answers.connect(address, port)
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
-        """The answer to one request. Raises HostDown where there is none, because the machine is gone."""
+        """Answer one request. Raises HostDown if the Linux has stopped."""
         self._check_up()
         with self.host.session_scope(self.is_up):
             answer = self.answers.answer(program, request, self.connection)
@@ -376,14 +377,14 @@ class Sshd:
 
 
 class HostDistros:
-    """The Linuxes of one simulated host."""
+    """The Linuxes in the distros of one host."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._known_answers: list[LinuxAnswers] = []
 
     def answers(self, distro: Distro) -> LinuxAnswers:
-        """Return the answers of this very distro: one that is made again knows nothing of the one before."""
+        """Return the answers of a distro. One that is imported again under the same name is a new distro."""
         answers = next((each for each in self._known_answers if each.linux.distro is distro), None)
         if answers is None:
             answers = LinuxAnswers(Linux(self._machine, distro))
@@ -392,7 +393,7 @@ class HostDistros:
         return answers
 
     def find_sshd(self) -> Sshd | None:
-        """The distro that lets somebody in now, if there is one and the network leads there."""
+        """Return the SSH server of the first running distro that the network can reach, or None."""
         machine = self._machine
         if not (machine.accepts_connections() and machine.network.is_reachable):
             return None
@@ -407,7 +408,7 @@ class HostDistros:
         return None
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
-        """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
+        """Return the SSH server of a distro. It accepts no key if a controller is outside the allowed networks."""
         machine = self._machine
         is_admitted = all(is_within(peer, distro.allowed) for peer in machine.network.peers())
         current_run = lambda: (machine.accepts_connections(), machine.boot, distro.running, distro.starts)  # noqa: E731

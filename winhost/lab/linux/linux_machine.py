@@ -1,4 +1,4 @@
-"""The Linux of a simulated host: its system, its files and what programs make of it when they are asked.
+"""A simulated Linux: its system, files, units, packages, driver and clock.
 
 Sources: the NVIDIA container toolkit's documentation of CDI, microsoft/WSL.
 """
@@ -57,10 +57,7 @@ SSH_UNIT = _find_text("[Unit]")
 
 
 def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed: Sequence[str] | None = None) -> str:
-    """A drop-in for sshd: keys only, root by key only, on one address, from some networks or from everywhere.
-
-    A lost controller is noticed in a minute.
-    """
+    """Return winhost's drop-in for sshd, which only accepts keys. allowed: networks; None for all networks."""
     text = _SSHD.replace("$where", f"[{listen}]:{port}" if listen.version == 6 else f"{listen}:{port}")
     limits = _MATCH_ADDRESS.replace("\\n", "\n") % "".join(f",!{each}" for each in allowed or ())
     return text + limits if allowed else text
@@ -72,7 +69,7 @@ P = TypeVar("P")
 
 NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
 KERNEL = "6.6.87.2-microsoft-standard-WSL2"
-_UBUNTU_KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
+_UBUNTU_KERNEL = "6.8.0-87-generic"  # of Ubuntu's cloud image
 _UNIT_FOLDERS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
 _PCI = "/sys/bus/pci/devices"
 _KEYS = "/root/.ssh/authorized_keys"
@@ -82,7 +79,7 @@ MODULE = "/usr/lib/modules/nvidia.ko"
 PRIVATE_KEY_PREFIX = "the private half of a key of a simulated Linux: "
 public = once(public_line)
 
-# Files that Windows puts there before there is a way in, by the names that it has for them.
+# Files that Windows writes without SSH, each with its name in resource WslConf.
 _WINDOWS_FILES = {
     "/etc/wsl.conf": "conf",
     "/etc/systemd/network/10-winhost.network": "network",
@@ -101,29 +98,29 @@ _ENGINES = {
 
 @dataclass
 class Linux:
-    """The Linux of one distro. The distro keeps what Windows can put there or look at; everything else is here."""
+    """A Linux. What Windows reads and writes without SSH is in `distro`; everything else is here."""
 
     machine: Machine
     distro: Distro
     is_standalone: bool = False
-    """It is no distro, but a machine of its own, with a driver of its own."""
+    """It is no distro, but a machine with its own kernel and driver."""
     online: bool = True
-    """It reaches registries and hubs."""
+    """It can reach registries and hubs."""
     containers: list[str] = field(default_factory=list)
-    """The containers of Docker that run."""
+    """The running Docker containers."""
     stdin: Node | None = None
-    """The settings of the program that runs."""
+    """The standard input of the running program."""
     rules: str = ""
-    """The rules of winhost that nftables has loaded."""
+    """winhost's rules that nftables has loaded."""
     parts: dict[type, object] = field(default_factory=dict)
-    """The other parts of the machine, each made when it is first asked for."""
+    """Other parts, by class; each is made at its first use."""
     last_start: int = -1
     undo_due: float | None = None
-    """When a change is undone that nobody has kept."""
+    """The time at which an unconfirmed change is undone."""
     is_initializing: bool = False
-    """It is made, as its facts tell: nothing takes any time."""
+    """It is being made from facts: nothing takes any time."""
     skipped_seconds: float = 0.0
-    """Seconds of its clock for which nobody waited."""
+    """Seconds by which its clock was advanced without waiting."""
 
     def __post_init__(self) -> None:
         self.systemd = Systemd(self.distro, self._read_unit_texts, self._generate_spec_if_possible)
@@ -161,7 +158,7 @@ class Linux:
             self.spec = self.driver if state["fresh"] is True else "another"
 
     def part(self, kind: type[P]) -> P:
-        """Return the one part of this kind, made when it is first asked for."""
+        """Return the part of this class, which is made at its first use."""
         if kind not in self.parts:
             self.parts[kind] = kind(self)  # type: ignore[call-arg]
         part = self.parts[kind]
@@ -169,11 +166,11 @@ class Linux:
         return part
 
     def _recorded_states(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
-        """Yield what the machine's facts tell of its Linux."""
+        """Yield key and state of each instance in the facts whose property `name` is not `nothing`."""
         yield from ((r.key, r.state) for r in self.machine.instances(resource) if r.state[name] != nothing)
 
     def catch_up(self) -> None:
-        """Catch up with a start, which empties /run and starts what is enabled."""
+        """Apply a start that has happened since: empty /run, load the driver, and start enabled units."""
         if self.last_start == self.distro.starts:
             return
         self.last_start = self.distro.starts
@@ -183,7 +180,7 @@ class Linux:
         self.booted = self.now()
         start_kernel(self.disk, self._settings)
         self._write_driver_files()
-        # The toolkit of an own machine renews its specification when it starts.
+        # On a standalone machine, the toolkit writes its specification at each start.
         if self.is_standalone and NVIDIA_CTK in self.apt.packages and self.driver:
             self.spec = self.driver
         self.rules = ""
@@ -192,9 +189,7 @@ class Linux:
             self.rules = self.disk.text(RULES) or ""
 
     def _find_driver(self) -> str:
-        """The driver that runs, or in WSL the one mounted from Windows' driver store; a running distro never sees
-        another.
-        """
+        """Return the version of the loaded driver; in WSL that of Windows when the distro started."""
         if self.is_standalone:
             return self.gpu_driver.loaded or ""
         gpus = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
@@ -219,7 +214,7 @@ class Linux:
 
     @property
     def boot_id(self) -> str:
-        """Another one with each start; a replica begins with the one that was read."""
+        """The boot id, which changes with each start. A replica begins with the recorded one."""
         recorded, is_first = self.machine.instances("LinuxBoot"), self.distro.starts == 0
         digest = sha256(self.distro.name.encode() + bytes([self.distro.starts % 256])).digest()[:16]
         return str(recorded[0].state["boot_id"] if recorded and is_first else UUID(bytes=digest, version=4))
@@ -235,7 +230,7 @@ class Linux:
         yield Record({**state, **read_state, "packages": packages})
 
     def _write_driver_files(self) -> None:
-        """Load modules and show the driver, as a kernel does that has just started."""
+        """Load modules, and write the files that show the driver, as at a start of the kernel."""
         if not self.is_standalone:
             return
         for module in sorted({str(each.state["driver"]) for each in self.gpus() if each.state["driver"]}):
@@ -250,7 +245,7 @@ class Linux:
         yield from self.gpu_driver.gpus() if self.is_standalone else self.fact_records("LinuxGpu")
 
     def gpu_view(self) -> dict[str, Callable[[], int | bool]]:
-        """The driver's view of the GPUs, by property."""
+        """Return calls that return the driver's view of the GPUs, by property of resource ShownGpus."""
         return {
             "count": lambda: sum(gpu.state["uuid"] is not None for gpu in self.gpus()) if self.is_standalone else 0,
             "loaded": lambda: self.is_standalone and bool(self.driver),
@@ -258,7 +253,7 @@ class Linux:
         }
 
     def fact_records(self, resource: str) -> Sequence[Record]:
-        """Return the records of a read-only resource from the facts that this machine was made of."""
+        """Return the records of a resource in the facts that this machine was made from."""
         return self.machine.instances(resource)
 
     def engines(self) -> Iterator[Record]:
@@ -284,24 +279,24 @@ class Linux:
         return {"text": node.data.decode(), "link": None, "mode": f"{node.mode:04o}", "owner": owner}
 
     def write_file(self, path: str, state: State) -> None:
-        """Write a file; a state of nothing but null removes it."""
+        """Write a file in the form of resource LinuxFile; NO_FILE removes it."""
         self.sync_to_disk()
         put_file(self.disk, path, state)
         self.systemd.reload()
         self.sync_from_disk()
 
     def texts(self) -> dict[str, str]:
-        """Each file on a disk, by its path."""
+        """Return the texts of all files that survive a restart, by path."""
         texts = {path: node.data.decode() for path, node in self.disk.walk("") if node.kind == stat.S_IFREG}
         return {path: text for path, text in texts.items() if not path.startswith(("/proc/", "/run/", "/sys/"))}
 
     @property
     def marks(self) -> list[str]:
-        """The changes of runs there, in the words of their controllers."""
+        """The marks of runs on this Linux."""
         return (self.disk.text("/var/lib/winhost/marks.txt") or "").splitlines()
 
     def _windows_files(self) -> dict[str, str | None]:
-        """The files that Windows puts there and looks at, as it knows them."""
+        """Return the files that Windows writes and reads without SSH, as the distro has them."""
         distro = self.distro
         files = {path: distro.conf_files[name] for path, name in _WINDOWS_FILES.items()}
         has_access = distro.port is not None and distro.listen is not None
@@ -312,7 +307,7 @@ class Linux:
         return files
 
     def sync_to_disk(self) -> None:
-        """Put on the disk what Windows or the kernel changed since."""
+        """Write to the disk what Windows or the kernel has changed since the last call."""
         files = self._windows_files()
         for path, text in files.items():
             if text == self._synced_files[path]:
@@ -347,7 +342,7 @@ class Linux:
         self.disk.write("/proc/sys/kernel/random/boot_id", f"{self.boot_id}\n")
 
     def _write_authorized_keys(self) -> None:
-        """Write the keys that Windows has, then those that others added inside."""
+        """Write the authorized keys that Windows set, then those that were added inside the Linux."""
         before = (self._synced_files[_KEYS] or "").splitlines()
         present = (self.disk.text(_KEYS) or "").splitlines()
         lines = [*self.distro.keys, *(line for line in present if line not in (*before, *self.distro.keys))]
@@ -357,7 +352,7 @@ class Linux:
             self.disk.remove(_KEYS)
 
     def sync_from_disk(self) -> None:
-        """Take over what was changed on the disk, where Windows looks at it."""
+        """Copy changes of shared files from the disk to the distro."""
         distro = self.distro
         for path, name in _WINDOWS_FILES.items():
             distro.conf_files[name] = self.disk.text(path)
@@ -370,7 +365,7 @@ class Linux:
         self._synced_files = self._windows_files()
 
     def is_cut_off(self) -> bool:
-        """A drop-in makes sshd listen elsewhere, or let nobody in."""
+        """Tell whether a drop-in makes sshd use another port, or refuse root."""
         self.sync_to_disk()
         texts = (
             self.disk.text(f"/etc/ssh/sshd_config.d/{name}") for name in self.disk.list_names("/etc/ssh/sshd_config.d")
@@ -379,7 +374,7 @@ class Linux:
         return any(each and each[1] != str(self.distro.port) for each in matches)
 
     def unit_file(self, unit: str) -> str | None:
-        """Return the path of the unit's file, if somebody wrote one."""
+        """Return the path of the unit's file, or None for a unit of a package."""
         return next((f"{each}/{unit}" for each in _UNIT_FOLDERS if self.disk.node(f"{each}/{unit}")), None)
 
     def _read_unit_texts(self) -> dict[str, str]:
@@ -389,10 +384,10 @@ class Linux:
         texts = {name: self.disk.text(path) for name, path in paths.items()}
         return {name: text for name, text in texts.items() if text is not None}
 
-    # ---- its clock and its kernel
+    # ---- clock and kernel
 
     def now(self) -> float:
-        """The time of the lab's clock; without one, a time that passes only where something waits."""
+        """Return the time of the lab's clock. If lab time takes no real time, waiting advances it."""
         scale = self.machine.clock.scale
         return (
             time.monotonic() / scale if scale and not self.is_initializing else time.monotonic() + self.skipped_seconds
@@ -420,13 +415,13 @@ class Linux:
         return is_installed
 
     def generate(self) -> None:
-        """nvidia-ctk cdi generate: for the driver that is mounted now."""
+        """nvidia-ctk cdi generate: write the CDI specification for the present driver."""
         self.sleep(_CDI_SECONDS)
         self.spec = self.driver
 
     @property
     def spec(self) -> str | None:
-        """The driver that the CDI spec is for."""
+        """The driver version in the CDI specification, or None without one."""
         text = self.disk.text(CDI_SPEC)
         return None if text is None else text.rstrip("\n").rpartition(" ")[2]
 
@@ -439,12 +434,12 @@ class Linux:
 
 
 def spec_text(driver: str) -> str:
-    """The file that nvidia-ctk makes for a driver."""
+    """Return the CDI specification that nvidia-ctk writes for a driver."""
     return f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# {driver.replace(' ', '')}\n"
 
 
 def ubuntu(machine: str, memory: Json) -> dict[str, Json]:
-    """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
+    """Return the state of resource LinuxSystem of an Ubuntu 24.04. machine: its machine id; memory: in bytes."""
     return {
         "id": "ubuntu",
         "version": "24.04",

@@ -1,6 +1,4 @@
-"""The Linuxes that are machines of their own: one made of its facts, guests in VMs that winhost made, set up by the
-discs that they found when they started, and the one that takes turns with Windows.
-"""
+"""Linuxes that are no distros: hosts made from facts, guests in VMs that winhost made, and the Linux beside Windows."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ from winhost.model.facts import Facts
 
 
 class LinuxHost:
-    """Lets in root with the keys that it is given, while it is up."""
+    """A Linux host made from facts. Its SSH server accepts root with the authorized keys."""
 
     user = "root"
 
@@ -50,7 +48,7 @@ class LinuxHost:
         self._distro.keys = list(keys)
 
     def find_sshd(self) -> Sshd | None:
-        """The SSH server; None while the Linux restarts."""
+        """Return the SSH server; None while the Linux restarts."""
         machine = self.machine
         if not machine.accepts_connections():
             return None
@@ -64,20 +62,18 @@ CLOUD_INIT_DISABLED = "/etc/cloud/cloud-init.disabled"
 
 
 class GuestGpus(Part):
-    """NVIDIA's GPUs as a Linux on this host sees them. vm: it is a guest, which has them in PCI domains of their own,
-    in the windows that its VM has for them.
-    """
+    """NVIDIA's GPUs as a Linux on this host sees them. vm: of a guest, where each GPU has its own PCI domain."""
 
     def __init__(self, host: Machine, vm: VirtualMachine | None = None) -> None:
         super().__init__(host)
         self._vm = vm
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
-        """The calls that list the instances."""
+        """Return the calls that list the GPUs and missing window sizes."""
         return {"LinuxGpu": self._list_gpus} | ({} if self._vm is None else {"MmioNeed": self._list_mmio_needs})
 
     def _list_mmio_needs(self) -> Iterator[Record]:
-        """Yield the kernel's report of devices for which there was no room."""
+        """Yield the window sizes that the guest's kernel reports as missing."""
         guest = "" if self._vm is None else self._vm.guid
         missing = self.host.missing_window_sizes(guest) if guest in self.host.vms else {}
         if missing:
@@ -97,11 +93,11 @@ class GuestGpus(Part):
 
 
 def linux_gpu_state(device: Device) -> Mapping[str, Json] | None:
-    """An NVIDIA GPU as a Linux without a driver sees it."""
+    """Return the state of resource LinuxGpu of a device, without a driver; None if it is no GPU of NVIDIA."""
     ids = str(device.key["device"]).split("&")
     if ids[0] != "VEN_10DE" or not device.bars.wide:
         return None
-    vram = {"vram": device.get_known("vram", None)}  # the driver of Linux will say what that of Windows said
+    vram = {"vram": device.get_known("vram", None)}  # as the driver of Windows reported it
     sizes = [*((size, False) for size in device.bars.narrow), *((size, True) for size in device.bars.wide)]
     bars = [
         {"index": index, "start": 1 << 40, "size": size, "prefetchable": is_wide}
@@ -116,7 +112,7 @@ _NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid
 def _ubuntu(
     host: Machine, gpus: Part, disc: GuestDisc | InstalledLinux, machine_id: str, memory: Json, **more: Json
 ) -> Linux:
-    """A Linux from Ubuntu's image on a machine of its own, with sshd."""
+    """Return a standalone Linux from Ubuntu's image, with sshd."""
     facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(ubuntu(machine_id, memory) | more),)})
     machine = Machine(facts, clock=host.clock)
     machine.parts.insert(0, gpus)
@@ -128,24 +124,24 @@ def _ubuntu(
 
 @dataclass
 class GuestLinux:
-    """The Linux of one VM. disc: what it was told on its first start."""
+    """The Linux of one VM. disc: the seed that it read at its first start."""
 
     vm: VirtualMachine
     disc: GuestDisc
     answers: LinuxAnswers
     seen_starts: int = 1
-    """Starts of the VM so far."""
+    """Starts of the VM that catch_up has applied."""
 
     @property
     def distro(self) -> Distro:
         return self.answers.linux.distro
 
     def catch_up(self) -> None:
-        """Catch up with each start that has happened since."""
+        """Apply the starts that have happened since."""
         for seed in self.vm.seeds_at_starts[self.seen_starts :]:
             self.seen_starts += 1
             self.answers.machine.boot += 1
-            # Where cloud-init runs, a start without the same seed is that of another machine.
+            # Without its seed, cloud-init treats this as a new machine, and makes new host keys.
             cloud_init_runs = self.answers.linux.read_file(CLOUD_INIT_DISABLED)["text"] is None
             if cloud_init_runs and (seed is None or read_disc(seed).instance != self.disc.instance):
                 self.distro.host_key_seed = sha256(b"made anew" + self.distro.seed).digest()
@@ -160,7 +156,7 @@ class HostGuests:
         self._known_guests: dict[str, GuestLinux] = {}
 
     def guest(self, vm: VirtualMachine) -> GuestLinux | None:
-        """Return the guest of a VM; None where nothing on its disk would ever answer."""
+        """Return the guest of a VM, or None if its disk has no Linux with cloud-init."""
         disc = self._machine.disc_of(vm)
         if disc is None:
             return None
@@ -176,12 +172,12 @@ class HostGuests:
         return guest
 
     def has_new_host_key(self, vm: VirtualMachine) -> bool:
-        """Tell whether the guest shows a host key that it made itself."""
+        """Tell whether the guest has a host key other than the seed's."""
         guest = self.guest(vm)
         return guest is not None and guest.distro.host_key != guest.disc.public_key
 
     def find_sshd(self) -> Sshd | None:
-        """Return the SSH server of the first guest that runs."""
+        """Return the SSH server of the first running guest, or None."""
         machine = self._machine
         if not machine.accepts_connections():
             return None
@@ -207,7 +203,7 @@ class HostGuests:
 
 
 class DualBootAnswers(LinuxAnswers):
-    """A restart of it is one of the machine."""
+    """Answers for the Linux beside Windows. Its restart is a restart of the machine."""
 
     def __init__(self, host: Machine, installed: InstalledLinux) -> None:
         machine_id, memory = uuid5(NAMESPACE_OID, host.name).hex, host.instances("Memory")[0].state["total"]
@@ -218,12 +214,12 @@ class DualBootAnswers(LinuxAnswers):
         self._timer: int | None = None
 
     def catch_up(self) -> None:
-        """Catch up with the starts that the machine has counted."""
+        """Apply the starts that the machine has counted."""
         self.machine.boot = self._host.dual_boot.starts
         super().catch_up()
 
     def answer(self, program: str, json_text: str, connection: int) -> str:
-        """Answer like any Linux, and answer the program of `winhost boot` too."""
+        """Answer a request; unlike other Linuxes, also for the program of `winhost boot`."""
         if program != "boot":
             return super().answer(program, json_text, connection)
         boot, request = self._host.part(FirmwarePart).boot, json.loads(json_text)
@@ -241,14 +237,14 @@ class DualBootAnswers(LinuxAnswers):
 
 
 class DualBootLinux:
-    """The Linux beside Windows on one simulated machine; a new installation knows nothing of the one before."""
+    """The Linux beside Windows on one machine. Each installation is a new Linux."""
 
     def __init__(self, host: Machine) -> None:
         self._host = host
         self._known_guests: tuple[InstalledLinux, DualBootAnswers] | None = None
 
     def find_sshd(self) -> Sshd | None:
-        """The SSH server; None while Windows runs."""
+        """Return the SSH server; None while Windows runs."""
         installed = self._host.dual_boot.installed
         if not self._host.dual_boot.runs or installed is None:
             return None

@@ -1,4 +1,4 @@
-"""Programs of a simulated Linux, as its scripts call them: what each says and changes, and nothing that nobody calls.
+"""Programs of a simulated Linux, as far as the scripts use them: their output, and what they change.
 
 Sources: their manual pages, and that of systemd.mount.
 """
@@ -26,9 +26,7 @@ _NOTHING: State = {"filesystem": None, "label": None, "uuid": None}
 
 
 class DataDisks:
-    """The disks of a Linux. formatted: file systems that winhost made here, and those that the facts tell, by the
-    disk's name.
-    """
+    """The disks of a Linux. formatted: file systems that winhost made, here or in the facts, by the disk's name."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
@@ -39,13 +37,13 @@ class DataDisks:
             self._add_file_system(str(record.state["disk"]), dict(record.state))
 
     def _add_file_system(self, disk: str, state: State) -> None:
-        """Link the disk by its UUID, as udev does."""
+        """Note the file system of a disk, and link the disk by its UUID, as udev does."""
         self.formatted[disk] = state
         if isinstance(state["uuid"], str):
             self._linux.disk.link(f"/dev/disk/by-uuid/{state['uuid']}", f"../../{disk}")
 
     def _mounts(self) -> Iterator[tuple[str, str]]:
-        """Folder and device of each: those of others, and then those that winhost's units mount."""
+        """Yield folder and disk of each mount: first those of others, then those of winhost's units."""
         ours = {record.key["path"] for record in self._linux.fact_records("Mount")}
         for record in self._linux.fact_records("LinuxDisk"):
             yield from ((path, record.key["disk"]) for path in record.state["mounted"] if path not in ours)
@@ -58,7 +56,7 @@ class DataDisks:
                 yield from ((settings["Where"], name) for name in matches)
 
     def device_at(self, path: str) -> str | None:
-        """Return the device that was mounted there last."""
+        """Return the device that is mounted at a path, or None; of several, the last."""
         return next((f"/dev/{name}" for where, name in reversed([*self._mounts()]) if where == path), None)
 
     def disks(self) -> Iterator[Record]:
@@ -156,7 +154,7 @@ def _systemctl(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
 
 
 def _change_unit(linux: Linux, verb: str, unit: str, options: Sequence[str]) -> None:
-    """Change one unit. Raises CmdletError."""
+    """Apply a verb of systemctl to a unit. Raises CmdletError."""
     systemd, is_now = linux.systemd, "--now" in options
     if verb in ("enable", "disable", "mask", "unmask"):
         systemd.enable(unit, {"enable": "enabled", "mask": "masked"}.get(verb, "disabled"))
@@ -175,7 +173,7 @@ def _change_unit(linux: Linux, verb: str, unit: str, options: Sequence[str]) -> 
 
 
 def _apply_side_effects(linux: Linux, unit: str, verb: str) -> None:
-    """Do what a unit does beyond being active."""
+    """Apply what starting or stopping these units changes elsewhere."""
     if unit == "docker.service" and verb in ("restart", "stop"):
         linux.containers.clear()
     if unit == NFT_UNIT and verb == "restart":
@@ -197,7 +195,7 @@ def _show_units(linux: Linux, options: Sequence[str], units: Sequence[str]) -> s
 
 
 def _properties(linux: Linux, unit: str, with_run: bool) -> Sequence[tuple[str, object]]:
-    """List the properties of a unit. runs: also those of its run, which goes on when it is looked at."""
+    """Return the properties of a unit. with_run: also those of its run, which each read advances."""
     serving = linux.part(SimulatedServing)
     if with_run:
         serving.advance(unit)
@@ -219,7 +217,7 @@ def _initramfs(linux: Linux, arguments: Sequence[str]) -> str:
 
 
 def _succeed(linux: Linux, arguments: Sequence[str]) -> str:
-    """A check that always passes."""
+    """Succeed without output, as a check that finds nothing wrong."""
     return ""
 
 
@@ -235,7 +233,7 @@ _DROP = re.compile(r"tcp dport (\d+) .*?(?:(ip6?) saddr != \{ (.*?) \}|meta nfpr
 
 
 def _nft(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
-    """List or delete winhost's rules: nobody else has any. Its unit loads what the file has."""
+    """List or delete winhost's rules, the only ones here. Its unit loads them from a file."""
     if "delete" in arguments:
         linux.rules = ""
     if "chains" in arguments:
@@ -253,7 +251,7 @@ def _nft(linux: Linux, arguments: Sequence[str]) -> ProgramResult | str:
 
 
 def _journalctl(linux: Linux, arguments: Sequence[str]) -> str:
-    """Print lines of units, or the kernel's report of devices for which there was no room."""
+    """Print lines of units, or the kernel's messages about missing MMIO space."""
     if "--output=json" in arguments:
         return linux.part(SimulatedServing).journalctl(arguments)
     needs = linux.machine.instances("MmioNeed") if "--dmesg" in arguments else ()
@@ -289,7 +287,7 @@ PROGRAMS: Programs = {
     ),
     "dockerd": (("docker-ce", "docker.io"), _succeed),
     "journalctl": (None, _journalctl),
-    "k3s": ((), lambda linux, argv: linux.part(SimulatedCluster).k3s(argv)),  # it is a file
+    "k3s": ((), lambda linux, argv: linux.part(SimulatedCluster).k3s(argv)),  # a downloaded file, of no package
     "lsblk": (None, lambda linux, argv: linux.part(DataDisks).lsblk(argv)),
     "mkfs.ext4": (None, lambda linux, argv: linux.part(DataDisks).mkfs("ext4", argv)),
     "mkfs.xfs": (None, lambda linux, argv: linux.part(DataDisks).mkfs("xfs", argv)),

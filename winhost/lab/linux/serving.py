@@ -1,7 +1,7 @@
-"""Engines and their gateway in a simulated Linux: its units are those that were installed, and its engines stand-ins.
+"""Simulated engines and their gateway, with the units that winhost installed.
 
-A start advances each time it is looked at, and its log has vLLM's own lines. The script of `winhost serve` runs as on
-any Linux: it reads units and the journal by their programs, and asks engines and gateway, whose answers are made up.
+Each read of a starting engine's state advances its start, and adds lines of vLLM to its log. The script of `winhost
+serve` runs as on any Linux; only the HTTP answers of engines and gateway are made up.
 """
 
 import hmac
@@ -37,7 +37,7 @@ _START_SECONDS = 90.0
 
 
 class ServedEngines:
-    """The engines whose units are on the disk."""
+    """The engines that have a unit file."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
@@ -47,7 +47,7 @@ class ServedEngines:
 
     @property
     def units(self) -> Mapping[str, State]:
-        """The units by name, in the shape of their resource."""
+        """The units by name, each as a state of resource EngineUnit."""
         units: dict[str, State] = {}
         for name in self._linux.disk.list_names(_UNITS):
             if re.fullmatch(_UNIT, name):
@@ -57,7 +57,7 @@ class ServedEngines:
         return units
 
     def update_unit(self, name: str, **state: Any) -> None:
-        """Change a unit; values that are not named stay."""
+        """Change the given properties of a unit."""
         if "text" in state:
             self._linux.disk.write(f"{_UNITS}/{name}", state["text"])
         unit = self._linux.systemd.find(name)
@@ -66,14 +66,14 @@ class ServedEngines:
         unit.active, unit.failed = state.get("active", unit.active), state.get("failed", unit.failed)
 
     def start(self, name: str) -> None:
-        """Start an engine, which takes its time. Raises CmdletError where something that it needs is not there."""
+        """Start an engine, and wait. Raises CmdletError if something that it needs is missing."""
         self._linux.sleep(_START_SECONDS)
         if missing := self._find_missing(str(self.units[name]["text"])):
             self.update_unit(name, active=False, failed=True)
             raise program_failed("systemctl", f"Job for {name} failed: {missing} is not there.")
 
     def _find_missing(self, text: str) -> str | None:
-        """Return the first path that a real unit would fail without."""
+        """Return the first thing that is missing and without which the unit fails, or None."""
         for path in map(str, re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text)):
             if self._linux.read_file(path)["text"] is None:
                 return path
@@ -90,7 +90,7 @@ class ServedEngines:
         return None
 
     def serves(self) -> bool:
-        """Tell whether the gateway runs, and every engine of the serving file runs or would start at its turn."""
+        """Tell whether the gateway runs, and each engine of the serving file runs, or can start when its turn comes."""
         serving_file = json.loads(str(self._linux.read_file(SERVING_FILE)["text"]))
         gateway = self._linux.systemd.is_active("winhost-gateway.service")
         return gateway and all(map(self._can_serve, serving_file["engines"]))
@@ -120,12 +120,12 @@ START_LOG = (
     "(EngineCore pid=13) INFO 11-22 10:55:43 [model_runner.py:726] Graph capturing finished in 3 secs, took 0.89 GiB",
     "INFO:     Application startup complete.",
 )
-_LINES_PER_POLL = 4  # lines that a start says between two looks
-_FIRST_LINE_TIME = 1_795_443_982  # of the first line
+_LINES_PER_POLL = 4  # lines of a start's log between two reads
+_FIRST_LINE_TIME = 1_795_443_982
 
 
 class Reply(io.BytesIO):
-    """An answer of an engine or of the gateway, as http.client gives it."""
+    """An answer of an engine or of the gateway, like http.client's."""
 
     def __init__(self, status: int, content: object = "", kind: str = "application/json") -> None:
         super().__init__((content if isinstance(content, str) else json.dumps(content)).encode())
@@ -137,10 +137,12 @@ class Reply(io.BytesIO):
 
 @dataclass
 class SimulatedServing:
-    """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
-    starts: of each; asleep: units of engines that take turns and were up once; turns: what the gateway says of these,
-    if not that they sleep: what its metric is called, model and value; yields: what `winhost yield` said; boot_test:
-    what it found of its endpoint after its start.
+    """The engines and the gateway as the script of `winhost serve` sees them. Dictionaries are by unit.
+
+    failure_logs: the log of an engine whose start fails; polls: reads since its start; starts: how many; asleep:
+    engines that take turns and have been started once; engine_metrics: (metric, model, value) of these engines in the
+    gateway's metrics, instead of the default; yield_mode: as `winhost yield` set it; boot_test: the result of the check
+    after a start of the machine.
     """
 
     linux: Linux
@@ -152,33 +154,33 @@ class SimulatedServing:
     yield_mode: str = "auto"
     boot_test: dict[str, Json] | None = None
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
-    key_use: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
+    key_use: dict[str, dict[str, Json]] = field(default_factory=dict)  # by key, as the gateway writes it
     versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
     clock: Iterator[float] = field(default_factory=lambda: count(1000.0, 0.02))
-    """The script's clock: it moves on each time it is read, independently of the lab's own."""
+    """The script's clock, which advances with each read, independently of the lab's clock."""
     _gives_up: Callable[[], bool] | None = None
     _has_yielded: bool = True
-    """Models that are to yield have done so."""
+    """The models have yielded."""
 
     def table(self) -> Mapping[str, Any]:
-        """Stand-ins for functions of the script of `winhost serve`, by their names."""
+        """Return replacements for functions of the script of `winhost serve`, by their names."""
         return {
             "boot_test": lambda: self.boot_test,
-            "connection": lambda address, within: SimpleNamespace(address=address, close=lambda: None),
+            "open_connection": lambda address, within: SimpleNamespace(address=address, close=lambda: None),
             "gpus": self._gpus,
             "holds_port": lambda pid, port: pid > 0,
             "read_mode": lambda: self.yield_mode,
-            "request": lambda to, path, body, key: self._reply(to.address, path, body, key),
+            "send_request": lambda to, path, body, key: self._reply(to.address, path, body, key),
             "time": SimpleNamespace(monotonic=lambda: next(self.clock), sleep=lambda seconds: None),
-            "unless": self._keep_give_up_check,
+            "cancel_if": self._keep_give_up_check,
             "versions": lambda: [{"name": name, "version": version} for name, version in self.versions.items()],
             "write_mode": self._write_mode,
         }
 
-    # ---- units and the journal, by the programs of systemd
+    # ---- units and the journal
 
     def start(self, unit: str) -> None:
-        """Start a unit without waiting for it. Raises CmdletError."""
+        """Start a unit without waiting. Raises CmdletError."""
         self.linux.systemd.start(unit)
         self.linux.systemd.find(unit).failed = False
         self.starts[unit], self.polls[unit] = self.starts.get(unit, 0) + 1, 0
@@ -186,16 +188,16 @@ class SimulatedServing:
             self.asleep.clear()
 
     def stop(self, unit: str) -> None:
-        """Raises CmdletError."""
+        """Stop a unit. Raises CmdletError."""
         self.linux.systemd.stop(unit)
         self.polls.pop(unit, None)
 
     def advance(self, unit: str) -> None:
-        """Advance the start of an engine by more lines of its log, until it serves or fails."""
+        """Advance the start of an engine by some lines of its log, until it serves or fails."""
         if not self.linux.systemd.is_active(unit) or "-engine-" not in unit:
             return
         lines, count = self.failure_logs.get(unit, START_LOG), _LINES_PER_POLL
-        if unit not in self.polls:  # a plan started it, and waited for it
+        if unit not in self.polls:  # a plan started it, and waited until it served
             self.polls[unit], self.starts[unit], count = len(lines), self.starts.get(unit, 0) + 1, len(lines)
             poll = 0
         else:
@@ -214,7 +216,7 @@ class SimulatedServing:
         return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
 
     def properties(self, unit: str) -> tuple[tuple[str, object], ...]:
-        """List the properties of the unit's run, as `systemctl show` names them."""
+        """Return the properties of the unit's run, as `systemctl show` lists them."""
         state = self.linux.systemd.state(unit)
         active, failed = state["active"] is True, state["failed"] is True
         return (
@@ -228,7 +230,7 @@ class SimulatedServing:
         )
 
     def journalctl(self, arguments: Sequence[str]) -> str:
-        """Lines of the journal as JSON."""
+        """Return entries of the journal as JSON lines."""
         options = dict(word.lstrip("-").partition("=")[::2] for word in arguments if not word.startswith("--unit="))
         units = {word.removeprefix("--unit=") for word in arguments if word.startswith("--unit=")}
         begin, invocation = int(options.get("after-cursor", 0)), options.get("_SYSTEMD_INVOCATION_ID")
@@ -240,10 +242,10 @@ class SimulatedServing:
         ]
         return "".join(f"{json.dumps(each)}\n" for each in entries[-int(options.get("lines", 0)) :])
 
-    # ---- what engines and gateway answer
+    # ---- HTTP answers of engines and gateway
 
     def _reply(self, address: Mapping[str, Any], path: str, body: Mapping[str, Any] | None, key: str | None) -> Reply:
-        """Answer for an engine, by its socket, or for the gateway. Raises OSError where nobody answers."""
+        """Answer a request to an engine's socket, or to the gateway. Raises OSError if it is not running."""
         if "socket" in address:
             return self._engine_reply(address["socket"], path)
         if body is not None:
@@ -275,14 +277,14 @@ class SimulatedServing:
         return self.linux.systemd.is_active(unit) and self._has_logged_all(unit)
 
     def ready(self) -> str:
-        """The code of what the gateway waits for; empty where it is ready."""
+        """Return the code with which the gateway reports that it is not ready; "" if it is ready."""
         if self.yield_mode == "now":
             has_yielded, self._has_yielded = self._has_yielded, True
             return "yielded" if has_yielded else "yielding"
         return "" if all(map(self._is_serving, self._read_serving_file()["engines"])) else "engine-down"
 
     def _write_mode(self, mode: str) -> None:
-        """Change the mode; models have left when somebody looks for the second time."""
+        """Change the mode. Models have yielded at the second read after that."""
         self._has_yielded, self.yield_mode = mode == self.yield_mode, mode
 
     def _metrics(self) -> Iterator[str]:
@@ -305,7 +307,7 @@ class SimulatedServing:
             yield f"winhost_gateway_{_METRICS[kind]}{{{labels}}} {value}\n"
 
     def _start_engines_in_turn(self, gateway: str) -> None:
-        """Start engines that take turns once, one after the other; each rests then."""
+        """Start the engines that take turns, one after the other. Each is put to sleep after its start."""
         for engine in (each for each in self._read_serving_file()["engines"] if each.get("turns")):
             unit = engine["unit"]
             if gateway not in self.starts and self.linux.systemd.state(unit)["loaded"]:
@@ -321,17 +323,17 @@ class SimulatedServing:
             return
 
     def _is_serving(self, engine: Mapping[str, Any]) -> bool:
-        """Now, or when its turn comes."""
+        """Tell whether an engine serves now, or when its turn comes."""
         return engine["unit"] in self.asleep or self._is_up(engine["unit"])
 
     def _read_serving_file(self) -> dict[str, Any]:
-        """The contents of the serving file."""
+        """Return the contents of the serving file."""
         text = self.linux.read_file(SERVING_FILE)["text"]
         contents: dict[str, Any] = json.loads(str(text)) if text else _EMPTY_SERVING_FILE
         return contents
 
     def _is_known_key(self, key: str | None, *, metrics: bool = False) -> bool:
-        """Look a key up in the plan's file of keys, and in the file of later changes."""
+        """Tell whether a key is active in the plan's file of keys and the file of later changes."""
         hashed = sha256((key or "").encode()).hexdigest()
         texts = self.linux.texts()
         planned_keys = [
@@ -344,7 +346,7 @@ class SimulatedServing:
         )
 
     def read_keys(self) -> None:
-        """Report changed keys as read, as a gateway that runs does; the use of keys is made up."""
+        """Write which keys were read and used, as a running gateway does. The use of keys is made up."""
         if not self.linux.systemd.is_active("winhost-gateway.service"):
             return
         changes = self.linux.disk.text(KEY_CHANGES) or ""
@@ -369,7 +371,7 @@ class SimulatedServing:
 
     @contextmanager
     def _keep_give_up_check(self, to: object, hopeless: Callable[[], bool] | None) -> Iterator[None]:
-        """Keep, during a request, the function that tells whether its caller gives up."""
+        """Store the function that tells whether the caller gives up, for the duration of a request."""
         self._gives_up = hopeless
         try:
             yield
@@ -377,7 +379,7 @@ class SimulatedServing:
             self._gives_up = None
 
     def completion(self, path: str, body: Mapping[str, Any], key: str | None) -> Reply:
-        """The gateway's answer to a request. Raises OSError where its engine fails for good."""
+        """Return the gateway's answer to a completion request. Raises OSError if its engine fails."""
         status = self._status_of(path, body, key)
         if status != 200:
             return Reply(status, {"error": {"message": f"a stand-in of the simulator refuses this: {status}"}})
@@ -400,7 +402,7 @@ class SimulatedServing:
         if self._gives_up and engine["unit"] in self.failure_logs:
             while not self._gives_up():
                 if not self.linux.systemd.is_active(engine["unit"]):
-                    self.start(engine["unit"])  # as the gateway does again and again
+                    self.start(engine["unit"])  # the gateway restarts a failed engine until the caller gives up
             raise ConnectionAbortedError("given up")
         if engine.get("turns"):
             self._start_engines_in_turn(self._read_serving_file()["gateway"]["unit"])
@@ -411,14 +413,14 @@ class SimulatedServing:
         return 400 if len(body.get("prompt") or ()) > LENGTH else 200
 
     def listens(self, address: str, port: int) -> bool:
-        """Tell whether the gateway runs and listens there."""
+        """Tell whether the gateway runs and listens on this address and port."""
         gateway = self._read_serving_file()["gateway"]
         host, _, number = gateway["listen"].rpartition(":")
         matches = host.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
         return matches and self.linux.systemd.is_active(gateway["unit"])
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within that Linux; None where nothing listens."""
+        """Return a connection to an address inside the Linux; None if nothing listens."""
         if not self.listens(address, port):
             return None
         client, server = socket.socketpair()
@@ -448,7 +450,7 @@ class SimulatedServing:
 
 
 def _events(path: str, body: Mapping[str, Any], words: Sequence[str], usage: Mapping[str, int]) -> Iterator[str]:
-    """Yield server-sent events, word by word."""
+    """Yield the server-sent events of a completion, word by word."""
     chat = path == "/v1/chat/completions"
     for number, word in enumerate(words, 1):
         part: dict[str, Any] = {"delta": {"role": "assistant", "content": word}} if chat else {"text": word}

@@ -1,4 +1,4 @@
-"""Units, NVIDIA's driver and packages of a simulated Linux, and what apt, dpkg and systemctl make of them.
+"""Units, NVIDIA's driver and packages of a simulated Linux, and the programs apt and dpkg.
 
 Sources: apt-get(8), apt-cache(8), apt-mark(8), dpkg-query(1), systemctl(1), the packages of Ubuntu, Docker and NVIDIA.
 A driver is loaded by the next start, as where nouveau runs or another version does.
@@ -22,7 +22,7 @@ from winhost.lab.physics.wsl_exe import Distro
 
 
 def program_failed(program: str, message: str, code: int = 1) -> CmdletError:
-    """Make the error of a program that failed."""
+    """Return the error of a program that failed."""
     return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), message)
 
 
@@ -39,8 +39,8 @@ class Unit:
 
 @dataclass
 class Systemd:
-    """The units. texts: returns those of unit files that somebody wrote; generate: makes the CDI spec, as its unit
-    does, and returns whether it could.
+    """The units. read_texts: returns the texts of unit files outside of packages; generate: makes the CDI
+    specification, as its unit does, and returns whether it could.
     """
 
     distro: Distro
@@ -54,20 +54,20 @@ class Systemd:
         }
     )
     written_units: dict[str, Unit] = field(default_factory=dict)
-    """Units of files that somebody wrote, not of a package."""
+    """Units of files that belong to no package."""
 
     def reload(self) -> None:
-        """Forget units whose files are gone."""
+        """Remove units whose files were removed."""
         texts = self.read_texts()
         for name in [name for name in self.written_units if name not in texts]:
             del self.written_units[name]
 
     def loaded(self) -> list[str]:
-        """Units that systemd can read: of packages, and those that somebody wrote."""
+        """Return the names of all units: of packages, and of other files."""
         return sorted({*self.units, *self.read_texts(), *([SSH] if self.distro.sshd else [])})
 
     def find(self, name: str) -> Unit:
-        """Return a unit that is loaded."""
+        """Return a loaded unit."""
         if name in self.units:
             return self.units[name]
         installs = "[Install]" in self.read_texts().get(name, "")
@@ -88,7 +88,7 @@ class Systemd:
         return self.state(name)["active"] is True
 
     def enable(self, name: str, desired: str) -> None:
-        """systemctl mask, unmask, enable, disable. Raises CmdletError."""
+        """systemctl enable, disable, mask or unmask. desired: enabled, disabled or masked."""
         if name == SSH:
             self.distro.enabled = desired == "enabled"
             return
@@ -99,17 +99,17 @@ class Systemd:
             unit.enabled = desired
 
     def start(self, name: str) -> None:
-        """Raises CmdletError."""
+        """Start a unit. Raises CmdletError."""
         if not self.state(name)["loaded"]:
             raise program_failed("systemctl", f"Failed to start {name}: Unit {name} not found.", 5)
         if name == SSH:
             self.distro.enabled = True
             return
-        if name != CDI or self.generate():  # conditions that are not met are no failure
+        if name != CDI or self.generate():  # an unmet condition of a unit is no failure
             self.find(name).active = True
 
     def stop(self, name: str) -> None:
-        """Raises CmdletError."""
+        """Stop a unit. Raises CmdletError."""
         if not self.state(name)["loaded"]:
             raise program_failed("systemctl", f"Failed to stop {name}: Unit {name} not loaded.", 5)
         if name == SSH:
@@ -117,7 +117,7 @@ class Systemd:
         self.find(name).active = False
 
     def restart_all(self) -> None:
-        """Start what is enabled, as a start of the machine does."""
+        """Start the enabled units, as a start of the machine does."""
         for name in self.loaded():
             unit = self.find(name)
             unit.active, unit.failed = False, False
@@ -140,12 +140,12 @@ _NOTHING: Mapping[str, Json] = dict.fromkeys(("loaded", "kind", "installed", "si
 
 
 class GpuDriver:
-    """NVIDIA's driver. broken: it does not load, as where nobody trusts its signer; lost: GPUs that fell off the bus;
-    multiverse: that archive is among the sources.
+    """NVIDIA's driver. broken: it does not load, as with an untrusted signer; lost_gpus: addresses of GPUs that fell
+    off the bus; multiverse: that archive of Ubuntu is among the sources.
     """
 
     def __init__(self, machine: Machine, packages: Callable[[], Mapping[str, str]]) -> None:
-        """packages: returns those that are installed, with their versions."""
+        """packages: returns the installed packages with their versions."""
         self._machine, self._packages = machine, packages
         recorded = machine.instances("LinuxGpuDriver")
         state = recorded[0].state if recorded else {}
@@ -156,8 +156,8 @@ class GpuDriver:
         self.lost_gpus: set[str] = set()
 
     def candidate(self, name: str) -> str | None:
-        """Return a package's version in an archive of Ubuntu; empty where this Linux has no such archive, and None for
-        what is no part of the driver.
+        """Return a driver package's version in Ubuntu's archives; "" if this Linux has no such archive. None for other
+        packages.
         """
         if name != FABRIC_MANAGER and _DRIVER_PACKAGE.fullmatch(name) is None:
             return None
@@ -175,14 +175,14 @@ class GpuDriver:
 
     @property
     def installed(self) -> str | None:
-        """The version of the module on disk: of the package, or of what somebody put there otherwise."""
+        """The version of the kernel module on disk: of the package, or of another installation."""
         name = self._modules()
         if name is not None:
             return self._packages()[name].partition("-")[0]
         return None if self._recorded["packages"] else self._recorded["installed"]
 
     def start(self) -> None:
-        """Load the driver that is on disk, as a start of the machine does."""
+        """Load the driver on disk, as a start of the machine does."""
         self.loaded = None if self.broken else self.installed
         modules = self._modules()
         kind = ("open" if "-open-" in modules else "proprietary") if modules else self._recorded["kind"]
@@ -195,7 +195,7 @@ class GpuDriver:
         return {**self._recorded, "libraries": [], **on_disk, **state}
 
     def gpus(self) -> Iterator[Record]:
-        """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
+        """Yield the GPUs. The values of nvidia-smi are only known while the driver runs."""
         for record in self._machine.instances("LinuxGpu"):
             yield Record({**record.state, **self._driver_values(record)}, record.key)
 
@@ -217,7 +217,7 @@ class GpuDriver:
 DOCKER_SOURCE, TOOLKIT_SOURCE = "winhost-docker", "winhost-nvidia-container-toolkit"
 SSHD = "openssh-server"
 NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
-_DEFAULT_VERSION = "1.0-1"  # of what comes along, where nobody asked for a version
+_DEFAULT_VERSION = "1.0-1"  # of packages that are installed without a version
 _UBUNTU_VERSIONS = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "podman": "4.9.3+ds1-1ubuntu0.2"}
 _FIRST_RELEASE = {"criu": "25.10"}  # releases of Ubuntu
 _SOURCES = {"docker-ce": DOCKER_SOURCE, "nvidia-container-toolkit": TOOLKIT_SOURCE}
@@ -233,13 +233,13 @@ _PACKAGE_UNITS = {
     SSHD: (SSH, "ssh.socket"),
     FABRIC_MANAGER: (FABRIC_UNIT,),
 }
-_DISABLED_PACKAGES = (FABRIC_MANAGER,)  # its package does not enable what it brings
+_DISABLED_PACKAGES = (FABRIC_MANAGER,)  # its package does not enable its unit
 _APT_SECONDS, _UPDATE_SECONDS = 20.0, 5.0
 
 
 @dataclass
 class LabPackage:
-    """An installed package. auto: it came for the sake of another."""
+    """An installed package. auto: it was installed as a dependency."""
 
     version: str
     held: bool = False
@@ -248,7 +248,7 @@ class LabPackage:
 
 @dataclass
 class Apt:
-    """The packages. driver: NVIDIA's own, where the machine has one."""
+    """The packages. driver: NVIDIA's driver; None in a distro, which uses that of Windows."""
 
     machine: Machine
     distro: Distro
@@ -260,18 +260,18 @@ class Apt:
 
     @property
     def installed(self) -> dict[str, LabPackage]:
-        """All packages: the way in brings sshd, whoever asked for it."""
+        """All packages, with sshd, which SSH access installs."""
         return {SSHD: LabPackage(_DEFAULT_VERSION), **self.packages} if self.distro.sshd else self.packages
 
     def version(self, name: str) -> str:
-        """Return the version that apt would install; empty where no source has it."""
+        """Return the version of a package, or "" if this release has none."""
         if Version(self._release) < Version(_FIRST_RELEASE.get(name, self._release)):
             return ""
         driver_version = self.driver.candidate(name) if self.driver else None
         return _UBUNTU_VERSIONS.get(name, _DEFAULT_VERSION) if driver_version is None else driver_version
 
     def candidate(self, name: str) -> str:
-        """Return this version, or nothing where its source is not there."""
+        """Return the version that apt can install, or "" if its source is missing."""
         source = next((source for prefix, source in _SOURCES.items() if name.startswith(prefix)), None)
         has_source = source is None or self.disk.node(f"/etc/apt/sources.list.d/{source}.sources") is not None
         return self.version(name) if has_source else ""
@@ -284,10 +284,10 @@ class Apt:
     def dependencies(self, name: str) -> tuple[str, ...]:
         return (*_DEPENDENCIES.get(name, ()), *(self.driver.dependencies(name) if self.driver else ()))
 
-    # ---- what is done at once
+    # ---- changes
 
     def plan_install(self, requested: Mapping[str, str]) -> dict[str, str]:
-        """Versions of what would be installed or changed, with all that it needs."""
+        """Return the packages to install or change, with their dependencies and versions."""
         versions: dict[str, str] = {}
         for name, version in requested.items():
             installed = self.installed.get(name)
@@ -297,14 +297,14 @@ class Apt:
         return versions | {name: version for name, version in requested.items() if version and name in versions}
 
     def plan_removal(self, names: Collection[str]) -> list[str]:
-        """List packages to remove, with those that need them."""
+        """Return the packages to remove, with those that depend on them."""
         removed = {name for name in names if name in self.installed}
         while more := {name for name in self.installed if removed & {*self.dependencies(name)}} - removed:
             removed |= more
         return sorted(removed)
 
     def unneeded(self) -> list[str]:
-        """List packages that came for the sake of others which are gone."""
+        """Return the packages that were installed as dependencies and are no longer needed."""
         needed = {
             each for name, package in self.packages.items() if not package.auto for each in self._all_dependencies(name)
         }
@@ -316,7 +316,7 @@ class Apt:
             yield from self._all_dependencies(each)
 
     def install(self, name: str, version: str, *, auto: bool) -> None:
-        """Install a package, and enable and start the units that it brings, as Debian does."""
+        """Install a package, and enable and start its units, as Debian does."""
         package = self.packages.get(name)
         self.packages[name] = LabPackage(
             version, package is not None and package.held, package.auto if package else auto
@@ -374,7 +374,7 @@ def _apt_cache(apt: Apt, arguments: Sequence[str]) -> str:
     name, _, version = names[0].partition("=")
     if not apt.candidate(name):
         return ""
-    # What is called like a package comes in its version.
+    # Packages with the same prefix have the same version.
     depends = (f"{each} (= {version})" if each.startswith(name) else each for each in apt.dependencies(name))
     return f"Package: {name}\nVersion: {version}\nDepends: {', '.join(depends)}\n"
 
@@ -393,7 +393,7 @@ def _apt_mark(apt: Apt, arguments: Sequence[str]) -> str:
 
 
 def _dpkg_query(apt: Apt, arguments: Sequence[str]) -> str:
-    """List one package by name, or all: two letters of its state, and then what was asked for."""
+    """List one package, or all: two letters of its state, and then the requested fields."""
     names = _operands(arguments)
     if names and names[0] not in apt.installed:
         raise program_failed("dpkg-query", f"dpkg-query: no packages found matching {names[0]}")

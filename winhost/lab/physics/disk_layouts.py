@@ -1,4 +1,4 @@
-"""The default layout of disks, as Windows makes it when it is installed, for host files that do not state one."""
+"""Defaults for disks of host files: partitions as Windows Setup makes them, files, controllers and encryption."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -15,12 +15,12 @@ _SERVICES |= {"RAID": ("Avago MegaRAID SAS Adapter", "megasas35i"), "SAS": ("Mic
 
 
 def make_guid(*names: object) -> str:
-    """Make a GUID, the same for the same names."""
+    """Make a GUID from names: the same names give the same GUID."""
     return str(uuid5(NAMESPACE_OID, "/".join(map(str, names))))
 
 
 def complete_disk(record: Record, number: int) -> Record:
-    """Complete the record of a disk with what its host file does not say."""
+    """Add default properties to the record of a disk."""
     gpt = record.state.get("style") == "GPT"
     defaults: Mapping[str, Json] = {
         "guid": make_guid(record.key["disk"]) if gpt else None,
@@ -34,7 +34,7 @@ def complete_disk(record: Record, number: int) -> Record:
 
 
 def default_partitions(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
-    """Yield the partitions of Windows Setup, or on a disk for data of Disk Management. letters: of drives after C."""
+    """Yield a disk's partitions as Windows Setup makes them, or Disk Management on a data disk. letters: after C."""
     if disk.state["style"] != "GPT":
         return
     boot, system = bool(disk.state["boot"]), bool(disk.state["system"])
@@ -62,7 +62,7 @@ def default_partitions(disk: Record, letters: Iterator[str]) -> Iterator[Record]
 
 
 def default_limits(state: Mapping[str, Any]) -> dict[str, Json]:
-    """The default limit to which a volume shrinks: Windows keeps two fifths, at least 40 GiB."""
+    """Return the default limits of a volume's size. Windows keeps two fifths, and at least 40 GiB."""
     smallest = min(state["size"], max(40 * GiB, state["size"] // 5 * 2 // MiB * MiB))
     holders = ["page-file"]
     return {
@@ -76,7 +76,7 @@ def default_limits(state: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def default_boot_files(others: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The files of Windows on its EFI system partition, beside files that others left there."""
+    """Yield the files of Windows on its EFI system partition, then `others`."""
     manager = {"size": 2_886_040, "sha256": "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"}
     yield from (("EFI\\Boot\\bootx64.efi", manager), ("EFI\\Microsoft\\Boot\\bootmgfw.efi", manager))
     yield "EFI\\Microsoft\\Boot\\BCD", {"size": None, "sha256": None}
@@ -84,7 +84,7 @@ def default_boot_files(others: Iterable[str]) -> Iterator[tuple[str, dict[str, A
 
 
 def default_controllers(disks: list[Record]) -> Iterator[Record]:
-    """Yield a controller for each kind of bus that a disk is on."""
+    """Yield a storage controller for each bus type of the disks."""
     for number, bus in enumerate(dict.fromkeys(str(disk.state["bus"]) for disk in disks)):
         if bus in _SERVICES:
             name, service = _SERVICES[bus]
@@ -94,7 +94,7 @@ def default_controllers(disks: list[Record]) -> Iterator[Record]:
 
 
 def complete_encryption(record: Record) -> Record:
-    """Complete the BitLocker record of a volume with what its host file does not say."""
+    """Add default properties to the BitLocker record of a volume."""
     encrypted = record.state["protection"] != "off"
     kinds = ["tpm", "recovery-password"] if encrypted else []
     volume = record.key["volume"]

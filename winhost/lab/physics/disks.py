@@ -1,4 +1,4 @@
-"""Disks of a simulated host: partitions, how far they shrink, what is on the EFI partition, BitLocker, controllers."""
+"""Disks of a simulated host: partitions and their size limits, EFI system partitions, BitLocker, and controllers."""
 
 import json
 import re
@@ -63,26 +63,26 @@ class DisksPhysics(Closed):
 
     recovery_password: str = Field(
         default="111111-222222-333333-444444-555555-666666-777777-888888",
-        description="of each volume that has one: what no answer may ever hold",
+        description="of each volume that has one; no answer may ever contain it",
     )
     stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
     installs: bool = Field(
         default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
     )
-    left: tuple[str, ...] = Field(default=(), description="files that others left on the EFI partitions")
-    looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
-    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
+    left: tuple[str, ...] = Field(default=(), description="files of others on the EFI partitions")
+    looks_for_ever: bool = Field(default=False, description="Windows never returns how far a volume can shrink")
+    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind the requested offset")
     meddles: tuple[str, ...] = Field(
-        default=(), description="files that somebody rewrites on a partition before it becomes read-only"
+        default=(), description="files on a partition that another user changes before it becomes read-only"
     )
     stays_writable: bool = Field(default=False, description="a partition that becomes read-only can be written to")
     keeps_keys: tuple[str, ...] = Field(
-        default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
+        default=(), description="directories that store recovery keys: active-directory, entra; left out, none"
     )
 
 
 def encode_placeholder(sha256: str | None, size: int | None) -> bytes:
-    """Encode the hash and the size of a file whose content nobody has."""
+    """Encode the hash and the size of a file whose content is not stored."""
     return json.dumps({"sha256": sha256, "size": size}).encode()
 
 
@@ -91,12 +91,12 @@ def describe_bytes(data: bytes) -> dict[str, Json]:
 
 
 def efi_folder(guid: str) -> str:
-    """The host's folder for a copy of an EFI system partition."""
+    """Return the host's folder for a copy of an EFI system partition."""
     return f"{FOLDER}\\esp-{guid}"
 
 
 class Disks(Part):
-    """The contents of a host's disks, by the GUIDs of their partitions."""
+    """The disks of one host. Partitions, and what is on them, are stored by the partition's GUID."""
 
     administrator_resources = ("ResizeLimit", "EfiVolume", "EfiBackup")
     administrator_settable = ("Partition", "OwnPartition")
@@ -124,7 +124,7 @@ class Disks(Part):
         }
         self._controllers = host.initial.get("StorageController", tuple(default_controllers(self.disks)))
         page_file = windows_object("Win32_PageFileUsage", Name="C:\\pagefile.sys")
-        shadow_copy = windows_object("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
+        shadow_copy = windows_object("Win32_ShadowCopy")
         host.cim_classes["Win32_PageFileUsage"] = partial(self._objects_if_held, "page-file", page_file)
         host.cim_classes["Win32_Process"] = self._processes
         host.cim_classes["Win32_ShadowCopy"] = partial(self._objects_if_held, "shadow-copies", shadow_copy)
@@ -151,7 +151,7 @@ class Disks(Part):
         }
 
     def on_restart(self) -> bool:
-        """Count down the restarts for which BitLocker is suspended; after the last it protects again."""
+        """Count down the restarts for which BitLocker is suspended. After the last one it protects again."""
         if self.physics.installs:
             self._install()
         for state in self.volumes.values():
@@ -162,11 +162,11 @@ class Disks(Part):
         return False
 
     def disk_of(self, state: Mapping[str, Any]) -> Record | None:
-        """The disk that a partition is on; of two disks with one GUID, the last."""
+        """Return the disk of a partition. If two disks have the same GUID, return the last."""
         return next((disk for disk in reversed(self.disks) if disk.state["guid"] == state["disk"]), None)
 
     def find_recorded_partition(self, record: Mapping[str, Any]) -> str | None:
-        """The GUID of the partition of a record, if that partition is as recorded."""
+        """Return the GUID of a record's partition, if the partition exists as recorded; else None."""
         for guid, state in self.partitions.items():
             is_same = all(state[part] == record[part] for part in ("disk", "offset", "size"))
             if is_same and record["partition"] in (None, guid):
@@ -182,7 +182,7 @@ class Disks(Part):
             yield Record(state, {"name": name})
 
     def escrow_record(self, volume: str) -> Mapping[str, Json] | None:
-        """The proof that the recovery key of a volume is kept, as long as the volume has that protector."""
+        """Return the proof that a volume's recovery key is stored elsewhere, while the volume has that protector."""
         record = self.stored_record("escrow", volume.lower())
         protectors = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in protectors else None
@@ -200,7 +200,7 @@ class Disks(Part):
                 yield Record({**limits, **timed_out} if self.physics.looks_for_ever else limits, record.key)
 
     def limits(self, record: Record) -> Mapping[str, Json]:
-        """The sizes to which a partition can be resized now, in the form of resource ResizeLimit."""
+        """Return the sizes to which a partition can be resized now, as in resource ResizeLimit."""
         limits = self._limits[record.key["partition"]]
         hibernates = any(each.state["hibernation"] for each in self.host.instances("FastStartup"))
         others = [each for each in limits["holders"] if each != "hibernation-file"]
@@ -214,12 +214,12 @@ class Disks(Part):
         return [record for record in self._list_partitions() if record.state["type"] == EFI]
 
     def volume(self, record: Record) -> Mapping[str, Json]:
-        """The file system on an EFI system partition: the state of resource EfiVolume."""
+        """Return the file system of an EFI system partition, as in resource EfiVolume."""
         guid, size = record.key["partition"], record.state["size"]
         default: dict[str, Json] = {"free": size - 34 * MiB, "file_system": "FAT32"}
         return self._efi_volumes.get(guid, default)
 
-    # ---- files of partitions, by their paths, whose case does not matter
+    # ---- files of partitions, by path, regardless of case
 
     def _contents(self, guid: str) -> dict[str, tuple[str, bytes]]:
         if guid not in self._files and self.is_efi(guid):
@@ -229,11 +229,11 @@ class Disks(Part):
         return self._files.setdefault(guid, {})
 
     def is_efi(self, guid: str) -> bool:
-        """Tell whether it is an EFI system partition, of whose files only hash and size are known."""
+        """Tell whether it is an EFI system partition: only the hash and size of its files are stored."""
         return bool(self.partitions[guid]["type"] == EFI)
 
     def files_on(self, guid: str) -> list[dict[str, Any]]:
-        """The path, size and sha256 of each file on a partition."""
+        """Return the path, size and SHA-256 of each file on a partition."""
         files = [
             {"path": path, **(json.loads(data) if self.is_efi(guid) else describe_bytes(data))}
             for path, data in self._contents(guid).values()
@@ -241,7 +241,7 @@ class Disks(Part):
         return sorted(files, key=lambda each: str(each["path"]))
 
     def read_file(self, guid: str, path: str) -> bytes | None:
-        """The content of a file, or None where there is none."""
+        """Return the content of a file, or None if it does not exist."""
         return self._contents(guid).get(path.casefold(), (path, None))[1]
 
     def write_file(self, guid: str, path: str, content: bytes | None) -> None:
@@ -268,7 +268,7 @@ class Disks(Part):
                 boot["order"] = [*boot["order"], _UBUNTU_ENTRY["entry"]]
 
     def efi_files(self) -> dict[str, Json]:
-        """The files of all EFI system partitions."""
+        """Return the files of all EFI system partitions."""
         return {each.key["partition"]: self.files_on(each.key["partition"]) for each in self._efi_partitions()}
 
     def _list_backups(self) -> Iterator[Record]:
@@ -279,12 +279,12 @@ class Disks(Part):
             yield Record(state, record.key)
 
     def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
-        """The files of the host's copy of an EFI system partition, or None where it has no copy."""
+        """Return the files in the host's copy of an EFI system partition, or None without a copy."""
         text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
         return None if text is None else json.loads(text)["files"]
 
     def compare_with_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
-        """Return the copied files that have changed since, and new files that installers of Linux write."""
+        """Return the files that differ from the copy, and new files that installers of Linux write."""
         files = self.files_on(guid)
         present_hashes = {each["path"].casefold(): each["sha256"] for each in files}
         copied_paths = {str(each["path"]).casefold() for each in copy}
@@ -344,7 +344,7 @@ class Disks(Part):
             self.remove_partition(guid)
 
     def protect(self, guid: str) -> None:
-        """Make a partition read-only. Raises CmdletError where it can still be written to."""
+        """Make a partition read-only. Raises CmdletError if it is still writable then."""
         self.set_read_only(guid, read_only=True)
         self.remount(guid)
         refuse_if(self.is_writable(guid), "StillWritable")
@@ -365,7 +365,7 @@ class Disks(Part):
         self.suspend_bitlocker(name, restarts)
 
     def set_escrow(self, call: SetCall) -> None:
-        """Note the proof that the recovery key is kept elsewhere, or forget it."""
+        """Record the proof that the recovery key is stored elsewhere, or remove it."""
         name, proof = call.key["volume"], call.desired["proof"]
         if proof == "none":
             self.store_record("escrow", name.lower(), None)
@@ -412,19 +412,19 @@ class Disks(Part):
 
     @as_cmdlet("Resize-Partition", "Confirm", guid="InputObject[].DeviceID", size="Size")
     def resize_partition(self, guid: str, size: int) -> None:
-        """Resize a partition. Raises CmdletError where that stops early, at a size in between."""
+        """Resize a partition. Raises CmdletError if that stops early, at a size in between."""
         if self.physics.stops_at is not None and size < self.physics.stops_at:
             self._resize(guid, self.physics.stops_at)
             raise self.host.windows_error("no-capacity", "Resize-Partition")
         self._resize(guid, size)
 
     def _resize(self, guid: str, size: int) -> None:
-        # Free space changes with the size; what cannot be moved stays where it is.
+        # Free space changes with the size; the limits do not.
         self._limits[guid]["free"] += size - self.partitions[guid]["size"]
         self.partitions[guid]["size"] = size
 
     def largest(self, record: Record) -> int:
-        """The largest size of a partition: up to the next one, or the end of the disk."""
+        """Return the largest size of a partition, which ends at the next partition or the end of the disk."""
         start, disk = record.state["offset"], self.disk_of(record.state)
         offsets = [each["offset"] for each in self.partitions.values() if each["disk"] == record.state["disk"]]
         end = min([each for each in offsets if each > start], default=None)
@@ -449,7 +449,7 @@ class Disks(Part):
 
     @as_cmdlet("Set-Partition")
     def set_read_only(self, guid: str, *, read_only: bool) -> None:
-        """Set the attribute that makes a volume read-only from its next mount on."""
+        """Set the attribute that makes a volume read-only at its next mount."""
         if read_only:
             for path in self.physics.meddles:
                 self.write_file(guid, path, b"another")
@@ -458,17 +458,17 @@ class Disks(Part):
             self.read_only.discard(guid)
 
     def remount(self, guid: str) -> None:
-        """Dismount a volume, and mount it again with its present attribute."""
+        """Mount a volume again, which applies its read-only attribute."""
         is_read_only = guid in self.read_only and not self.physics.stays_writable
         (self._mounted_read_only.add if is_read_only else self._mounted_read_only.discard)(guid)
 
     def is_writable(self, guid: str) -> bool:
-        """Tell whether the volume is mounted writable."""
+        """Tell whether the volume is mounted as writable."""
         return guid not in self._mounted_read_only
 
     @as_cmdlet("Format-Volume")
     def format_volume(self, guid: str, file_system: str, label: str) -> None:
-        """Format a volume, which loses its contents."""
+        """Format a volume, and remove its contents."""
         self.labels[guid] = (file_system, label)
         self.clear(guid)
         self._efi_volumes[guid] = {"free": self.partitions[guid]["size"] - MiB, "file_system": file_system}
@@ -476,7 +476,7 @@ class Disks(Part):
     @as_cmdlet("Remove-Partition", "Confirm", guid="InputObject[].DeviceID")
     def remove_partition(self, guid: str) -> None:
         """Remove a partition with its contents."""
-        assert guid not in self.read_only, "nobody knows whether Windows takes it away"
+        assert guid not in self.read_only, "whether Windows removes a read-only partition is unknown"
         self.clear(guid)
         for table in (self.partitions, self.labels, self._efi_volumes, self._files):
             table.pop(guid, None)
@@ -492,7 +492,7 @@ class Disks(Part):
         self.volumes[volume] |= {"protection": "on", "suspended": None}
 
     def backup_key(self, directory: str) -> None:
-        """Store the recovery key in a directory. Raises CmdletError where there is none that takes it."""
+        """Store the recovery key in a directory. Raises CmdletError if the directory does not store it."""
         with self.host.changing(_BACKUPS[directory]):
             if directory not in self.physics.keeps_keys:
                 raise self.host.windows_error("no-directory", _BACKUPS[directory])

@@ -1,4 +1,4 @@
-"""The firmware of a simulated host: its variables, what it boots, and Secure Boot."""
+"""The firmware of a simulated host: its variables, boot entries, and Secure Boot."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,13 +38,11 @@ _ELEMENT_NOT_FOUND = (1, "An error occurred while attempting to delete the speci
 class FirmwarePhysics(Closed):
     """The physics of the firmware."""
 
-    forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
+    forgets: bool = Field(default=False, description="it accepts variables, but does not store them")
 
 
 class FirmwarePart(Part):
-    """The firmware. Values that a host file does not state are those of a new machine: Windows is booted, and Secure
-    Boot is on.
-    """
+    """The firmware of one host. By default it boots Windows, and Secure Boot is on."""
 
     administrator_resources = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 
@@ -53,7 +51,7 @@ class FirmwarePart(Part):
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
         host.registry_keys.append(self._registry_keys)
-        # What a read of a whole host left out is as usual.
+        # Properties that could not be read get their defaults.
         self._recorded = {
             name: {each: value for each, value in records[0].state.items() if not isinstance(value, Mapping)}
             for name in self.administrator_resources
@@ -67,7 +65,7 @@ class FirmwarePart(Part):
         return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
     def _list_without_boot(self, record: Record) -> Record:
-        """The listed record of a whole host has no values that take a compiler to read."""
+        """Return the record for a listing, without the boot variables, which take a C# compiler to read."""
         unread_properties = {name: {"unknown": _UNREAD_ERROR.as_json()} for name in _NO_BOOT_STATE}
         return record if self.kind == "bios" else Record({**record.state, **unread_properties}, record.key)
 
@@ -79,12 +77,12 @@ class FirmwarePart(Part):
         }
 
     def on_restart(self) -> bool:
-        """Forget the entry that was to be started once."""
+        """Remove BootNext, which the restart has used."""
         self.boot["next"] = None
         return False
 
     def choose_entry(self) -> Mapping[str, Any] | None:
-        """Return the entry that is started now: BootNext, which is then used up, else the first in the order."""
+        """Return the entry that the firmware starts: BootNext, which it removes, or else the first of the order."""
         number = self.boot["next"] or next(iter(self.boot["order"]), None)
         self.boot.update(next=None, current=number)
         return next((each for each in self.boot["entries"] if each["entry"] == number), None)
@@ -120,7 +118,7 @@ class FirmwarePart(Part):
         self.set_next(call.desired["next"])
 
     def set_next(self, number: Json) -> None:
-        """Set the entry that is started once. Raises CmdletError."""
+        """Set BootNext. Raises CmdletError if the firmware does not store it."""
         self._write_next(number)
         refuse_if(self.boot["next"] != number, "FirmwareForgot", given=number, kept=self.boot["next"])
 
@@ -129,10 +127,10 @@ class FirmwarePart(Part):
         if not self.physics.forgets:
             self.boot["next"] = number
 
-    # ---- what changes it
+    # ---- programs and variables
 
     def bcdedit(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """bcdedit.exe: its exit code and what it prints."""
+        """Run bcdedit.exe; return its exit code and output."""
         match list(arguments):
             case ["/enum", "firmware"]:
                 return 0, self._render_enum()
@@ -148,7 +146,7 @@ class FirmwarePart(Part):
 
     @staticmethod
     def bcd_id(entry: Mapping[str, Any]) -> str:
-        """The name of an entry in bcdedit."""
+        """Return the identifier of an entry in bcdedit."""
         return "{bootmgr}" if entry["path"] == WINDOWS_LOADER else "{" + make_guid("bcd", entry["entry"]) + "}"
 
     def _render_enum(self) -> str:
@@ -172,12 +170,12 @@ class FirmwarePart(Part):
         return "\r\n\r\n".join(blocks) + "\r\n"
 
     def remove_entry(self, number: str) -> None:
-        """Remove an entry from the order, and so from the list."""
+        """Remove an entry from the boot order, which also removes it from the entries."""
         self.write_variable("BootOrder", encode_order(each for each in self.boot["order"] if each != number))
 
     @as_cmdlet("Write-WinhostFirmwareVariable")
     def write_variable(self, name: str, value: bytes) -> None:
-        """Write a variable as the script does; an empty value removes it."""
+        """Write a variable; an empty value removes it."""
         if self.physics.forgets:
             return
         if name == "BootOrder":
@@ -190,7 +188,7 @@ class FirmwarePart(Part):
             self._pending_entries.pop(name[4:], None)
 
     def find_entry(self, name: str, record: Mapping[str, Json]) -> str | None:
-        """The present digits of the entry that winhost has a record of."""
+        """Return the present number of the boot entry of one of winhost's records, or None."""
         expected = (f"winhost-{name}", record["partition"], str(record["path"]).casefold())
         for each in self.boot["entries"]:
             if (each["description"], each["partition"], str(each["path"]).casefold()) == expected:
@@ -204,7 +202,7 @@ class FirmwarePart(Part):
 
     @property
     def kind(self) -> str:
-        """The kind of the firmware, by default `bios` where the system disk has an MBR."""
+        """The kind of the firmware; by default `bios` if the system disk has an MBR."""
         styles = {r.state["style"] for r in self.host.instances("Disk") if r.state["system"]}
         return str(self._recorded.get("FirmwareBoot", {}).get("kind", "bios" if "MBR" in styles else "uefi"))
 
@@ -233,7 +231,7 @@ class FirmwarePart(Part):
         return {**default, **self._recorded.get("SecureBoot", {})}
 
     def read_variable(self, name: str, space: str) -> bytes | None:
-        """The bytes of a variable, or None where there is no such variable."""
+        """Return the bytes of a variable, or None if it does not exist."""
         if space != GLOBAL:
             return None
         if name == "BootOrder":
@@ -245,9 +243,7 @@ class FirmwarePart(Part):
         return next((encode_load_option(each) for each in entries if name == f"Boot{each['entry']}"), None)
 
     def read_secure_variable(self, name: str) -> bytes:
-        """The bytes that Get-SecureBootUEFI returns. Raises CmdletError where there is no such variable, or none at
-        all.
-        """
+        """Return the bytes that Get-SecureBootUEFI returns. Raises CmdletError if the variable does not exist."""
         secure_boot = self.secure_boot
         state = secure_boot["state"]
         if self.kind == "bios":
@@ -278,12 +274,12 @@ _VALID_FROM = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def encode_order(order: Iterable[str]) -> bytes:
-    """The bytes of BootOrder, BootNext or BootCurrent."""
+    """Encode BootOrder, BootNext or BootCurrent."""
     return b"".join(struct.pack("<H", int(entry, 16)) for entry in order)
 
 
 def encode_load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes:
-    """The bytes of a Boot#### variable."""
+    """Encode a Boot#### variable."""
     path = b""
     if entry["partition"] is not None:
         path += (
@@ -297,7 +293,7 @@ def encode_load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes
 
 
 def parse_load_option(entry: str, option: bytes) -> dict[str, Any]:
-    """Parse a Boot#### variable of this form into an entry."""
+    """Parse a Boot#### variable into an entry."""
     end = 6
     while option[end : end + 2] != b"\0\0":
         end += 2
@@ -323,12 +319,12 @@ def _encode_text(text: str) -> bytes:
 
 
 def encode_authorities(names: Iterable[str]) -> bytes:
-    """The bytes of `db` with certificates of these names."""
+    """Encode `db` with certificates of these names."""
     return b"".join(_encode_signature_list(_X509, [_certificate(name)]) for name in names)
 
 
 def encode_revoked(count: int) -> bytes:
-    """The bytes of `dbx` with this number of hashes."""
+    """Encode `dbx` with this number of hashes."""
     return _encode_signature_list(_SHA256, [number.to_bytes(32, "big") for number in range(count)]) if count else b""
 
 

@@ -1,4 +1,4 @@
-"""Ubuntu's installer on a simulated host, as Windows put it onto a partition, and which system the firmware starts."""
+"""Resources of a simulated host for Ubuntu beside Windows: the staged installer, and the system that starts next."""
 
 import gzip
 import json
@@ -32,12 +32,12 @@ class InstallerPhysics(Closed):
 
     image: tuple[str, ...] = Field(
         default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
-        description="the files of every image that is mounted",
+        description="the files of each mounted image",
     )
 
 
 class InstallerPart(Part):
-    """The installer of one host. Its record is in the registry, under `ubuntu ubuntu`."""
+    """The staged installer of one host. Its record in the registry is `ubuntu ubuntu`."""
 
     administrator_resources = ("RunningSystem", "UbuntuInstaller")
 
@@ -70,7 +70,7 @@ class InstallerPart(Part):
         return True
 
     def set_installer(self, call: SetCall) -> None:
-        """Put the installer onto its partition or remove it, and hand over the ticket when it is used."""
+        """Stage or remove the installer, set its host key, or write the ticket with which it fetches its settings."""
         desired = call.desired
         call.check_data()
         record = self.stored_record("ubuntu", "ubuntu")
@@ -118,7 +118,7 @@ class InstallerPart(Part):
         )
 
     def find_partition(self, guid: str) -> str | None:
-        """The GUID if it is that of the installer's partition, and the partition is as winhost made it; else None."""
+        """Return `guid` if it is the installer's partition, and that exists as winhost recorded it; else None."""
         record = self.stored_record("partition", "staging")
         own_partition = self._disks.find_recorded_partition(record) if record else None
         return own_partition if own_partition == guid else None
@@ -141,7 +141,7 @@ class InstallerPart(Part):
         return Record({"system": LINUX_NEXT if is_next else WINDOWS, **state})
 
     def linux_entries(self) -> list[Mapping[str, Json]]:
-        """The boot entries that start a Linux, in the firmware's order."""
+        """Return the boot entries that start a Linux, in the firmware's order."""
         efi_partition = self._linux_efi_partition()
         entries = [
             each for each in self.host.part(FirmwarePart).boot["entries"] if efi_partition in ("any", each["partition"])
@@ -149,11 +149,11 @@ class InstallerPart(Part):
         return [each for each in entries if _LINUX_LOADER.search(str(each["path"]))]
 
     def _linux_efi_partition(self) -> str | None:
-        """The EFI partition that the Linux starts from; None where winhost made one for a Linux still to come."""
-        record_of_linux = self.stored_record("partition", "linux")
-        if record_of_linux is None:
+        """Return the EFI partition of winhost's Linux: None before it is installed, "any" if it has none of its own."""
+        record = self.stored_record("partition", "linux")
+        if record is None:
             return "any"
-        mark = sha256(f"{record_of_linux['label']}\n".encode()).hexdigest()
+        mark = sha256(f"{record['label']}\n".encode()).hexdigest()
         for record in self.host.instances("EfiVolume"):
             guid = record.key["partition"]
             if any((each["path"], each["sha256"]) == (MARK, mark) for each in self._disks.files_on(guid)):
@@ -174,6 +174,6 @@ class InstallerPart(Part):
 
 
 def _hash_content(files: Mapping[str, bytes]) -> str:
-    """Hash all paths, whose case does not matter, and contents."""
+    """Hash the paths, regardless of case, and the contents of files."""
     lines = sorted(f"{path.lower()} {sha256(data).hexdigest()}" for path, data in files.items())
     return sha256("\n".join(lines).encode()).hexdigest()

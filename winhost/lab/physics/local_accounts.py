@@ -1,4 +1,4 @@
-"""Local accounts of a simulated Windows: who is logged on, what rights they have, and the tasks that winhost registers.
+"""Local accounts of a simulated Windows, with their logons, user rights and winhost's scheduled tasks.
 
 Source: Microsoft's documentation of local accounts and of user rights.
 """
@@ -26,15 +26,15 @@ from winhost.lab.physics.windows_files import FOLDER, decode_text, encode_text
 
 POWERSHELL = "C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe"
 
-# Results of tasks: not run yet, running; the logon type is not granted, the password is another one, the account is
-# disabled, there is no such account.
+# Results of tasks: not run yet, running; logon failures: the right is missing, the password is wrong, the account is
+# disabled, the account does not exist.
 NOT_RUN, RUNNING = 267011, 267009
 NOT_GRANTED, WRONG_PASSWORD, DISABLED, NO_ACCOUNT = 2147943785, 2147943726, 2147943731, 2147943732
 
 
 @dataclass
 class Task:
-    """A task in the folder `winhost`. secret: the password that it was registered with, None for none."""
+    """A task in the folder `winhost`. secret: the password with which it was registered, or None."""
 
     name: str
     account: str
@@ -60,29 +60,29 @@ class Task:
 
 
 def make_jobs_task(account: str, logon: str, secret: str | None) -> Task:
-    """The task for jobs that winhost registers."""
+    """Return the task for jobs, as winhost registers it."""
     arguments = f'-NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{script_path(account)}"'
     return Task(f"jobs-{account}", account, POWERSHELL, arguments, at_startup=False, logon=logon, secret=secret)
 
 
 def make_keep_alive_task(account: str, logon: str, secret: str | None, program: str, distro: str) -> Task:
-    """The task that winhost registers to keep a distro running."""
+    """Return the task that keeps a distro running, as winhost registers it."""
     arguments = f'-d {distro} -u root --cd / -e /bin/sh -c "exec sleep infinity"'
     return Task(f"keep-alive-{account}", account, program, arguments, at_startup=True, logon=logon, secret=secret)
 
 
 def script_path(account: str) -> str:
-    """The path of the script that the task for jobs runs."""
+    """Return the path of the script that the task for jobs runs."""
     return f"{job_folder(account)}\\job.ps1"
 
 
 def answer_path(account: str, number: str) -> str:
-    """The path of the answer to a job."""
+    """Return the path of the answer to a job."""
     return f"{job_folder(account)}\\answers\\answer-{number}.json"
 
 
 def job_folder(account: str) -> str:
-    """The folder of an account's jobs."""
+    """Return the folder of an account's jobs."""
     return f"{FOLDER}\\jobs\\{account}"
 
 
@@ -112,7 +112,7 @@ ACCOUNT_PROPERTIES = (
 
 @dataclass
 class Account:
-    """A local account. unread: properties that a recorded host could not tell."""
+    """A local account. unknown_properties: those that could not be read from a recorded host."""
 
     name: str
     sid: str
@@ -130,7 +130,7 @@ class Account:
         return self.description == MARKER
 
     def check_owned(self) -> None:
-        """Raises CmdletError where winhost did not make the account."""
+        """Raises CmdletError if winhost did not make the account."""
         if not self.is_owned:
             raise not_owned_error(f"winhost did not make the account {self.name}.")
 
@@ -144,7 +144,7 @@ class LocalAccounts(Part):
         self.rights: dict[str, list[str]] = {}
         self.tasks: dict[str, Task] = {}
         system = host.initial.get("OperatingSystem", ())
-        # It has no accounts of its own.
+        # A domain controller has no local accounts.
         self.is_controller = any(record.state.get("product_options") == "LanmanNT" for record in system)
         for account in self._load_accounts():
             self.accounts[account.name.casefold()] = account
@@ -156,7 +156,7 @@ class LocalAccounts(Part):
             "Win32_LoggedOnUser": self._logons,
         }
 
-    # ---- made from facts
+    # ---- from facts
 
     def _load_accounts(self) -> Iterator[Account]:
         if "LocalAccount" not in self.host.initial:
@@ -181,7 +181,7 @@ class LocalAccounts(Part):
                 self.host.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
 
     def _built_in_accounts(self) -> Iterator[Account]:
-        """Yield the built-in accounts of every Windows but domain controllers."""
+        """Yield the built-in accounts, which a domain controller does not have."""
         if self.is_controller:
             return
         client, base = self.host.is_client, self._sid_prefix
@@ -200,7 +200,7 @@ class LocalAccounts(Part):
             if record.state.get("granted") is True:
                 self.rights[record.key["right"]].append(self._sid_of(record.key["account"]))
 
-    # ---- looking
+    # ---- reads
 
     @property
     def _sid_prefix(self) -> str:
@@ -212,7 +212,7 @@ class LocalAccounts(Part):
         return f"{self._sid_prefix}-{max([1000, *used]) + 1}"
 
     def find(self, name: str) -> Account | None:
-        """The account of this name, whatever its case, or None."""
+        """Return the account of this name, regardless of case, or None."""
         return self.accounts.get(name.casefold())
 
     def find_by_sid(self, sid: str) -> Account | None:
@@ -223,11 +223,11 @@ class LocalAccounts(Part):
         return account.sid if account else name
 
     def task(self, kind: str, account: str) -> Task | None:
-        """The task of an account, or None. kind: jobs, keep-alive or watch."""
+        """Return a task of an account, or None. kind: jobs, keep-alive or watch."""
         return self.tasks.get(f"{kind}-{account}".casefold())
 
     def add_task(self, task: Task, state: Json) -> None:
-        """Register a task that is ready, running or disabled."""
+        """Add a task. state: ready, running or disabled."""
         task.enabled = state != "disabled"
         self.tasks[task.name.casefold()] = task
 
@@ -243,18 +243,17 @@ class LocalAccounts(Part):
                     "Win32_UserProfile",
                     DeviceID=account.sid,
                     SID=account.sid,
-                    LocalPath=account.profile,
                     Loaded=self.is_profile_loaded(account),
                 )
 
     def _list_logons(self) -> Iterator[tuple[str, str, int]]:
-        """Domain, name and type of each session."""
+        """Yield the domain, account name and logon type of each session."""
         computer = self.host.name
         for account in self.accounts.values():
             yield from ((computer, account.name, _INTERACTIVE) for _ in range(account.sessions or 0))
             if (task := self.task("keep-alive", account.name)) and task.running:
                 yield computer, account.name, _BATCH
-        # An account of a domain that has the name of a local one.
+        # A domain account with the name of a local account.
         yield "ELSEWHERE", "Administrator", _INTERACTIVE
         yield "NT AUTHORITY", "LOCAL SERVICE", _SERVICE
 
@@ -285,7 +284,7 @@ class LocalAccounts(Part):
 
     @as_cmdlet("Remove-LocalUser", sid="InputObject[].SID")
     def remove_local_user(self, sid: str) -> None:
-        """Remove an account, whose profile and rights stay."""
+        """Remove an account. Its profile and rights stay."""
         del self.accounts[self._require_sid(sid).name.casefold()]
 
     @as_cmdlet("Add-LocalGroupMember", "SID", sid="Member[].SID")
@@ -300,7 +299,7 @@ class LocalAccounts(Part):
 
     @as_cmdlet("Remove-CimInstance", sid="InputObject.DeviceID")
     def remove_profile(self, sid: str) -> None:
-        """Remove-CimInstance of a Win32_UserProfile: the folder with all that is in it."""
+        """Remove-CimInstance of a Win32_UserProfile: remove the profile's folder."""
         account = self.find_by_sid(sid)
         if account is not None and account.profile is not None:
             self.host.files.remove_folder(account.profile)
@@ -335,7 +334,7 @@ class LocalAccounts(Part):
             (self.remove_local_group_member if account.administrator else self.add_local_group_member)(account.sid)
 
     def count_distros(self, account: Account) -> int | None:
-        """The number of distros' disks of an account of ours; nobody looks into other accounts."""
+        """Return the number of distro disks of one of winhost's accounts; None for other accounts."""
         if not account.is_owned:
             return None
         folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
@@ -345,7 +344,7 @@ class LocalAccounts(Part):
         """Count the files of this name below a folder."""
         return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self.host.files.list_below(folder))
 
-    # ---- rights, as secedit.exe reads and writes them
+    # ---- user rights, with secedit.exe
 
     def run_secedit(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Run secedit.exe with files of this host; return its exit code and output."""
@@ -367,7 +366,7 @@ class LocalAccounts(Part):
             return 0, "The task has completed successfully.\r\n"
 
     def _format_holder(self, holder: str) -> str:
-        """A local account by its name, everybody else by SID."""
+        """Return the name of a local account, or the SID of any other holder."""
         account = self.find_by_sid(holder)
         return account.name if account else f"*{holder}"
 
@@ -379,22 +378,22 @@ class LocalAccounts(Part):
         self.set_right(right, [*others, holder] if call.desired["granted"] else others)
 
     def require_account(self, name: str) -> Account:
-        """The account of this name. Raises CmdletError where there is none."""
+        """Return the account of this name. Raises CmdletError if it does not exist."""
         if (account := self.find(name)) is None:
             raise not_found_error(f"There is no account {name}.")
         return account
 
     def set_right(self, right: str, holders: Sequence[str]) -> None:
-        """Set a right, which a policy of the domain restores: at once here, on Windows within the hour."""
+        """Set the holders of a right. A domain policy undoes that: here at once, on Windows within an hour."""
         if right not in self.host.lab.accounts.rights_by_policy:
             self.rights[right] = list(holders)
 
 
 def new_secret() -> str:
-    """A password that every policy takes."""
+    """Return a password that satisfies every password policy."""
     return secrets.token_urlsafe(36) + "Aa1-"
 
 
 def domain_controller_error() -> CmdletError:
-    """The error of a domain controller for local accounts."""
+    """Return the error with which a domain controller refuses local accounts."""
     return agent_error("NoLocalAccounts", "InvalidOperation", "A domain controller has no accounts of its own.")

@@ -1,7 +1,7 @@
-"""A simulated Windows host: the one module that knows how Windows behaves when it is asked to change.
+"""A simulated Windows host: puts its parts together, and restarts it.
 
-Its methods are cmdlets in snake case. They change its state or raise CmdletError, as Windows would; what is read back
-is in the form of the facts' resources. Here it is put together, and restarted.
+The methods of a machine and its parts are cmdlets in snake case. They change its state or raise CmdletError, as Windows
+would; resources read that state in the form of the facts.
 """
 
 import threading
@@ -35,7 +35,7 @@ from winhost.model.facts import Facts
 
 @dataclass(frozen=True, repr=False)
 class InstalledLinux:
-    """The Linux that an installer left. private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
+    """The Linux that an installer made. private_key: its SSH host key as OpenSSH text; user, keys: who may log on."""
 
     hostname: str
     private_key: str
@@ -45,9 +45,7 @@ class InstalledLinux:
 
 @dataclass
 class DualBoot:
-    """The Linux that takes turns with Windows. installer: plays the installer, and returns what that installed, or None
-    where it stops; starts: the number of its starts.
-    """
+    """The Linux beside Windows. installer: runs the installer, and returns the installed Linux, or None if it stops."""
 
     installer: Callable[[], InstalledLinux | None] = field(default=lambda: None)
     installed: InstalledLinux | None = None
@@ -55,7 +53,7 @@ class DualBoot:
     starts: int = 0
 
     def starts_from(self, entry: Mapping[str, Any]) -> bool:
-        """Tell whether this boot entry starts the installed Linux, and count the start."""
+        """Note whether this boot entry starts the installed Linux, count the start, and return whether it does."""
         self.runs = self.installed is not None and str(entry["path"]).casefold().endswith("\\ubuntu\\shimx64.efi")
         self.starts += self.runs
         return self.runs
@@ -63,7 +61,7 @@ class DualBoot:
 
 P = TypeVar("P")
 NewPart = TypeVar("NewPart", bound=Part)
-INSTALLER = "winhost-installer"  # what the boot entry of a played installer is called
+INSTALLER = "winhost-installer"  # the name of the installer's boot entry
 _ACCESS_DENIED, _SHUTTING_DOWN = 5, 1115  # exit codes of shutdown.exe
 
 
@@ -72,8 +70,8 @@ class Machine(VmCreation, FeatureCmdlets):
 
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
         super().__init__(facts, lab, clock)
-        self.mutex = threading.RLock()  # Global\winhost: of whoever sets something through the agent
-        self.tasks: dict[str, Mapping[str, str]] = {}  # scheduled tasks: name to what each part of it says
+        self.mutex = threading.RLock()  # Global\winhost, which the agent holds while it changes something
+        self.tasks: dict[str, Mapping[str, str]] = {}  # scheduled tasks: name to a text for each part of the task
         self._ready = threading.Event()
         self._ready.set()
         self._restart: threading.Thread | None = None
@@ -89,7 +87,7 @@ class Machine(VmCreation, FeatureCmdlets):
         for kind in (Curl, Disks, FirmwarePart, InstallerPart, Power):
             self._add_part(kind)
         self.distros = Distros(self)
-        self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
+        self.parts.insert(0, self.distros)  # restarted first: tasks that start with Windows find no distro running
         self.changes |= {
             **dict.fromkeys(("HyperVRole", "VirtualMachinePlatform"), self.set_features),
             "AssignableDevice": self.set_assignment,
@@ -98,7 +96,7 @@ class Machine(VmCreation, FeatureCmdlets):
         }
         for part in self.parts:
             self.changes |= part.changes()
-        # Something else starts it, as virtualization-based security does.
+        # Without these features something else starts the hypervisor, such as virtualization-based security.
         self._hypervisor_always = self._hypervisor and not self._needs_hypervisor()
 
     def _add_part(self, kind: type[NewPart]) -> NewPart:
@@ -107,48 +105,48 @@ class Machine(VmCreation, FeatureCmdlets):
         return part
 
     def part(self, kind: type[P]) -> P:
-        """The one part of this kind."""
+        """Return the part of this class."""
         return next(each for each in self.parts if isinstance(each, kind))
 
     def comparable_state(self) -> dict[str, Json]:
-        """The state with the files of EFI system partitions, which no resource tells."""
+        """Return the comparable state with the files of EFI system partitions, which no resource shows."""
         return {**super().comparable_state(), "files of EFI partitions": self.part(Disks).efi_files()}
 
     def wait_until_ready(self, seconds: float = 60.0) -> None:
-        """Wait, so many real seconds at most, until no restart is under way. Raises TimeoutError."""
+        """Wait until no restart is in progress, for at most `seconds` real seconds. Raises TimeoutError."""
         if not self._ready.wait(seconds):
             raise TimeoutError(f"{self.name} is still restarting")
 
     @property
     def ready(self) -> bool:
-        """Tell whether it is up and its services have started."""
+        """Whether it is up and its services have started."""
         return self._up and self._logon_ready
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
-        """Call this once when the host goes down."""
+        """Call `callback` once, when the host goes down next."""
         self._shutdown_callbacks.append(callback)
 
     # ---- restart
 
     @as_cmdlet("Restart-Computer")
     def restart_computer(self) -> bool:
-        """Restart after two lab seconds, so that this call still gets its answer."""
+        """Restart after a delay, so that this call still gets its answer."""
         return self.restart()
 
     def restart(self) -> bool:
-        """Restart the system that runs; False where a restart is under way already. Raises HostDown."""
+        """Restart the running system. Return False if a restart is in progress already. Raises HostDown."""
         with self._lock:
             self.check_session()
             if self._restart is not None:
                 return False
             self._ready.clear()
-            # A daemon: a controller that ends does not wait for a lab host to come up.
+            # A daemon thread: a controller that exits does not wait until a lab host has restarted.
             self._restart = threading.Thread(target=self._run_restart, name=f"restart of {self.name}", daemon=True)
             self._restart.start()
             return True
 
     def run_shutdown(self) -> tuple[int, str]:
-        """shutdown.exe /r: its exit code and what it prints of an error."""
+        """Run shutdown.exe /r; return its exit code and error text."""
         try:
             return (0, "") if self.restart_computer() else (_SHUTTING_DOWN, "A system shutdown is in progress.")
         except CmdletError as error:
@@ -179,8 +177,9 @@ class Machine(VmCreation, FeatureCmdlets):
             self._ready.set()
 
     def _starts_linux(self) -> bool:
-        """Start what the firmware chooses, and tell whether that is the Linux. An installer restarts the machine at its
-        end, and the firmware chooses again.
+        """Start the system that the firmware chooses, and tell whether it is the Linux.
+
+        The installer restarts the machine when it is done; then the firmware chooses again.
         """
         firmware = self.part(FirmwarePart)
         entry = firmware.choose_entry()
@@ -196,7 +195,7 @@ class Machine(VmCreation, FeatureCmdlets):
             return True
 
     def _start_windows(self) -> bool:
-        """Start Windows, and tell whether it has changes to finish."""
+        """Start Windows, and tell whether it has to finish changes of features."""
         changed = any([self.role in PENDING, *(part.on_restart() for part in self.parts)])
         self.role = PENDING.get(self.role, self.role)
         if changed:
@@ -206,7 +205,7 @@ class Machine(VmCreation, FeatureCmdlets):
         self.boot += 1
         for vm in self.vms.values() if self.service_runs else ():
             starts_by_itself = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
-            # A VM that cannot start says so in the event log, and to nobody else.
+            # A failed automatic start is only written to the event log.
             with suppress(CmdletError):
                 if starts_by_itself and vm.power != "running":
                     self._power_on(vm)

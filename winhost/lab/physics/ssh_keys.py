@@ -1,8 +1,8 @@
-"""SSH keys of the lab, made from 32 bytes each."""
+"""Ed25519 keys of the lab. Each is made from a seed of 32 bytes."""
 
 
 def private_text(seed: bytes) -> str:
-    """The text of an OpenSSH private key file."""
+    """Return the text of an OpenSSH private key file."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -11,7 +11,7 @@ def private_text(seed: bytes) -> str:
 
 
 def public_line(seed: bytes) -> str:
-    """The line of a .pub file, without a name."""
+    """Return the line of a .pub file, without a comment."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -20,7 +20,7 @@ def public_line(seed: bytes) -> str:
 
 
 def seed_of(private: str) -> bytes:
-    """The 32 bytes that a private key was made from."""
+    """Return the seed of a private key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 

@@ -1,8 +1,6 @@
-"""Features and VMs of a simulated Windows: the restart that a role waits for, how Hyper-V changes, starts and stops
-VMs, and what keeps one from starting.
+"""Cmdlets of a simulated Windows for features, devices and VMs, and the conditions under which they fail.
 
-Its sources: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of what fails
-where.
+Sources: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of failures.
 """
 
 import threading
@@ -28,10 +26,10 @@ from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
-CLIENT_ALL = "Microsoft-Hyper-V-All"  # what both lie in
+CLIENT_ALL = "Microsoft-Hyper-V-All"  # the parent of both
 PLATFORM = "VirtualMachinePlatform"
 
-# Of a feature that takes a restart to come or to go.
+# State transitions of a feature that needs a restart to be installed or removed.
 _INSTALL_STATES = {"available": "install-pending", "uninstall-pending": "installed"}
 _REMOVE_STATES = {"installed": "uninstall-pending", "install-pending": "available"}
 _SERVICING = "servicing"
@@ -65,7 +63,10 @@ class FeatureCmdlets(HostState):
             raise self.windows_error("no-module", cmdlet)
 
     def _change_features(self, names: Sequence[str], transitions: Mapping[str, str]) -> bool:
-        """Return True if a restart is needed. On a client the tools come with Hyper-V, and go with the whole."""
+        """Return True if a restart is needed.
+
+        On a client, installing Hyper-V installs the tools, and removing the parent feature removes both.
+        """
         if PLATFORM in names:
             self.software.platform = transitions.get(self.software.platform, self.software.platform)
         if {ROLE, CLIENT_ROLE, CLIENT_ALL} & set(names):
@@ -82,12 +83,12 @@ class FeatureCmdlets(HostState):
         return pending
 
     def require_restart(self, reason: str) -> None:
-        """Something takes effect with the next restart only."""
+        """Add a reason for a pending restart."""
         self._reasons = [known for known in _REASONS if known in (reason, *self._reasons)]
 
     @property
     def optional_features(self) -> Mapping[str, str]:
-        """The features that Windows lists, in the words of resource HyperVRole; editions do not list what they lack."""
+        """The optional features that this edition has, each with its state as in resource HyperVRole."""
         combined_state = self.tools if self.role == "available" else self.role
         client_features = (
             {CLIENT_ALL: combined_state, CLIENT_ROLE: self.role, CLIENT_TOOLS: self.tools} if self.is_client else {}
@@ -123,7 +124,7 @@ class FeatureCmdlets(HostState):
 
     @property
     def runs_wsl(self) -> bool:
-        """Tell whether the VM of WSL can be made."""
+        """Whether WSL can create its VM."""
         return self._hypervisor and self.software.has_platform
 
     def _needs_hypervisor(self) -> bool:
@@ -138,10 +139,8 @@ SERVER_2025 = 26100
 _COMMON_WIDTH = 46  # physical address bits of most servers
 _PAGE = 4096
 TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
-_UNSUPPORTED_FAMILIES = (
-    OsFamily.CLIENT,
-    OsFamily.MULTI_SESSION,
-)  # where the product type was altered, reports say that it starts
+# By reports, VMs start where only the product type was altered to look like a server.
+_UNSUPPORTED_FAMILIES = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)
 
 
 class VmCmdlets(HostState):
@@ -171,7 +170,7 @@ class VmCmdlets(HostState):
 
     @as_cmdlet("Dismount-VMHostAssignableDevice", location="LocationPath", force="Force")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
-        """Dismount a device. `force` waives ACS and the manufacturer's mitigation driver, nothing else."""
+        """Dismount a device. `force` only skips the checks for ACS and the manufacturer's mitigation driver."""
         cmdlet = "Dismount-VMHostAssignableDevice"
         device = self._find_host_device(location, cmdlet, dismounted=False)
         if device.enabled or self._is_partitioned(device):
@@ -189,7 +188,7 @@ class VmCmdlets(HostState):
 
     @as_cmdlet("Mount-VMHostAssignableDevice", location="LocationPath")
     def mount_vm_host_assignable_device(self, location: str) -> None:
-        """Mount a device, which gets another instance id. A VM that claims it is left with nothing."""
+        """Mount a device, which gets a new instance id. A VM that claims it can no longer use it."""
         cmdlet = "Mount-VMHostAssignableDevice"
         device = self._find_host_device(location, cmdlet, dismounted=True)
         if any(vm.has_device(location) and vm.power != "off" for vm in self.vms.values()):
@@ -206,12 +205,12 @@ class VmCmdlets(HostState):
         raise self.windows_error("device-not-on-server", cmdlet)
 
     def _is_partitioned(self, device: Device) -> bool:
-        """Tell whether a GPU was split. Client Windows knows one count, which means that it is whole."""
+        """Tell whether a GPU was partitioned. On a client, the only valid count means that it was not."""
         interface = device.instance.replace("\\", "#").casefold()
         states = [r.state for r in self.initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
 
-    # ---- found, or refused
+    # ---- lookups and checks
 
     def _find_vm(self, guid: str, cmdlet: str) -> VirtualMachine:
         if not self.manages_vms:
@@ -233,7 +232,7 @@ class VmCmdlets(HostState):
     # ---- settings and power
 
     def set_vm(self, /, guid: str, **settings: Any) -> None:
-        """Set fields of a VM, by the cmdlets that have them (SETTINGS): all those of one cmdlet, or none."""
+        """Set fields of a VM with the cmdlets of SETTINGS. Each cmdlet sets all its fields, or none."""
         for cmdlet in dict.fromkeys(SETTINGS[name].cmdlet for name in settings):
             with self.changing(cmdlet):
                 self._set_by_cmdlet(cmdlet, guid, {n: v for n, v in settings.items() if SETTINGS[n].cmdlet == cmdlet})
@@ -261,14 +260,14 @@ class VmCmdlets(HostState):
 
     @as_cmdlet("Start-VM", guid="VM[].Id")
     def start_vm(self, guid: str) -> None:
-        """Start a VM that is off or saved; Windows only warns where it runs already."""
+        """Start a VM that is off or saved. Windows only warns if it is running."""
         vm = self._find_vm(guid, "Start-VM")
         if vm.power == "running":
             return
         self._power_on(self._find_vm_in_state(("off", "saved"), guid, "Start-VM"))
 
     def _power_on(self, vm: VirtualMachine) -> None:
-        """Start a VM. Raises CmdletError where something keeps it from starting."""
+        """Start a VM. Raises CmdletError if it cannot start."""
         if not self._hypervisor:
             raise self.windows_error("no-hypervisor", "Start-VM", vm=vm.name)
         width = self.lab.address_width or get_known(self._first_state("Firmware"), "address_width", _COMMON_WIDTH)
@@ -292,7 +291,7 @@ class VmCmdlets(HostState):
         if None in devices:
             raise self.windows_error("element-not-found", "Start-VM", vm=vm.name, port=port)
         was_forced = any(d is not None and d.forced for d in devices)
-        # Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts.
+        # On a client a device can be dismounted and assigned, but the hypervisor refuses to start the VM.
         is_unsupported = self._system is not None and self._system.family in _UNSUPPORTED_FAMILIES
         policy = self._first_state("DeviceAssignmentPolicy")
         is_forbidden = any(get_known(policy, name, 0) for name in ("require_secure", "require_supported"))
@@ -318,9 +317,9 @@ class VmCmdlets(HostState):
                 self.suspend_vm(guid)
 
     def stop_vm(self, guid: str, *, timeout: float = 300.0, stop: threading.Event | None = None) -> bool:
-        """Ask the guest, wait for it `within` lab seconds at most, and tell whether it has shut down.
+        """Ask the guest to shut down, wait for at most `timeout` lab seconds, and tell whether it has.
 
-        The guest goes on without whoever asked: a set `stop` only ends the waiting.
+        Setting `stop` ends the waiting, but not the shutdown of the guest.
         """
         boot = self.boot
         duration = self.ask_guest_to_stop(guid)
@@ -338,14 +337,14 @@ class VmCmdlets(HostState):
 
     @as_cmdlet("Stop-VM")
     def ask_guest_to_stop(self, guid: str) -> float:
-        """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
+        """Stop-VM -AsJob: return how many lab seconds the guest takes to shut down; infinite if it does not respond."""
         vm = self._find_vm_in_state(("running", "paused", "off"), guid, "Stop-VM")
         guest = self.lab.guests.get(guid, GuestPhysics())
         answers = vm.power == "running" and guest.answers
         return 0.0 if vm.power == "off" else guest.shutdown_seconds if answers else float("inf")
 
     def guest_stopped(self, guid: str) -> None:
-        """Turn off a VM whose guest has shut down, unless it was stopped otherwise meanwhile."""
+        """Turn off a VM whose guest has shut down, unless it is no longer running."""
         with self._lock:
             if self.vms[guid].power == "running":
                 self.vms[guid].power = "off"
@@ -359,7 +358,7 @@ class VmCmdlets(HostState):
 
     @as_cmdlet("Suspend-VM", guid="VM[].Id")
     def suspend_vm(self, guid: str) -> None:
-        """Pause it."""
+        """Pause a VM."""
         self._find_vm_in_state(("running",), guid, "Suspend-VM").power = "paused"
 
     @as_cmdlet("Resume-VM", guid="VM[].Id")
@@ -370,7 +369,7 @@ class VmCmdlets(HostState):
 
     @as_cmdlet("Add-VMAssignableDevice", guid="VM[].Id", location="LocationPath")
     def add_vm_assignable_device(self, guid: str, location: str) -> None:
-        """Assign a device that was dismounted to a VM."""
+        """Assign a dismounted device to a VM."""
         cmdlet, build = "Add-VMAssignableDevice", self._system.build if self._system else SERVER_2025
         vm = self._find_vm_in_state(("off",), guid, cmdlet)
         for error, applies in (
@@ -389,7 +388,7 @@ class VmCmdlets(HostState):
         "Remove-VMAssignableDevice", guid="VMAssignableDevice[].VMId", location="VMAssignableDevice[].LocationPath"
     )
     def remove_vm_assignable_device(self, guid: str, location: str) -> None:
-        """Take a device from a VM, also one that is no longer there."""
+        """Remove a device from a VM, even if the device no longer exists."""
         cmdlet = "Remove-VMAssignableDevice"
         vm = self._find_vm_in_state(("off",), guid, cmdlet)
         if not vm.has_device(location):
@@ -397,7 +396,7 @@ class VmCmdlets(HostState):
         vm.assignments = [claim for claim in vm.assignments if claim.location != location]
 
     def set_assignment(self, call: SetCall) -> None:
-        """Apply a set of AssignableDevice: on the host, dismounted, or with a VM."""
+        """Apply a set of AssignableDevice: enabled or disabled on the host, dismounted, or assigned to a VM."""
         assignment, location = str(call.desired["assignment"]), call.key["location"]
         vm = owner(assignment)
         if vm is not None and vm not in self.vms:
@@ -415,7 +414,7 @@ class VmCmdlets(HostState):
             self._move_to_vm(call, vm, others)
 
     def _prepare_device(self, device: Device, assignment: str, call: SetCall) -> None:
-        """Bring a device of the host into the state that its assignment needs."""
+        """Enable, disable, mount or dismount a device, as its assignment needs."""
         if assignment in (ENABLED, DISABLED) and device.dismounted:
             self.mount_vm_host_assignable_device(device.location)
         if device.enabled and not device.dismounted and assignment != ENABLED:

@@ -1,7 +1,6 @@
-"""Makes and removes VMs and their disks on a simulated Hyper-V, and reads the disc that a guest finds as cloud-init
-does.
+"""Cmdlets that make and remove VMs and their disks, and the cloud-init seed that a guest reads.
 
-Sources: the reference of module Hyper-V, and public reports of what hinders Generation 2 VMs with Linux.
+Sources: the reference of module Hyper-V, and public reports of failures of Generation 2 VMs with Linux.
 """
 
 import io
@@ -28,7 +27,7 @@ from winhost.model.units import GiB, MiB
 
 @dataclass(frozen=True)
 class GuestDisc:
-    """The seed that a guest reads. private, public: the host key; address: with its network, None for DHCP."""
+    """The seed that a guest reads. private_key, public_key: its SSH host key; address: with prefix, None for DHCP."""
 
     instance: str
     hostname: str
@@ -41,17 +40,17 @@ class GuestDisc:
 
 
 _LABEL = slice(16 * 2048 + 40, 16 * 2048 + 72)
-"""The offset of the label in the first volume descriptor of ISO 9660."""
+"""The position of the label in the first volume descriptor of ISO 9660."""
 
 
 def is_for_cloud_init(image: bytes) -> bool:
-    """NoCloud recognizes its disc by the label alone."""
+    """Tell whether an image is a NoCloud seed, which cloud-init recognizes by the label alone."""
     return image[_LABEL].rstrip() == b"CIDATA"
 
 
 @once
 def read_disc(image: bytes) -> GuestDisc:
-    """Parse a disc for NoCloud. Raises the errors of its libraries for any other."""
+    """Parse a NoCloud seed. Raises the errors of the libraries for any other image."""
     files = _read_files(image)
     meta, user_data = files["meta-data"], files["user-data"]
     (adapter,) = files["network-config"]["ethernets"].values()
@@ -89,8 +88,8 @@ TEMPLATES = {
     LINUX_TEMPLATE: "MicrosoftUEFICertificateAuthority",
 }
 _MAX_DISK_BYTES = 64 << 40
-_IMAGE_BYTES = 2400 * MiB  # of an Ubuntu, as a VHDX: the simulator's own number
-# The traits of a VM that New-VM makes of a Windows Server 2025: resource Vm, but for its name.
+_IMAGE_BYTES = 2400 * MiB  # the size of an Ubuntu image as VHDX; an assumption of the simulator
+# The traits of a VM that New-VM of Windows Server 2025 makes, without its name.
 _NEW_VM_TRAITS: dict[str, Json] = {
     "generation": 2,
     "version": "12.0",
@@ -115,12 +114,12 @@ class VmCreation(VmCmdlets):
     # ---- disks
 
     def virtual_disk(self, path: str) -> DiskPhysics:
-        """Get-VHD."""
+        """Get-VHD: return the physics of a virtual disk with its present size."""
         physics = self.lab.new_vms.disks.get(self.software.read_hash(path), DiskPhysics())
         return physics.model_copy(update={"size": self.files.disk_sizes.get(path.casefold(), physics.size)})
 
     def test_vhd(self, path: str) -> bool:
-        """Raises CmdletError for one that is damaged. From now on its file grows with what guests write."""
+        """Check a disk, whose file grows with what guests write from then on. Raises CmdletError if it is damaged."""
         if not self.virtual_disk(path).sound:
             raise self.windows_error("damaged-disk", "Test-VHD", path=path)
         self.files.set_length(
@@ -136,7 +135,7 @@ class VmCreation(VmCmdlets):
         self.files.disk_sizes[path.casefold()] = size
 
     def attributes(self, path: str) -> list[str]:
-        """The attributes of a file or folder that Hyper-V minds."""
+        """Return the attributes of a file or folder that Hyper-V does not support for disks."""
         is_in_store = path.casefold().startswith(self.lab.new_vms.store.casefold())
         return list(self.lab.new_vms.attributes) if is_in_store else []
 
@@ -144,7 +143,7 @@ class VmCreation(VmCmdlets):
 
     @as_cmdlet("New-VM")
     def new_vm(self, name: str, memory: int, path: str) -> VirtualMachine:
-        """Make a VM of generation 2, without a disk, with an adapter that is on no switch."""
+        """Make a VM of generation 2 without a disk. Its network adapter is not connected."""
         if not self.manages_vms:
             raise self.windows_error("no-module", "New-VM")
         self._require(memory % (2 * MiB) == 0 and memory >= 32 * MiB, "New-VM", "MemoryStartupBytes", memory)
@@ -170,7 +169,7 @@ class VmCreation(VmCmdlets):
 
     @as_cmdlet("Set-VMFirmware")
     def set_vm_secure_boot(self, guid: str, *, on: bool, template: str | None = None) -> None:
-        """Set Secure Boot. template: by its id; a host that does not know it keeps the one that was set."""
+        """Set Secure Boot. template: its id; a host that does not have the template keeps the present one."""
         vm = self._find_vm_in_state(("off",), guid, "Set-VMFirmware")
         keeps_template = template is None or self.lab.new_vms.refuses_template
         template_traits = {} if keeps_template else {"secure_boot_template": TEMPLATES[str(template)]}
@@ -184,16 +183,16 @@ class VmCreation(VmCmdlets):
     def add_vm_dvd_drive(self, guid: str, path: str) -> None:
         self._find_vm(guid, "Add-VMDvdDrive").dvd_files.append(path)
 
-    @as_cmdlet("Set-VMDvdDrive", guid="VMDvdDrive[].VMId", found="VMDvdDrive[].Path", path="Path")
-    def set_vm_dvd_drive(self, guid: str, found: str, path: str | None) -> None:
-        """Change the file in a DVD drive. found: the present one; path: the new one, None to take it out."""
+    @as_cmdlet("Set-VMDvdDrive", guid="VMDvdDrive[].VMId", current="VMDvdDrive[].Path", path="Path")
+    def set_vm_dvd_drive(self, guid: str, current: str, path: str | None) -> None:
+        """Change the file in a DVD drive. current: the present file; path: the new one, None to eject it."""
         vm = self._find_vm(guid, "Set-VMDvdDrive")
-        vm.dvd_files[vm.dvd_files.index(found)] = path or ""
+        vm.dvd_files[vm.dvd_files.index(current)] = path or ""
 
     # ---- the guest
 
     def _power_on(self, vm: VirtualMachine) -> None:
-        """Start a VM. On a cold start its guest finds what is in its drives."""
+        """Start a VM. On a cold start, note the seed that is in a drive."""
         is_cold_start = vm.power == "off"
         super()._power_on(vm)
         if is_cold_start:
@@ -201,12 +200,12 @@ class VmCreation(VmCmdlets):
             vm.seeds_at_starts.append(next((disc for disc in disc_contents if disc and is_for_cloud_init(disc)), None))
 
     def disc_of(self, vm: VirtualMachine) -> GuestDisc | None:
-        """The disc that the Linux on the VM's disk read on its first start; None where there is none."""
+        """Return the seed that the Linux on the VM's disk read at its first start, or None."""
         linux = any(self.virtual_disk(path).linux for path in vm.disks)
         return read_disc(vm.seeds_at_starts[0]) if linux and vm.seeds_at_starts and vm.seeds_at_starts[0] else None
 
     def neighbours(self) -> Iterator[tuple[str, str]]:
-        """Get-NetNeighbor: addresses that the host has seen, each with its MAC as Windows writes it."""
+        """Get-NetNeighbor: yield the addresses that the host has seen, each with its MAC as Windows writes it."""
         yield "192.0.2.1", "00-00-5E-00-01-01"
         for number, address in enumerate(self.lab.new_vms.others):
             yield address, f"00-00-5E-00-02-{number:02X}"
@@ -217,11 +216,11 @@ class VmCreation(VmCmdlets):
                 yield (disc.address or self.lab.new_vms.lease).partition("/")[0], mac
 
     def answers_ping(self, address: str) -> bool:
-        """Test-Connection."""
+        """Test-Connection: tell whether an address answers a ping."""
         return self.lab.new_vms.others.get(address, False)
 
     def run_ssh_keygen(self, arguments: Sequence[str]) -> int | None:
-        """Make a key pair as two files; return the exit code, or None where there is no such program."""
+        """Write a key pair to two files; return the exit code, or None if the host has no ssh-keygen.exe."""
         if not self.lab.new_vms.ssh_keygen:
             return None
         path = arguments[arguments.index("-f") + 1]

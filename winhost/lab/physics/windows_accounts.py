@@ -1,9 +1,8 @@
-"""Accounts of a simulated Windows as resources: their scheduled tasks, what runs as them, and watchers for their
-desktop.
+"""Accounts of a simulated Windows as resources: scheduled tasks, the jobs that they run, .wslconfig, yield watchers.
 
-A logon of a task needs the password that the account has now and the right to log on as a batch job; the first one
-makes the profile. Sources: Microsoft's "Log on as a batch job", "Task Scheduler error and success constants", and
-public reports of WSL in session 0.
+A task logs on with the account's present password and the right to log on as a batch job. The first logon makes the
+profile. Sources: Microsoft's "Log on as a batch job", "Task Scheduler error and success constants", and public reports
+of WSL in session 0.
 """
 
 import base64
@@ -45,8 +44,8 @@ from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
 
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
-_UNDECODABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
-# What the result of a task means where its account could not log on: the resource to set first, and the error.
+_UNDECODABLE = b"\xc3\x28"  # no text in any encoding that WSL reads
+# Results of a task whose account could not log on: the resource to set first, and the error.
 _LOGON_FAILURES = {
     NOT_GRANTED: ("AccountRight", "NoBatchRight", "PermissionDenied", "has no right to log on as a batch job"),
     WRONG_PASSWORD: ("AccountTasks", "PasswordChanged", "AuthenticationError", "has another password by now"),
@@ -55,7 +54,7 @@ _LOGON_FAILURES = {
 
 
 class Accounts(LocalAccounts):
-    """A part of the machine. Its methods are cmdlets in snake case."""
+    """The accounts of one host. Its methods are cmdlets in snake case."""
 
     administrator_resources = ("LocalAccount", "AccountRight", "AccountTasks", "WslConfig")
 
@@ -69,13 +68,13 @@ class Accounts(LocalAccounts):
         host.refusals |= {name: domain_controller_error for name in ("LocalAccount", "WslConfig") if self.is_controller}
         host.refusals["AccountTasks"] = self._check_logons
 
-    # ---- made from facts
+    # ---- from facts
 
     def _register_tasks(self) -> None:
         for record in self.host.initial.get("AccountTasks", ()):
             name, state = record.key["account"], record.state
             logon = str(state["logon"] or "password")
-            # Of a host that was recorded: all passwords fit but those that were told not to.
+            # Passwords of a recorded host count as right, unless its facts say that one was refused.
             logon, secret = ("password", "another") if logon == REFUSED else (logon, None)
             if state["jobs"] != "absent":
                 self.add_task(make_jobs_task(name, logon, secret), state["jobs"])
@@ -97,14 +96,14 @@ class Accounts(LocalAccounts):
                 continue
             content = _UNDECODABLE
             if not isinstance(text, Mapping):
-                with suppress(CmdletError):  # a host file can say what no file of Windows holds
+                with suppress(CmdletError):  # a host file may have a text that its encoding cannot represent
                     content = encode_text(str(text), str(encoding))
             self.host.files.write(config_path(account.profile), content)
 
     # ---- as resources
 
     def _check_logons(self) -> None:
-        """Log on to look, as the scripts do, which makes a profile where there is none."""
+        """Check logons as the scripts do when they read tasks. A first logon makes the account's profile."""
         for task in self.runnable_jobs_tasks():
             with suppress(CmdletError):
                 if task.logon == "password":
@@ -135,15 +134,15 @@ class Accounts(LocalAccounts):
 
     def _list_tasks(self) -> Iterator[Record]:
         for account in {task.account.casefold(): task.account for task in self.tasks.values()}.values():
-            if self.task_state(account) != NO_TASKS:  # a task that runs in somebody's own session is none of these
+            if self.task_state(account) != NO_TASKS:  # an account may only have a yield watcher
                 yield Record(self.task_state(account), {"account": account})
 
     def task_state(self, account: str) -> Mapping[str, Json]:
-        """The state of resource AccountTasks."""
+        """Return the state of resource AccountTasks."""
         jobs, keep_alive = self.task("jobs", account), self.task("keep-alive", account)
         if (any_task := jobs or keep_alive) is None:
             return NO_TASKS
-        runnable = self.runnable_jobs_task(account)  # as far as a job of the account can tell
+        runnable = self.runnable_jobs_task(account)
         is_refused = (
             any_task.logon == "password" and runnable is not None and self.logon_problem(runnable) == WRONG_PASSWORD
         )
@@ -162,14 +161,14 @@ class Accounts(LocalAccounts):
         return script is None or script.replace(b"\r", b"") != job_script().encode()
 
     def runnable_jobs_task(self, account: str) -> Task | None:
-        """Return the account's task for jobs, if it may run, has a script, and its account still exists."""
+        """Return the account's task for jobs, if it is enabled, has its script, and the account exists; else None."""
         task = self.task("jobs", account)
         account_exists = not self.is_controller and self.find(account) is not None
         is_runnable = account_exists and self.host.files.read(script_path(account)) is not None
         return task if task is not None and task.enabled and is_runnable else None
 
     def runnable_jobs_tasks(self) -> list[Task]:
-        """The tasks for jobs of all accounts that can run them."""
+        """Return the tasks for jobs that can run, of all accounts."""
         tasks = (self.runnable_jobs_task(task.account) for task in self.tasks.values() if task.distro is None)
         return list(filter(None, tasks))
 
@@ -179,7 +178,7 @@ class Accounts(LocalAccounts):
                 yield Record(self.config_state(account), {"account": account.name})
 
     def config_state(self, account: Account) -> Mapping[str, Json]:
-        """The state of resource WslConfig; the account has a profile."""
+        """Return the state of resource WslConfig of an account with a profile."""
         try:
             return self.read_config(account)
         except CmdletError as error:
@@ -187,7 +186,7 @@ class Accounts(LocalAccounts):
             return {"text": unknown, "encoding": unknown}
 
     def read_config(self, account: Account) -> Mapping[str, Json]:
-        """The state of resource WslConfig. Raises CmdletError where it cannot be read."""
+        """Return the state of resource WslConfig. Raises CmdletError if it cannot be read."""
         path = config_path(str(account.profile))
         refuse_if(self.host.files.is_link(path), "NotAFile", path=path)
         refuse_if(self.host.files.is_link(str(account.profile)), "NotAFolder", path=account.profile)
@@ -208,7 +207,7 @@ class Accounts(LocalAccounts):
         }
 
     def set_tasks(self, call: SetCall) -> None:
-        """Make, change or remove tasks; the first job makes the account's profile."""
+        """Make, change or remove tasks. The first job makes the account's profile."""
         name = call.key["account"]
         current = self.task_state(name)
         goal = _desired_state(call.desired, current)
@@ -227,7 +226,7 @@ class Accounts(LocalAccounts):
                 task.enabled = goal[kind] != "disabled"
 
     def _make_tasks(self, account: Account, goal: Mapping[str, Any], current: Mapping[str, Json]) -> None:
-        """Register tasks that are missing or differ."""
+        """Register the tasks that are missing or different."""
         name, has_jobs, has_keep_alive = account.name, goal["jobs"] != "absent", goal["keep_alive"] != "absent"
         changes_keep_alive = has_keep_alive and any(goal[each] != current[each] for each in ("distro", "program"))
         changes_jobs = has_jobs and (current["jobs"] == "absent" or self.has_stale_script(name))
@@ -268,7 +267,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Register-WinhostAccountTask")
     def register_task(self, task: Task) -> None:
-        """Register a task, or replace one, which goes on if it runs."""
+        """Register a task, or replace one. A running one continues."""
         old = self.tasks.get(task.name.casefold())
         task.running = old.running if old else False
         self.tasks[task.name.casefold()] = task
@@ -279,7 +278,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Stop-ScheduledTask", name="InputObject.DeviceID")
     def stop_scheduled_task(self, name: str) -> None:
-        """Stop a task, if it runs."""
+        """Stop a task, if it is running."""
         self.tasks[name.casefold()].running = False
 
     @as_cmdlet("Enable-ScheduledTask", name="InputObject.DeviceID")
@@ -288,12 +287,12 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Disable-ScheduledTask", name="InputObject.DeviceID")
     def disable_scheduled_task(self, name: str) -> None:
-        """Disable a task; if it runs, it goes on."""
+        """Disable a task. A running one continues."""
         self.tasks[name.casefold()].enabled = False
 
     @as_cmdlet("Start-ScheduledTask")
     def start_scheduled_task(self, name: str) -> None:
-        """Start a task, whose own failure becomes its result and no error here."""
+        """Start a task. If it fails, that is the result of the task, and no error of this cmdlet."""
         if not (task := self.tasks[name.casefold()]).running:
             self._run_task(task)
 
@@ -315,7 +314,7 @@ class Accounts(LocalAccounts):
             task.running, task.result = code is None, RUNNING if code is None else code & 0xFFFFFFFF
 
     def logon_problem(self, task: Task) -> int | None:
-        """The result of a task whose account cannot log on."""
+        """Return the result of a task whose account cannot log on, or None if it can."""
         account = self.find(task.account)
         if account is None:
             return NO_ACCOUNT
@@ -358,19 +357,19 @@ class Accounts(LocalAccounts):
         return answer
 
     def check_can_run(self, account: str) -> None:
-        """Log an account on. Raises NotYet where something has to be set before its jobs can run."""
+        """Log an account on. Raises MissingDependency if another resource has to be set before its jobs can run."""
         task = self.runnable_jobs_task(account)
         missing = "AccountTasks" if task is None else self.missing_dependency(task)
         if missing is not None:
             raise MissingDependency(missing)
 
     def missing_dependency(self, task: Task) -> str | None:
-        """Log the account of a task on, and return the resource to set before that works. Raises CmdletError."""
+        """Log the account of a task on; return the resource to set before that works, or None. Raises CmdletError."""
         self.start_scheduled_task(task.name)
         return _LOGON_FAILURES[task.result][0] if task.result in _LOGON_FAILURES else None
 
     def check_logon(self, account: str) -> None:
-        """Log an account on by a job that does nothing. Raises CmdletError."""
+        """Log an account on with an empty job. Raises CmdletError if that fails."""
         task = self.tasks[f"jobs-{account}".casefold()]
         if self.missing_dependency(task) is not None:
             _, code, category, reason = _LOGON_FAILURES[task.result]
@@ -388,7 +387,7 @@ class Accounts(LocalAccounts):
 
 
 def _desired_state(desired: Mapping[str, Json], current: Mapping[str, Json]) -> dict[str, Json]:
-    """The state that the tasks are to have."""
+    """Return the complete desired state of the tasks."""
     goal: dict[str, Json] = {**current, **desired}
     goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
     goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
@@ -397,7 +396,7 @@ def _desired_state(desired: Mapping[str, Json], current: Mapping[str, Json]) -> 
 
 
 def config_path(profile: str) -> str:
-    """The path of the account's configuration of WSL."""
+    """Return the path of .wslconfig in a profile."""
     return f"{profile}\\.wslconfig"
 
 

@@ -1,4 +1,4 @@
-"""Files of a simulated Windows host: only those that anybody asks for."""
+"""Files of a simulated Windows host. Only files that winhost reads or writes exist."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -19,11 +19,10 @@ def _normalize(path: str) -> str:
 
 @dataclass
 class Files:
-    """The files of a Windows by path, whose case does not matter. links: paths that lead elsewhere; taken: folders that
-    somebody made first; rights: of files that were given some of their own, as SDDL; lengths: of files whose bytes
-    nobody has; disk_sizes: of virtual disks that were resized, the bytes that a guest sees.
+    """The files of a Windows by path, regardless of case. A folder exists while it has contents.
 
-    A folder is there as soon as something is in it.
+    links: paths that are links; foreign_folders: folders that another user made; rights: security descriptors of files,
+    as SDDL; lengths: of files without stored bytes; disk_sizes: of resized virtual disks, in bytes that a guest sees.
     """
 
     links: set[str] = field(default_factory=set)
@@ -34,12 +33,12 @@ class Files:
     _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of a file, or None where there is none."""
+        """Return the bytes of a file, or None if it does not exist."""
         found = self._files.get(_normalize(path))
         return None if found is None else bytes(found[1])
 
     def length(self, path: str) -> int:
-        """The length in bytes; 0 where there is no file."""
+        """Return the length in bytes; 0 if the file does not exist."""
         if (length := self.lengths.get(_normalize(path))) is not None:
             return length()
         return len(self._files.get(_normalize(path), ("", b""))[1])
@@ -48,7 +47,7 @@ class Files:
         """Append to a file, or replace its contents."""
         found = None if restart else self._files.get(_normalize(path))
         if found is not None and isinstance(found[1], bytearray):
-            found[1].extend(piece)  # large ones come in many pieces
+            found[1].extend(piece)  # in place: a large file comes in many pieces
         else:
             self._files[_normalize(path)] = (path, bytearray((found[1] if found else b"") + piece))
 
@@ -56,7 +55,7 @@ class Files:
         self._files[_normalize(path)] = (path, content)
 
     def set_length(self, path: str, length: Callable[[], int]) -> None:
-        """Give a length to a file without bytes."""
+        """Set a call that returns the length of a file without stored bytes."""
         self.lengths[_normalize(path)] = length
 
     def set_rights(self, path: str, rights: str) -> None:
@@ -64,7 +63,7 @@ class Files:
         self.rights[_normalize(path)] = rights
 
     def make_folders(self, *paths: str) -> None:
-        """Make folders for administrators. Raises CmdletError for one that is somebody else's."""
+        """Make folders for administrators. Raises CmdletError for a folder that another user made."""
         for path in paths:
             if _normalize(path) in self.foreign_folders:
                 message = (
@@ -77,23 +76,23 @@ class Files:
         return _normalize(path) in self.links
 
     def owner(self, path: str) -> str:
-        """The SID of the owner of a folder."""
+        """Return the SID of the owner of a folder."""
         return _OTHER_USER_SID if _normalize(path) in self.foreign_folders else _ADMINISTRATORS
 
     def has_folder(self, path: str) -> bool:
-        """Tell whether the folder exists: it has contents, or somebody else made it."""
+        """Tell whether a folder exists: it has contents, or another user made it."""
         return _normalize(path) in self.links | self.foreign_folders or any(True for _ in self.list_below(path))
 
     def is_occupied(self, path: str) -> bool:
-        """Tell whether there is such a file, or a folder with contents."""
+        """Tell whether the path is a file, or a folder with contents."""
         return self.read(path) is not None or any(True for _ in self.list_below(path))
 
     def is_owned(self, folder: str) -> bool:
-        """Tell whether the folder is no link, and nobody else made it."""
+        """Tell whether the folder is no link, and no other user made it."""
         return _normalize(folder) not in self.links | self.foreign_folders
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         self._files.pop(_normalize(path), None)
         self.lengths.pop(_normalize(path), None)
         self.rights.pop(_normalize(path), None)
@@ -106,12 +105,12 @@ class Files:
         return content
 
     def list_below(self, folder: str) -> Iterator[str]:
-        """The paths of all files in a folder and its folders."""
+        """Return the paths of all files below a folder."""
         prefix = _normalize(folder) + "\\"
         return iter([path for normalized, (path, _) in self._files.items() if normalized.startswith(prefix)])
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder with its contents, if it is there."""
+        """Remove a folder with its contents, if it exists."""
         for path in self.list_below(folder):
             self.remove(path)
 
@@ -120,7 +119,7 @@ _BYTE_ORDER_MARKS = {"utf-16le": b"\xff\xfe", "utf-8-bom": b"\xef\xbb\xbf", "utf
 
 
 def decode_text(content: bytes) -> tuple[str, str]:
-    """The text and its encoding, by its mark. Raises CmdletError."""
+    """Return the text and its encoding, which the byte order mark tells. Raises CmdletError."""
     encoding = next(name for name, mark in _BYTE_ORDER_MARKS.items() if content.startswith(mark))
     try:
         return content[len(_BYTE_ORDER_MARKS[encoding]) :].decode(encoding.removesuffix("-bom")), encoding
@@ -129,7 +128,7 @@ def decode_text(content: bytes) -> tuple[str, str]:
 
 
 def encode_text(text: str, encoding: str) -> bytes:
-    """Raises CmdletError, also for an encoding that Windows writes no text in."""
+    """Encode a text with its byte order mark. Raises CmdletError, also for an encoding that Windows does not use."""
     try:
         return _BYTE_ORDER_MARKS[encoding] + text.encode(encoding.removesuffix("-bom"))
     except (KeyError, UnicodeEncodeError):
@@ -137,5 +136,5 @@ def encode_text(text: str, encoding: str) -> bytes:
 
 
 def encode_base64(content: bytes) -> str:
-    """Encode bytes for the way between a script and its host."""
+    """Encode bytes for the JSON between a stand-in and the lab."""
     return base64.b64encode(content).decode()

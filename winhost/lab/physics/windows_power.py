@@ -1,4 +1,4 @@
-"""Power plans, sleep states, the power source and the hardware clock of a simulated host; powercfg.exe changes them."""
+"""Power plans, sleep states, the power source and the hardware clock of a simulated host, and powercfg.exe."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -37,9 +37,10 @@ class SleepPhysics(Closed):
 
 
 class Power(Part):
-    """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
-    are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
-    sleeps, as on a host that serves.
+    """Power plans and sleep states of one host.
+
+    Defaults for host files that do not state them: a client hibernates and has fast startup; one power plan is active
+    and never sleeps.
     """
 
     administrator_settable = ("PowerPlan", "FastStartup")
@@ -76,7 +77,7 @@ class Power(Part):
         self.host.set_record(call)
 
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """powercfg.exe: its exit code and what it prints."""
+        """Run powercfg.exe; return its exit code and output."""
         if list(arguments) == ["/a"]:
             return 0, self._sleep_states()
         with self.host.changing("powercfg.exe"):

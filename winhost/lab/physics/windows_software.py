@@ -1,5 +1,6 @@
-"""Software of a simulated host: an optional feature, files that were brought, WSL, Windows Installer, driver models,
-and curl.exe, which really fetches: from the computer that runs winhost, and that is this one.
+"""Software of a simulated host: an optional feature, staged files, WSL, Windows Installer, driver models, curl.exe.
+
+curl.exe really fetches from the computer that runs winhost, which is this one.
 """
 
 import base64
@@ -35,7 +36,7 @@ _NO_DEVICES_CODE = 6  # of nvidia-smi
 
 
 class Software(Part):
-    """The installed software, and the conditions that an installation may meet."""
+    """The installed software of one host, staged files, and winhost's registry key."""
 
     administrator_resources = ("StagedFile",)
     administrator_settable = ("Wsl", "GpuDriverModel")
@@ -43,7 +44,7 @@ class Software(Part):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         platform_records = host.initial.get("VirtualMachinePlatform", ())
-        # Who may not ask for features may still see their effect.
+        # Facts that were read without the right to list features may still show WSL.
         visible_state = "installed" if any(r.state["version"] for r in host.initial.get("Wsl", ())) else "available"
         self.platform = str(platform_records[0].state["feature"]) if platform_records else visible_state
         self.registry_values: dict[str, str] = {}  # values of the registry key of winhost
@@ -73,7 +74,7 @@ class Software(Part):
 
     @property
     def has_platform(self) -> bool:
-        """True until a restart has removed the platform."""
+        """True from the restart that finishes its installation until the one that finishes its removal."""
         return self.platform in ("installed", "uninstall-pending")
 
     # ---- as a part of the machine
@@ -94,7 +95,7 @@ class Software(Part):
         }
 
     def on_restart(self) -> bool:
-        """Finish a feature that waited for the restart."""
+        """Finish a pending feature, and apply pending driver models."""
         was_pending = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
         for device in self.host.devices:
@@ -104,7 +105,7 @@ class Software(Part):
 
     @property
     def package(self) -> str | None:
-        """The MSI that the installed version came from, if winhost knows it."""
+        """The hash of the MSI of the installed version, if winhost installed it."""
         is_recorded = self.wsl is not None and self.registry_values.get("wsl version") == self.wsl
         return self.registry_values.get("wsl package") if is_recorded else None
 
@@ -124,17 +125,17 @@ class Software(Part):
 
     @staticmethod
     def file_path(digest: str, name: str) -> str:
-        """The path of a file with this SHA-256 and name."""
+        """Return the path of a staged file with this SHA-256 and name."""
         return f"{_FILES}\\{digest}-{name}"
 
     def find_staged_file(self, desired: Json) -> str:
-        """Find a file that winhost brought by its hash. Raises CmdletError."""
+        """Return the path of a staged file with this hash. Raises CmdletError if there is none."""
         keys = [record.key for record in self._list_staged() if record.key["sha256"] == desired]
         refuse_if(not keys, "NotStaged", desired=desired)
         return min(self.file_path(key["sha256"], key["name"]) for key in keys)
 
     def read_hash(self, path: str) -> str:
-        """SHA-256 of a file, empty where there is none."""
+        """Return the SHA-256 of a file; "" if it does not exist."""
         content = self.host.files.read(path)
         if content is None:
             return ""
@@ -146,7 +147,7 @@ class Software(Part):
         """Download or copy a file and return its SHA-256. Raises CmdletError."""
         physics = self._file_physics.get(source) or self._source_physics(source)
         with self.host.changing("Copy-WinhostSource"):
-            if source in self._file_physics:  # a copy of what lies on the host already
+            if source in self._file_physics:  # a file on this host
                 self._write_placeholder(path, self.read_hash(source), physics)
                 return self.read_hash(path)
             refuse_if(not physics.there, "NotFetched", why="There is nothing.")
@@ -162,7 +163,7 @@ class Software(Part):
         self.host.files.remove(path)
 
     def _write_placeholder(self, path: str, digest: str, physics: SourcePhysics) -> None:
-        """Write a file of which only the hash is known."""
+        """Write a file of which only the hash is stored."""
         self.host.files.write(path, _HASH_PREFIX + digest.encode())
         self._file_physics[path] = physics
 
@@ -178,7 +179,7 @@ class Software(Part):
         return physics
 
     def signature(self, path: str) -> tuple[str, str]:
-        """Get-AuthenticodeSignature: its status and the subject of the signer."""
+        """Get-AuthenticodeSignature: return the status and the subject of the signer."""
         physics = self._file_physics[path]
         return physics.signature, physics.signer if physics.signature != "NotSigned" else ""
 
@@ -186,7 +187,7 @@ class Software(Part):
         return {"StagedFile": self.set_staged, "Wsl": self.set_wsl, "GpuDriverModel": self.set_model}
 
     def set_staged(self, call: SetCall) -> None:
-        """Bring a file, or remove it."""
+        """Stage a file, or remove it."""
         name, path = self._name_and_path(call.key)
         if call.desired["present"]:
             source, desired_hash, part = call.key["source"], call.key["sha256"], f"{path}.part"
@@ -204,7 +205,7 @@ class Software(Part):
         self._remove_part(name, path)
 
     def _name_and_path(self, key: Key) -> tuple[str, str]:
-        """The registry name of a file, and its path."""
+        """Return a file's name in the registry, and its path."""
         return f"{key['sha256']}-{key['name']}", self.file_path(key["sha256"], key["name"])
 
     def _remove_part(self, name: str, path: str) -> None:
@@ -213,7 +214,7 @@ class Software(Part):
             self.write_registry(f"{kind} {name}", None)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
-        """Take a piece of a staged file, and tell how much was received; without a piece, also its hash."""
+        """Receive a piece of a staged file, and return how many bytes it has now; without a piece, also its hash."""
         name, path = self._name_and_path(key)
         files, part, source = self.host.files, f"{path}.part", key["source"]
         is_download = source.startswith("https://")
@@ -238,7 +239,7 @@ class Software(Part):
         return {"received": files.length(part), "sha256": None, "whole": length}
 
     def _fetch_next(self, source: str, name: str, part: str, version: str) -> Json:
-        """Fetch the next piece from its source, and return the length of the whole."""
+        """Fetch the next slice from the source, and return the length of the whole file."""
         before = self.host.files.length(part)
         if version and int(version.split(" ")[0]) == before:
             return before
@@ -251,7 +252,7 @@ class Software(Part):
         return slice_["whole"]
 
     def receive_slice(self, source: str, path: str, version: str) -> dict[str, Json]:
-        """Add the next slice of a download to what is there of the same version. Raises CmdletError."""
+        """Append the next slice of a download to the file, or begin anew for another version. Raises CmdletError."""
         physics, named_hash = self._source_physics(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
         with self.host.changing("Receive-WinhostSlice"):
             refuse_if(not physics.there, "NotFetched", why="There is nothing.")
@@ -267,7 +268,7 @@ class Software(Part):
             return {"whole": len(content), "version": new_version, "resumes": resumes, "why": why}
 
     def _fetch_piece(self, part: str, address: Json) -> None:
-        """Fetch a piece with curl.exe from the computer that runs winhost."""
+        """Fetch a piece with curl.exe from the computer that runs winhost. Raises CmdletError."""
         curl, before = self.host.programs.get("curl.exe"), self.host.files.length(part)
         if curl is None:
             raise refusal("NotFetched", why="This Windows has no curl.exe.")
@@ -278,7 +279,7 @@ class Software(Part):
     # ---- Windows Installer
 
     def set_wsl(self, call: SetCall) -> bool:
-        """Install, upgrade or remove WSL. Return True if that takes a restart."""
+        """Install, upgrade or remove WSL. Return True if a restart is needed."""
         desired, restart = call.desired, False
         version, package = desired.get("version"), desired.get("package")
         if version is None and package is None:
@@ -308,7 +309,7 @@ class Software(Part):
 
     @as_cmdlet("msiexec.exe")
     def run_msiexec(self, arguments: Sequence[str]) -> int:
-        """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
+        """Run msiexec.exe /i PATH or /x PRODUCT; return its exit code."""
         if arguments[0] == "/x":
             self.wsl = None
             self.host.distros.stop_everything()
@@ -336,7 +337,7 @@ class Software(Part):
         return {"current": current, "pending": pending}
 
     def set_model(self, call: SetCall) -> bool:
-        """Set the driver model that counts from the next restart on."""
+        """Set the driver model that applies from the next restart on."""
         model, location = str(call.desired["pending"]), call.key["location"]
         displays = next(device.state()["displays"] for device in self.host.devices if device.location == location)
         refuse_if(model != MODELS[0] and displays and "headless" not in call.accept, "TakesDisplay")
@@ -346,7 +347,7 @@ class Software(Part):
         return current != pending
 
     def driver_models(self) -> dict[str, tuple[str, str]]:
-        """Now and after the next restart, by location path, of the GPUs that the driver of NVIDIA runs."""
+        """Return the present model, and that after the next restart, of the GPUs with NVIDIA's driver, by location."""
         states = {d.location: self._model_state(d) for d in self.host.devices if is_nvidia_gpu(d)}
         return {
             location: (models["current"], models["pending"])
@@ -356,12 +357,12 @@ class Software(Part):
 
     @as_cmdlet("nvidia-smi.exe")
     def set_driver_model(self, location: str, number: int) -> tuple[int, str]:
-        """nvidia-smi -dm: its exit code and what it prints."""
+        """Run nvidia-smi -dm; return its exit code and output."""
         device = next((d for d in self.host.devices if d.location == location), None)
         if device is None or location not in self.driver_models():
             return _NO_DEVICES_CODE, "No devices were found"
         models = device.physics.driver_models
-        if models is None:  # GPUs for games know nothing else; of the others some are seen in each model
+        if models is None:  # a GeForce only supports WDDM; other GPUs are reported with each model
             models = MODELS[:1] if "GeForce" in str(device.enabled_state["name"]) else MODELS
         if MODELS[number] not in models:
             return 0, "Unable to set driver model: Not Supported\nTreating as warning and moving on.\nAll done."
@@ -374,7 +375,7 @@ def _parse_version(version: str) -> tuple[int, ...]:
 
 
 def is_nvidia_gpu(device: Device) -> bool:
-    """Tell whether NVIDIA's driver is for this device."""
+    """Tell whether the device is a GPU of NVIDIA."""
     return device.key["device"].startswith("VEN_10DE&") and device.enabled_state["kind"] == "display"
 
 
@@ -386,8 +387,8 @@ class CurlPhysics(Closed):
     """The physics of curl.exe."""
 
     there: bool = Field(default=True, description="Windows has it, as from 1803 and Server 2019 on")
-    reaches: bool = Field(default=True, description="no firewall stands between it and the computer that runs winhost")
-    piece: int | None = Field(default=None, description="bytes that come before its time is over; left out, all")
+    reaches: bool = Field(default=True, description="no firewall blocks the way to the computer that runs winhost")
+    piece: int | None = Field(default=None, description="bytes that arrive before its timeout; left out, all")
 
 
 class Curl(Part):
@@ -400,7 +401,7 @@ class Curl(Part):
             host.programs["curl.exe"] = self.curl
 
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Run it: its exit code and what it prints. It goes on where the file ends, as --continue-at says."""
+        """Run curl.exe; return its exit code and output. It continues at the end of the file."""
         path, url = arguments[arguments.index("--output") + 1], arguments[-1]
         if not self._physics.reaches:
             return _TIMED_OUT, ""

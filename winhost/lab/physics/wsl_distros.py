@@ -1,4 +1,4 @@
-"""Distros of a simulated Windows as resources, and what winhost wrote down of them."""
+"""Distros of a simulated Windows as resources, and winhost's records of them."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,12 +15,12 @@ from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFa
 from winhost.resources.windows.distros import NO_ACCESS, NO_CONF, NO_DISTRO
 
 DATA, STOP = "data", "vm-stop"
-_KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
+_KEEP_SECONDS = 20.0  # lab seconds after which the script checks that a distro is still running
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
 
 class Distros(WslExe):
-    """A part of the machine."""
+    """The distros of one host."""
 
     administrator_resources = DISTRO_RESOURCES
 
@@ -37,7 +37,7 @@ class Distros(WslExe):
         for resource in DISTRO_RESOURCES:
             host.prerequisites[resource] = self._find_missing_dependency
 
-    # ---- made from facts
+    # ---- from facts
 
     def _load_distro(self, record: Record) -> None:
         account, name, state = record.key["account"], record.key["distro"], record.state
@@ -57,7 +57,7 @@ class Distros(WslExe):
         session = self.session(record.key["account"])
         if record.state["running"] is True:
             text = self.config_text(record.key["account"])
-            # Of a VM that was made with another file nobody knows what that said.
+            # The .wslconfig with which this VM was made is unknown; it only has to differ from the present one.
             config = text if record.state["config"] is not None else f"# not {text}\n"
             session.vm = UtilityVm(config, str(record.state["mode"]), self._find_switch(config))
 
@@ -75,10 +75,10 @@ class Distros(WslExe):
         distro.keys, distro.enabled = list(state["authorized"]), bool(state["active"]) or not distro.running
         self.write_record(account, name, self._record_or_empty(account, name) | {"access": _access_state(distro)})
 
-    # ---- looking
+    # ---- reads
 
     def accounts(self) -> list[str]:
-        """The accounts that can run jobs."""
+        """Return the accounts that can run jobs."""
         return [task.account for task in self.host.accounts.runnable_jobs_tasks()]
 
     def _find_missing_dependency(self) -> str | None:
@@ -88,12 +88,12 @@ class Distros(WslExe):
             return "AccountTasks"
         if not self.host.software.has_platform:
             return "VirtualMachinePlatform"
-        # As the scripts do: to look takes a logon.
+        # The scripts log on to read distros.
         missing = map(self.host.accounts.missing_dependency, self.host.accounts.runnable_jobs_tasks())
         return next(filter(None, missing), None)
 
     def read_record(self, account: str, distro: str) -> dict[str, Any] | None:
-        """The record of a distro that winhost made, or is making."""
+        """Return the record of a distro that winhost made, or began to make; else None."""
         content = self.host.files.read(f"{distro_folder(account, distro)}.json")
         return None if content is None else dict(json.loads(content))
 
@@ -101,7 +101,7 @@ class Distros(WslExe):
         self.host.files.write(f"{distro_folder(account, distro)}.json", json.dumps(record).encode())
 
     def owned_record(self, account: str, distro: str) -> dict[str, Any] | None:
-        """The record of a distro that winhost made, or None."""
+        """Return the record of a distro that winhost made completely, or None."""
         record = self.read_record(account, distro)
         disk = self.host.files.read(f"{distro_folder(account, distro)}\\ext4.vhdx")
         return record if record and record["complete"] and disk is not None else None
@@ -110,7 +110,7 @@ class Distros(WslExe):
         return self.read_record(account, distro) or {}
 
     def config_time(self, path: str) -> int | None:
-        """When the .wslconfig at this path was written, beside the time at which the VM's kernel started."""
+        """Return the modification time of .wslconfig: before BOOTED if the VM was made with it, else after BOOTED."""
         for account in self.host.accounts.accounts.values():
             if account.profile is None or config_path(account.profile).casefold() != path.casefold():
                 continue
@@ -124,7 +124,7 @@ class Distros(WslExe):
     # ---- as resources
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """List distros of accounts that can run jobs: those of others cannot be seen."""
+        """Return the resources of WSL. Distros of accounts that cannot run jobs are not listed."""
         if self.host.software.wsl is None:
             return dict.fromkeys(DISTRO_RESOURCES, tuple)
         return {
@@ -154,7 +154,7 @@ class Distros(WslExe):
         return {"running": running, "config": self.vm_config(account), "mode": self.vm_mode(account)}
 
     def vm_mode(self, account: str) -> Json:
-        """The networking mode of the VM, in the scripts' words."""
+        """Return the networking mode of the running VM, or else the recorded one."""
         session = self.session(account)
         if not session.running or session.vm is None:
             return self._read_vm_record(account).get("mode")
@@ -162,11 +162,11 @@ class Distros(WslExe):
 
     @staticmethod
     def vm_record_path(account: str) -> str:
-        """The path of the record about how the VM of an account was made."""
+        """Return the path of the record about the VM of an account."""
         return f"{FOLDER}\\distros\\{account}.json"
 
     def has_network(self, account: str) -> bool:
-        """Tell whether the running VM has a network at all."""
+        """Tell whether the running VM has a network."""
         return bool(self.vm_mode(account) != "none")
 
     def _read_vm_record(self, account: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class Distros(WslExe):
         return {} if content is None else dict(json.loads(content))
 
     def vm_config(self, account: str) -> Json:
-        """The hash of what its VM was made with, as far as the scripts can tell."""
+        """Return the hash of the .wslconfig with which the VM was made, as far as the scripts can tell."""
         if not self.vm_is_current(account):
             recorded: Json = self._read_vm_record(account).get("config")
             return recorded
@@ -188,7 +188,7 @@ class Distros(WslExe):
         return text is None or (isinstance(text, str) and session.vm.config == text)
 
     def digest(self, account: str) -> Json:
-        """The hash of what the account's .wslconfig says now, or why that cannot be read."""
+        """Return the hash of the account's present .wslconfig, None without one, or the error of reading it."""
         text = self.config(account)
         return sha256(text.encode()).hexdigest() if isinstance(text, str) else text
 
@@ -199,11 +199,11 @@ class Distros(WslExe):
         self.host.files.write(self.vm_record_path(account), record.encode())
 
     def conf_state(self, account: str, distro: Distro) -> Mapping[str, Json]:
-        """The state of resource WslConf: as it is, or was left."""
+        """Return the state of resource WslConf: the present one while the distro runs, else the recorded one."""
         return distro.conf_files if distro.running else self._record_or_empty(account, distro.name)["conf"] or NO_CONF
 
     def access_state(self, account: str, distro: Distro) -> Mapping[str, Json]:
-        """The state of resource WslAccess: as it is, or was left."""
+        """Return the state of resource WslAccess: the present one while the distro runs, else the recorded one."""
         if distro.running:
             state = _access_state(distro)
             active = distro.is_listening and self.has_network(account)
@@ -230,12 +230,12 @@ class Distros(WslExe):
         }
 
     def _find_for_account(self, account: str, name: str) -> Distro | None:
-        """Raises CmdletError, NotYet where the account can run nothing."""
+        """Return the distro, or None. Raises CmdletError, MissingDependency if the account cannot run jobs."""
         self.host.accounts.check_can_run(account)
         return self.session(account).find(name)
 
     def _require_owned_distro(self, account: str, name: str) -> tuple[Distro, dict[str, Any]]:
-        """Return a distro of ours with its record. Raises CmdletError, NotYet."""
+        """Return one of winhost's distros with its record. Raises CmdletError, MissingDependency."""
         distro, record = self._find_for_account(account, name), self.owned_record(account, name)
         if distro is None or record is None:
             raise not_owned_error(f"winhost did not make the distro {name} of {account}, and leaves it alone.")
@@ -275,7 +275,7 @@ class Distros(WslExe):
         self.write_record(account, name, new_record(image))
 
     def _end_idle(self, account: str) -> None:
-        """End the VM where no distro runs; without an idle timeout it would stay."""
+        """End the VM if no distro runs: without an idle timeout it would keep running."""
         if not self.session(account).running:
             self._end_all(account)
 
@@ -301,7 +301,7 @@ class Distros(WslExe):
             pass
 
     def set_vm(self, call: SetCall) -> None:
-        """End the VM of an account, and start its distros again, with the present configuration."""
+        """Restart the VM of an account and its distros with the present .wslconfig."""
         account = call.key["account"]
         self.host.accounts.check_can_run(account)
         running = self.session(account).running
@@ -320,7 +320,7 @@ class Distros(WslExe):
         return self._require_owned_distro(account, name)
 
     def set_conf(self, call: SetCall) -> None:
-        """Write the files that a distro starts with, and start it anew."""
+        """Write the configuration files of a distro, and restart it."""
         account, name = call.key["account"], call.key["distro"]
         distro, record = self._require_installed_distro(account, name)
         was_running, conf = distro.running, {**self.conf_state(account, distro), **call.desired}
@@ -332,7 +332,7 @@ class Distros(WslExe):
             self._start_again(account, distro)
 
     def set_access(self, call: SetCall) -> None:
-        """Set up sshd in a distro, or take it away."""
+        """Set up sshd in a distro, or remove it."""
         account, name = call.key["account"], call.key["distro"]
         distro, record = self._require_installed_distro(account, name)
         goal = {**self.access_state(account, distro), **call.desired}
@@ -350,17 +350,17 @@ class Distros(WslExe):
 
 
 def distro_folder(account: str, distro: str) -> str:
-    """The folder of a distro's disk; its record lies beside."""
+    """Return the folder of a distro's disk. Its record is next to it."""
     return f"{FOLDER}\\distros\\{account}\\{distro}"
 
 
 def new_record(image: str) -> dict[str, Json]:
-    """The record of a distro that was just made."""
+    """Return the record of a new distro."""
     return {"image": image, "complete": True, "conf": None, "access": None}
 
 
 def _access_state(distro: Distro) -> Mapping[str, Json] | None:
-    """The state of resource WslAccess, where there is a way in."""
+    """Return the state of resource WslAccess, or None without access."""
     if distro.port is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""wsl.exe of a simulated Windows, as it answers each account, and what becomes of distros and VMs by it.
+"""wsl.exe of a simulated Windows, and each account's distros and utility VM.
 
 Sources: microsoft/WSL (WslClient.cpp, LxssUserSession.cpp, WslCoreConfig.cpp, BridgedNetworking.cpp), its
 documentation, and public reports of WSL in session 0.
@@ -23,13 +23,14 @@ from winhost.model.units import MiB
 from winhost.resources.windows.distros import NO_CONF
 from winhost.resources.windows.windows_scripts import inside_script
 
-_IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu: the simulator's own numbers
+_IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu image; assumptions of the simulator
 
 
 @dataclass
 class Distro:
-    """A distro. image: the hash of what it was made of, None where that is not known. put: files that winhost wrote;
-    holds: bytes of what came into it since it was imported.
+    """A distro. image: the hash of its image, None if unknown; conf_files: files that winhost wrote.
+
+    added_bytes: returns how many bytes were added since the import.
     """
 
     name: str
@@ -50,14 +51,12 @@ class Distro:
     added_bytes: Callable[[], int] = int
 
     def length(self) -> int:
-        """The length of its disk, which never shrinks by itself."""
+        """Return the length of its disk."""
         return _IMPORTED + self.added_bytes()
 
     @property
     def seed(self) -> bytes:
-        """The seed of its host key: the same each time, so that answers compare; or the one that it was given or made
-        since.
-        """
+        """The seed of its host key, by default made from its name, so that answers are comparable."""
         return self.host_key_seed or sha256(self.name.encode()).digest()
 
     @property
@@ -71,8 +70,8 @@ class Distro:
 
 @dataclass
 class UtilityVm:
-    """The VM of an account. config: the text of .wslconfig that it was made with; mode: of its network; switch: that it
-    is bridged to.
+    """The utility VM of an account. config: the text of .wslconfig at its start; mode: its networking mode; switch: the
+    GUID of the switch to which it is bridged.
     """
 
     config: str | None
@@ -81,12 +80,12 @@ class UtilityVm:
 
     @property
     def keeps_distros(self) -> bool:
-        """True without an idle timeout: then a distro goes on without users."""
+        """True without an idle timeout: a distro then keeps running without programs."""
         return _read_number(self.config, "general", "instanceIdleTimeout", 15000) < 0
 
     @property
     def keeps_itself(self) -> bool:
-        """True if the VM goes on without a distro."""
+        """True if the VM keeps running without a distro."""
         return _read_number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
 
 
@@ -106,9 +105,7 @@ class WslSession:
 
 
 def read_setting(config: str | None, section: str, key: str, default: str) -> str:
-    """Read a value of a WSL file as WSL does, except for syntax that nobody writes into a lab. The first line counts,
-    and case does not matter.
-    """
+    """Return a value of .wslconfig or wsl.conf, or the default. As in WSL, the first line wins, and case is ignored."""
     current_section = ""
     for line in (config or "").splitlines():
         text = line.partition("#")[0].strip()
@@ -125,15 +122,15 @@ def _read_number(config: str | None, section: str, key: str, default: int) -> in
     return int(text) if re.fullmatch("-?[0-9]+", text) else default
 
 
-BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
+BOOTED = 1_767_225_600  # when the VM's kernel started, in seconds since 1970, as in /proc/stat
 
-_FAILED = -1  # of wsl.exe, whatever went wrong
-_ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
+_FAILED = -1  # the exit code of wsl.exe for all errors
+_ADDRESS = "192.168.1.77"  # the address that DHCP assigns to a bridged VM
 ProcessResult = tuple[int, str, str]
 
 
 class WslFailure(Exception):
-    """wsl.exe prints an error and ends."""
+    """wsl.exe fails with this error."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code)
@@ -141,13 +138,13 @@ class WslFailure(Exception):
 
 
 class WslExe(Part):
-    """wsl.exe, and the sessions that its service keeps, by account."""
+    """wsl.exe and the sessions of its service, by account."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.sessions: dict[str, WslSession] = {}
 
-    # ---- looking
+    # ---- reads
 
     def session(self, account: str) -> WslSession:
         return self.sessions.setdefault(account.casefold(), WslSession())
@@ -157,40 +154,40 @@ class WslExe(Part):
         return physics
 
     def config(self, account: str) -> Json:
-        """The contents of the account's .wslconfig, or why that cannot be read."""
+        """Return the text of the account's .wslconfig, None if there is none, or the error of reading it."""
         account_found = self.host.accounts.find(account)
         if account_found is None or account_found.profile is None:
             return None
         return self.host.accounts.config_state(account_found)["text"]
 
     def config_text(self, account: str) -> str | None:
-        """The contents of the .wslconfig, or None where WSL cannot read them."""
+        """Return the text of the account's .wslconfig, or None if WSL cannot read it."""
         text = self.config(account)
         return text if isinstance(text, str) else None
 
     def address(self, account: str) -> str | None:
-        """The address of the VM in the network, which only a bridge gives it."""
+        """Return the address of a bridged VM in the network, or None."""
         vm = self.session(account).vm
         return _ADDRESS if vm is not None and vm.mode == "bridged" else None
 
-    # ---- Windows ends it
+    # ---- shutdown
 
     def stop_everything(self) -> None:
-        """WSL itself was upgraded or removed, or Windows goes down: every VM ends, whoever's it is."""
+        """End the VMs of all accounts, as an upgrade or removal of WSL and a restart of Windows do."""
         for account in list(self.sessions):
             self._end_all(account)
 
     # ---- wsl.exe
 
     def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> ProcessResult:
-        """Run wsl.exe as the task for jobs does, which asks for UTF-8. Output of Linux comes unchanged."""
+        """Run wsl.exe as the task for jobs does, with UTF-8 output. Output of Linux programs stays unchanged."""
         code, *texts = self._run_wsl(account, list(arguments), content.decode())
         if self.host.lab.wsl.always_utf16 and "-e" not in arguments:
             texts = [text.encode("utf-16-le").decode(errors="replace") for text in texts]
         return code, texts[0], texts[1]
 
     def keep_alive(self, account: str, distro: str | None) -> int | None:
-        """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""
+        """Run the task that keeps a distro alive; return None while it runs, or the exit code of wsl.exe."""
         found = self.session(account).find(distro or "")
         if found is None or self.host.software.wsl is None:
             return _FAILED
@@ -239,7 +236,7 @@ class WslExe(Part):
             raise WslFailure("Service/WSL_E_DISTRO_NOT_FOUND", "There is no distribution with the supplied name.")
         return found
 
-    # ---- come and go
+    # ---- import, export, unregister
 
     def _import_distro(self, account: str, name: str, folder: str, file: str) -> None:
         session, files = self.session(account), self.host.files
@@ -302,11 +299,11 @@ class WslExe(Part):
         return next((each.guid for each in self.host.network.switches if each.state["name"] == name), None)
 
     def _has_link(self, vm: UtilityVm) -> bool:
-        """Tell whether the VM has a network: a bridge leads to one switch, and not to another one of its name."""
+        """Tell whether the VM has a network. A bridged VM has none after its switch was removed or made anew."""
         return vm.mode != "bridged" or vm.switch in [each.guid for each in self.host.network.switches]
 
     def _networking_mode(self, config: str | None) -> str:
-        """The networking mode that the VM gets, which need not be the configured one."""
+        """Return the networking mode that the VM gets, which may differ from the configured one."""
         configured = read_setting(config, "wsl2", "networkingMode", "").lower() or "nat"
         if configured == "bridged" and self._find_switch(config) is None:
             return "none"
@@ -331,12 +328,12 @@ class WslExe(Part):
             task.running, task.result = False, 1
 
     def _keep_alive_task(self, account: str, distro: str) -> Task | None:
-        """The task that keeps this distro alive."""
+        """Return the task that keeps this distro running, or None."""
         task = self.host.accounts.task("keep-alive", account)
         return task if task and (task.distro or "").casefold() == distro.casefold() else None
 
     def _apply_idle_timeouts(self, account: str) -> None:
-        """Idle timeouts have passed: what nobody holds has ended. Nothing of ours acts within them."""
+        """End idle distros, and the VM if no distro runs, as if the idle timeouts had passed."""
         session = self.session(account)
         for distro in session.running:
             task = self._keep_alive_task(account, distro.name)
@@ -345,7 +342,7 @@ class WslExe(Part):
         if session.vm is not None and not session.running and not session.vm.keeps_itself:
             session.vm = None
 
-    # ---- inside
+    # ---- inside a distro
 
     @contextmanager
     def script_errors(self) -> Iterator[None]:
@@ -358,7 +355,7 @@ class WslExe(Part):
 
     @contextmanager
     def inside(self, account: str, distro: Distro) -> Iterator[None]:
-        """Start a distro for something that runs in it. Raises CmdletError."""
+        """Start a distro to run something in it. Raises CmdletError."""
         with self.script_errors():
             self._start_distro(account, distro)
         try:
@@ -383,7 +380,7 @@ class WslExe(Part):
             case ["/bin/sh", "-s", verb] if content == inside_script():
                 return self._run_script(account, distro, verb)
             case _:
-                # The code is that of the process in Linux: FATAL_ERROR of src/linux/init.
+                # The exit code of the process in Linux: FATAL_ERROR in src/linux/init.
                 return 1, "", f"<3>WSL (9 - Relay) ERROR: execvpe({command[0]}) failed: No such file or directory\n"
 
     def _run_script(self, account: str, distro: Distro, verb: str) -> ProcessResult:
@@ -413,7 +410,7 @@ class WslExe(Part):
         return 0, "", ""
 
     def access_refusal(self, distro: Distro, goal: Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return the code and message with which the script in a distro refuses, if it does."""
+        """Return the exit code and message of the script in a distro that sets up access, or None if it succeeds."""
         if not distro.systemd:
             return 3, "winhost: systemd does not run here"
         if goal["port"] is not None and not distro.sshd and not self._physics(distro).packages:
@@ -421,14 +418,14 @@ class WslExe(Part):
         return None
 
     def apply_access(self, distro: Distro, goal: Mapping[str, Any]) -> None:
-        """Set up sshd as `goal` says; without a port there is none."""
+        """Set up sshd as `goal` says, or remove it if that has no port."""
         distro.sshd = distro.sshd or goal["port"] is not None
         distro.port, distro.listen, distro.allowed = goal["port"], goal["listen"], goal.get("allowed")
         distro.keys, distro.enabled = list(goal.get("authorized", ())), bool(goal.get("active"))
 
 
 def _render_state(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
-    """Yield the script's lines about what is there."""
+    """Yield the output lines of the script's verb `look`."""
     for name, text in distro.conf_files.items():
         if text is not None:
             yield f"{name} :{base64.b64encode(text.encode()).decode()}"

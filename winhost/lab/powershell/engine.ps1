@@ -2,14 +2,14 @@
 # same n, {output} or {fault}.
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
-# As in the agent: Windows PowerShell 5.1 would write some arrays as {"value":[],"Count":0}.
+# As in the agent: otherwise Windows PowerShell 5.1 writes some arrays as {"value":[],"Count":0}.
 Remove-TypeData -TypeName System.Array -ErrorAction Ignore
 $utf8 = New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false
 $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList ([Console]::OpenStandardInput()), $utf8
 $writer = New-Object -TypeName System.IO.StreamWriter -ArgumentList ([Console]::OpenStandardOutput()), $utf8
 $writer.NewLine = "`n"
 $writer.AutoFlush = $true
-# As behind a remoting endpoint: no host that anything could be printed on or asked of.
+# As behind a remoting endpoint: the runspace has no host for output or prompts.
 $runspace = [System.Management.Automation.Runspaces.RunspaceFactory]::CreateRunspace()
 $runspace.Open()
 
@@ -30,7 +30,7 @@ function Invoke-Line {
         @{ output = @(foreach ($each in $shell.Invoke()) { "$each" }) }
     }
     catch {
-        # Outermost is that our call of Invoke failed; what failed in it lies within.
+        # The outer exception is that of Invoke(); the inner one is the error of the command.
         $record = $_
         if ($_.Exception.InnerException -is [System.Management.Automation.RuntimeException]) {
             $record = $_.Exception.InnerException.ErrorRecord

@@ -23,34 +23,34 @@ from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess
 from winhost.lab.powershell.standins import standins
 from winhost.lab.wire.served_host import PipelineError
 from winhost.model.errors import UsageError
-from winhost.web.served import served
+from winhost.web.server import run_server
 
-VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
+LAB_VARIABLE = "WINHOST_LAB"  # the environment variable with the address and token of the lab
 
 
 class Loopback(socketserver.ThreadingTCPServer):
-    """Serves one machine while it is open. Whoever does not know its word gets nothing."""
+    """Serves one machine to PowerShell processes that know its token, while it is open."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._word = secrets.token_urlsafe(24)
+        self._token = secrets.token_urlsafe(24)
         self._while_open = ExitStack()
         super().__init__(("127.0.0.1", 0), _Connection)
 
     @property
     def address(self) -> str:
-        """The address for the environment of processes that are to use it."""
-        return f"{self.server_address[1]} {self._word}"
+        """The value of the environment variable for processes that use it."""
+        return f"{self.server_address[1]} {self._token}"
 
-    def knows(self, word: str) -> bool:
-        return compare_digest(word.encode(), self._word.encode())
+    def accepts_token(self, token: str) -> bool:
+        return compare_digest(token.encode(), self._token.encode())
 
     def __enter__(self) -> Self:
         self._while_open.callback(self.server_close)
-        self._while_open.enter_context(served(self))
+        self._while_open.enter_context(run_server(self))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +63,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         loopback = self.server
-        if not loopback.knows(self.rfile.readline().decode().strip("\ufeff\r\n")):
+        if not loopback.accepts_token(self.rfile.readline().decode().strip("\ufeff\r\n")):
             return
         process = CmdletProcess(loopback.machine)
         try:
@@ -73,7 +73,7 @@ class _Connection(socketserver.StreamRequestHandler):
                     process = CmdletProcess(loopback.machine)
                 self.wfile.write(json.dumps(_answer(process, json.loads(line))).encode() + b"\n")
         except (HostDown, OSError):
-            # Either way there is nobody left to answer.
+            # The process or the host is gone.
             return
         finally:
             process.close()
@@ -81,98 +81,98 @@ class _Connection(socketserver.StreamRequestHandler):
 
 def _answer(process: CmdletProcess, request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return {"objects": list(map(_on_wire, process.run(request["name"], request["given"]))), "fault": None}
+        return {"objects": list(map(_encode, process.run(request["name"], request["given"]))), "fault": None}
     except CmdletError as error:
         fault = error
-    except (LookupError, StopIteration):  # what no script of ours asks for needs no error of its own
+    except (LookupError, StopIteration):  # values that no script of winhost uses
         fault = process.machine.windows_error("not-stood-in", request["name"], what="one of these values")
-    return {"objects": [], "fault": {**_on_wire(fault.as_json()), "terminating": fault.terminating}}
+    return {"objects": [], "fault": {**_encode(fault.as_json()), "terminating": fault.terminating}}
 
 
-def _on_wire(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     match value:
         case WindowsObject():
-            return {"type": value.type, "with": {name: _on_wire(each) for name, each in value.properties.items()}}
+            return {"type": value.type, "with": {name: _encode(each) for name, each in value.properties.items()}}
         case FileTime():
             return {"filetime": value.ticks}
         case str():
-            # A sign before each text: PowerShell 7 makes dates of texts that look like one.
+            # With a prefix, because PowerShell 7 converts texts that look like dates.
             return f"={value}"
         case dict():
-            return {name: _on_wire(each) for name, each in value.items()}
+            return {name: _encode(each) for name, each in value.items()}
         case list() | tuple():
-            return [_on_wire(each) for each in value]
+            return [_encode(each) for each in value]
         case _:
             return value
 
 
 log = logging.getLogger(__name__)
 
-CHOSEN = "WINHOST_PWSH"
-_NAMES = ("pwsh", "powershell")
-_LOOK_S = 0.05  # how long a reboot or a stop may go unnoticed while a script runs
-_START = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File")
-_QUIET = {"POWERSHELL_TELEMETRY_OPTOUT": "1", "POWERSHELL_UPDATECHECK": "Off"}
-_MODULES = "PSMODULEPATH"  # where this program was started from PowerShell 7, it would lead 5.1 to the modules of 7
-_END_S = 5.0
+ENGINE_VARIABLE = "WINHOST_PWSH"
+_ENGINE_NAMES = ("pwsh", "powershell")
+_POLL_S = 0.05  # interval at which a running script checks for a reboot or a stop
+_START_OPTIONS = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File")
+_QUIET_VARIABLES = {"POWERSHELL_TELEMETRY_OPTOUT": "1", "POWERSHELL_UPDATECHECK": "Off"}
+_MODULE_PATH = "PSMODULEPATH"  # not inherited: that of PowerShell 7 makes Windows PowerShell load modules of 7
+_EXIT_TIMEOUT_S = 5.0
 
 
 def find_engine() -> str:
-    """The program that WINHOST_PWSH names, else pwsh or powershell on PATH.
-
-    Raises UsageError: NoEngine.
-    """
-    chosen = os.environ.get(CHOSEN)
-    found = [path for name in ([chosen] if chosen else _NAMES) if (path := shutil.which(name))]
-    if not found:
+    """Return the program that WINHOST_PWSH names, else pwsh or powershell on PATH. Raises UsageError: NoEngine."""
+    chosen = os.environ.get(ENGINE_VARIABLE)
+    engines = [path for name in ([chosen] if chosen else _ENGINE_NAMES) if (path := shutil.which(name))]
+    if not engines:
         raise UsageError(
             "NoEngine",
-            what=f"{CHOSEN} names {chosen!r}, which is not a program on this computer"
+            what=f"{ENGINE_VARIABLE} names {chosen!r}, which is not a program on this computer"
             if chosen
             else "there is no PowerShell on this computer: neither pwsh nor powershell is on PATH",
-            hint=f"Install PowerShell 7 (https://aka.ms/powershell), or name an engine with {CHOSEN}=PATH.",
+            hint=f"Install PowerShell 7 (https://aka.ms/powershell), or name an engine with {ENGINE_VARIABLE}=PATH.",
         )
-    return found[0]
+    return engines[0]
 
 
 class EngineStopped(Exception):
-    """The process has ended, or was ended, before it answered."""
+    """The process ended before it answered."""
 
 
 class PowerShellEngine:
-    """One PowerShell process with one runspace, which reaches its host through `lab`. Raises UsageError: NoEngine."""
+    """One PowerShell process with one runspace. lab: serves its host. Raises UsageError: NoEngine."""
 
     def __init__(self, lab: Loopback) -> None:
         program = find_engine()
         with as_file(files(__package__) / "engine.ps1") as script:
             self._process = subprocess.Popen(  # noqa: S603 - the user's own engine with our own script
-                [program, *_START, str(script)],
+                [program, *_START_OPTIONS, str(script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={n: v for n, v in os.environ.items() if n.upper() != _MODULES} | _QUIET | {VARIABLE: lab.address},
+                env={n: v for n, v in os.environ.items() if n.upper() != _MODULE_PATH}
+                | _QUIET_VARIABLES
+                | {LAB_VARIABLE: lab.address},
             )
             self._input: IO[bytes] = self._process.stdin  # type: ignore[assignment]  # asked for just above
             self._lines: queue.Queue[bytes] = queue.Queue()
             self._numbers = count(1)
-            self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+            self._reader = threading.Thread(target=self._read_output, args=(self._process.stdout,), daemon=True)
             self._reader.start()
             try:
-                # Answered when the script has been read: until then its file must stay.
+                # Wait for an answer: the script's file has to exist until it was read.
                 self.ask({"script": standins()})
             except BaseException:
                 self.close()
                 raise
 
-    def _read(self, output: IO[bytes]) -> None:
+    def _read_output(self, output: IO[bytes]) -> None:
         with output:
             for line in output:
                 self._lines.put(line)
         self._lines.put(b"")
 
-    def ask(self, message: Mapping[str, Any], go_on: Callable[[], bool] = lambda: True) -> list[str]:
-        """Run a script, or a command with its parameters, and return its output. Raises EngineStopped, also when
-        `go_on` no longer holds; PipelineError for what ended the pipeline.
+    def ask(self, message: Mapping[str, Any], should_continue: Callable[[], bool] = lambda: True) -> list[str]:
+        """Run a script, or a command with its parameters, and return its output.
+
+        Raises EngineStopped, also when `should_continue` returns False; PipelineError if the pipeline fails.
         """
         number = next(self._numbers)
         try:
@@ -180,21 +180,21 @@ class PowerShellEngine:
             self._input.flush()
         except (OSError, ValueError):  # gone, or closed
             raise EngineStopped from None
-        # Whoever gave up on a request before this one left its answer to come: it is not the answer to this.
-        while (answer := json.loads(self._line(go_on))).get("n") != number:
-            log.debug("a late answer of the engine was passed over")
+        # Skip late answers to earlier requests that were given up.
+        while (answer := json.loads(self._read_line(should_continue))).get("n") != number:
+            log.debug("a late answer of the engine was skipped")
         if "fault" in answer:
             fault = answer["fault"]
             raise PipelineError(fault["message"], fault["code"], fault["category"])
         output: list[str] = answer["output"]
         return output
 
-    def _line(self, go_on: Callable[[], bool]) -> bytes:
+    def _read_line(self, should_continue: Callable[[], bool]) -> bytes:
         while True:
             try:
-                line = self._lines.get(timeout=_LOOK_S)
+                line = self._lines.get(timeout=_POLL_S)
             except queue.Empty:
-                if not go_on():
+                if not should_continue():
                     raise EngineStopped from None
                 continue
             if not line:
@@ -207,14 +207,14 @@ class PowerShellEngine:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
-        # Killed outright it would leave its diagnostic pipes in the temporary folder.
+        """End the process."""
+        # Terminated first: a killed process leaves its diagnostic pipes in the temporary folder.
         self._process.terminate()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(_END_S)
-        self._reader.join(_END_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
+        self._reader.join(_EXIT_TIMEOUT_S)
         with suppress(OSError):
             self._input.close()

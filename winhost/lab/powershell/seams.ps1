@@ -1,5 +1,5 @@
-# Put over the agent's few helpers that reach past cmdlets; everything else of the agent is what a real host runs.
-# Those that only hand on what they are given, or always say the same, are generated.
+# Replaces the agent's helpers that use no cmdlets; the rest of the agent is the same as on a real host. Helpers that
+# only pass on their parameters, or return a constant, are generated.
 
 class LabRegistryKey {
     [string]$Path
@@ -47,7 +47,7 @@ class LabMutex {
     }
 }
 
-# A file that is written from two sides: what the real one does with its stream, this does with the lab's.
+# A file that two processes write: replaces the stream of the real one with the lab's file.
 class LabAnswer {
     [string]$Path
     [void] Seek([long]$Offset, [System.IO.SeekOrigin]$From) {
@@ -63,7 +63,7 @@ class LabAnswer {
     }
 }
 
-# The parts of the Task Scheduler's own interface that we set something in.
+# The parts of the Task Scheduler's COM interface that the agent uses.
 class LabTaskFolder {
     [string]$Name = 'winhost'
     [object[]] GetFolders([int]$Flags) {
@@ -148,8 +148,8 @@ function Test-WinhostAdministrator {
     (Read-Lab 'Get-WinhostSession' @{}).administrator
 }
 
-# The language mode, the engine's version and its width are the engine's own; who is logged on is the machine's.
-# This text runs after each part: the function may still be the one below, which must not call itself.
+# Language mode, version and width are those of this PowerShell; the user is the simulated machine's. This text runs
+# after each part of the agent: the function may already be the one below, which must not call itself.
 if ("${function:Get-WinhostSession}" -cnotlike '*Read-LabSession*') {
     ${function:Read-LabSession} = ${function:Get-WinhostSession}
 }

@@ -1,10 +1,10 @@
-# What stands behind every stand-in cmdlet: it asks the lab's simulated host over loopback and gives back its objects.
+# What each stand-in cmdlet does: it calls the lab's simulated host over loopback, and returns its objects.
 # Types and cmdlets around this text are generated; all of it is Windows PowerShell 5.1.
 
 Remove-TypeData -TypeName System.Array -ErrorAction Ignore
 
 function Connect-Lab {
-    # The first line is the word that only the lab's own processes know: other users of this computer may reach the port.
+    # The first line is a token that only the lab's own processes have: other users of this computer can reach the port.
     $port, $word = [System.Environment]::GetEnvironmentVariable('WINHOST_LAB') -split ' '
     $client = New-Object -TypeName System.Net.Sockets.TcpClient -ArgumentList '127.0.0.1', ([int]$port)
     $client.NoDelay = $true
@@ -48,7 +48,7 @@ function Read-LabOrThrow {
 
 function ConvertFrom-LabValue {
     param($Value)
-    # Each text begins with a sign, or PowerShell 7 would make a date of what looks like one.
+    # Each text has a prefix, because PowerShell 7 converts texts that look like dates.
     if ($Value -is [string]) {
         return $Value.Substring(1)
     }
@@ -119,7 +119,7 @@ function New-LabError {
     $hresults = @($Fault.hresults)
     for ($index = $hresults.Count - 1; $index -ge 0; $index--) {
         $exception = [System.Exception]::new($message, $exception)
-        # Windows PowerShell lets only exceptions themselves set it.
+        # In Windows PowerShell, the setter is not public.
         $number = [System.Convert]::ToInt32((ConvertFrom-LabValue $hresults[$index]), 16)
         [void][System.Exception].GetProperty('HResult').GetSetMethod($true).Invoke($exception, @($number))
     }
@@ -132,12 +132,12 @@ function New-LabError {
     $record
 }
 
-# ---- what Windows PowerShell 5.1 would not forgive
+# ---- what fails in Windows PowerShell 5.1 only
 
 function Find-LabNothing {
     param($Parts, [string]$Path)
-    # What a command that gave nothing has left in a table or an object: it equals $null, but is no element of a list. An
-    # argument would be $null itself, so that each is looked at where it is.
+    # Finds the empty output of commands in a table or an object: it equals $null, but @() of it is empty. As an
+    # argument it would become $null, so each value is checked where it is.
     if ($Parts -is [System.Management.Automation.PSCustomObject]) {
         $Parts = @($Parts.PSObject.Properties)
     }
@@ -167,7 +167,7 @@ function ConvertTo-Json {
     [CmdletBinding()]
     param($InputObject, [int]$Depth = 2, [switch]$Compress)
     foreach ($path in @(Find-LabNothing $InputObject '')) {
-        throw "${path}: Windows PowerShell 5.1 writes {} for it, and not null: a command gave nothing."
+        throw "${path}: Windows PowerShell 5.1 writes {} for it, and not null: a command returned nothing."
     }
     Microsoft.PowerShell.Utility\ConvertTo-Json -InputObject $InputObject -Depth $Depth -Compress:$Compress
 }
@@ -177,7 +177,7 @@ function ConvertTo-Json {
 function Invoke-LabCmdlet {
     param([string]$Name, $Caller, $Bound, [string[]]$Parameters)
     if ("$ErrorActionPreference" -eq 'Ignore') {
-        # What -ErrorAction makes of the variable; in Windows PowerShell 5.1 no cmdlet called from here could bear it.
+        # -ErrorAction Ignore sets this; in Windows PowerShell 5.1 the cmdlets that are called below would fail.
         $ErrorActionPreference = 'SilentlyContinue'
     }
     $given = @{}
@@ -193,7 +193,7 @@ function Invoke-LabCmdlet {
             $Caller.WriteError($record)
             return
         }
-        # Thrown rather than handed to the caller, which would put the name of a function into the error's code.
+        # Thrown here: an error that the caller throws has the name of this function in its code.
         $ErrorActionPreference = 'Stop'
         throw $record
     }

@@ -1,8 +1,8 @@
 """Shows a simulated host to cmdlets: CIM, Plug and Play, registry, services, programs.
 
-It is the reverse of what the scripts of the resources do: from the resources back to what Windows would have shown
-them; types.yaml says which property of an object shows which one of ours. Around the GPUs stands what is on every
-machine (bridges, a network card), so that scripts have to choose.
+It does the reverse of the resources' scripts: it makes what Windows would show from the states of resources. types.yaml
+maps properties of objects to those of resources. Next to GPUs there are devices of every machine (bridges, a network
+card), so that scripts have to select.
 """
 
 import re
@@ -20,27 +20,27 @@ from winhost.lab.powershell.standins import types
 from winhost.model.units import MiB
 from winhost.resources.registry import WINDOWS
 
-# ---- words: TurnOff on the host is turn-off in the machine
+# ---- values: TurnOff of Windows is turn-off in a resource
 
 
-def windows_word(word: Any) -> str:
+def to_windows_enum(word: Any) -> str:
     return "".join(part.capitalize() for part in str(word).split("-"))
 
 
-def our_word(value: Any) -> Any:
+def from_windows_enum(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return "".join(f"-{c.lower()}" if c.isupper() and index else c.lower() for index, c in enumerate(value))
 
 
 def braced(guid: Any) -> Any:
-    """A GUID as Windows writes it; nothing stays nothing."""
+    """Return a GUID as Windows writes it; None stays None."""
     return None if guid is None else "{" + str(guid).upper() + "}"
 
 
 # ---- objects
 
-_HOW: Mapping[str, Callable[[Any], Any]] = {
+_FORMATS: Mapping[str, Callable[[Any], Any]] = {
     "braced": braced,
     "dashed": lambda mac: mac and mac.replace(":", "-").upper(),
     "KiB": lambda size: size // 1024,
@@ -49,48 +49,55 @@ _HOW: Mapping[str, Callable[[Any], Any]] = {
     "text": str,
     "time": lambda boot: FileTime(int(boot)),
     "upper": lambda text: str(text).upper(),
-    "word": windows_word,
+    "word": to_windows_enum,
 }
 
 
-def shown(type_name: str, *sources: Any, **given: Any) -> WindowsObject:
-    """An object of this type: each property with a source in types.yaml from the first of these that knows it."""
-    of_sources = {}
+def make_object(type_name: str, *sources: Any, **overrides: Any) -> WindowsObject:
+    """Make an object of this type. A property with a source in types.yaml has the value of the first source with it."""
+    properties = {}
     for name, (kind, *source) in types().classes[type_name].items():
         if source:
-            ours, _, how = source[0].partition(":")
-            value = _known(ours, sources)
+            property_name, _, format_name = source[0].partition(":")
+            value = _find_known(property_name, sources)
             members = types().enumerations.get(kind, ())
-            how = how or ("word" if members and isinstance(value, str) and value not in members else "")
-            of_sources[name] = _HOW[how](value) if how and (value is not None or how == "padded") else value
-    return windows_object(type_name, **{**of_sources, **given})
+            format_name = format_name or ("word" if members and isinstance(value, str) and value not in members else "")
+            properties[name] = (
+                _FORMATS[format_name](value)
+                if format_name and (value is not None or format_name == "padded")
+                else value
+            )
+    return windows_object(type_name, **{**properties, **overrides})
 
 
-def _known(name: str, sources: tuple[Any, ...]) -> Any:
-    """The first known value of a property; None where even the recorded host could not tell it."""
+def _find_known(name: str, sources: tuple[Any, ...]) -> Any:
+    """Return the first known value of a property, or None."""
     for source in sources:
-        known: Mapping[str, Any] = {**source.key, **source.state} if isinstance(source, Record) else source
-        value = known.get(name) if isinstance(known, Mapping) else getattr(known, name, None)
+        properties: Mapping[str, Any] = {**source.key, **source.state} if isinstance(source, Record) else source
+        value = properties.get(name) if isinstance(properties, Mapping) else getattr(properties, name, None)
         if value is not None and not isinstance(value, Mapping):
             return value
     return None
 
 
 def state_of(machine: HostState, resource: str) -> Properties:
-    """The one state of a resource without key; what could not be read is left out."""
+    """Return the state of a resource without a key, without properties that could not be read."""
     records = machine.instances(resource)
     return {n: v for n, v in records[0].state.items() if not isinstance(v, Mapping)} if records else {}
 
 
-def all_shown(machine: HostState, type_name: str, resource: str, *others: str) -> list[WindowsObject]:
-    """One object for each instance of a resource, with what others tell of the host."""
-    each = machine.instances(resource) if WINDOWS[resource].key else (state_of(machine, resource),)
-    return [shown(type_name, found, *(state_of(machine, other) for other in others)) for found in each]
+def make_objects(machine: HostState, type_name: str, resource: str, *other_resources: str) -> list[WindowsObject]:
+    """Make an object for each instance of a resource. The states of other resources without a key are also sources."""
+    records = machine.instances(resource) if WINDOWS[resource].key else (state_of(machine, resource),)
+    return [
+        make_object(type_name, record, *(state_of(machine, resource_) for resource_ in other_resources))
+        for record in records
+    ]
 
 
 # ---- CIM
 
-_OF_RESOURCES: Mapping[str, tuple[str, ...]] = {
+_CIM_RESOURCES: Mapping[str, tuple[str, ...]] = {
     "Win32_BIOS": ("Firmware",),
     "Win32_ComputerSystem": ("Firmware", "Memory"),
     "Win32_ComputerSystemProduct": ("OperatingSystem",),
@@ -101,24 +108,24 @@ _OF_RESOURCES: Mapping[str, tuple[str, ...]] = {
 
 
 def cim(machine: HostState, class_name: str) -> list[WindowsObject] | None:
-    """All instances of a CIM class, or None where this Windows has no such class."""
-    if class_name in _OF_RESOURCES:
-        return all_shown(machine, class_name, *_OF_RESOURCES[class_name])
-    makers = {"Win32_DeviceMemoryAddress": _memory_addresses, "Win32_PnPAllocatedResource": _allocated}
+    """Return all instances of a CIM class, or None for an unknown class."""
+    if class_name in _CIM_RESOURCES:
+        return make_objects(machine, class_name, *_CIM_RESOURCES[class_name])
+    makers = {"Win32_DeviceMemoryAddress": _memory_addresses, "Win32_PnPAllocatedResource": _allocated_resources}
     if maker := makers.get(class_name):
         return list(maker(machine))
-    of_a_part = machine.cim_classes.get(class_name)
-    if of_a_part is None:
+    list_objects = machine.cim_classes.get(class_name)
+    if list_objects is None:
         return None
     if class_name != "Win32_Process":
-        return list(of_a_part())
-    # System starts the session manager, and Windows lives as long as that.
-    first = shown(class_name, state_of(machine, "Boot"), Name="smss.exe", ParentProcessId=4)
-    return [first, *of_a_part()]
+        return list(list_objects())
+    # The session manager, a child of System, runs as long as Windows.
+    session_manager = make_object(class_name, state_of(machine, "Boot"), Name="smss.exe", ParentProcessId=4)
+    return [session_manager, *list_objects()]
 
 
 def _cim_key(class_name: str, type_name: str = "CimObject", **key: Any) -> WindowsObject:
-    """An instance as an association names it: its class and its key, nothing else."""
+    """Make an instance as an association refers to it, with only its class and key."""
     return windows_object(
         type_name, CimSystemProperties=windows_object("CimSystemProperties", ClassName=class_name), **key
     )
@@ -129,22 +136,22 @@ def _memory_addresses(machine: HostState) -> Iterator[WindowsObject]:
         for position, each in enumerate(device.state()["ranges"]):
             start, end = each["start"], each["start"] + each["length"] - 1
             if position == 0:
-                # The bridge above it opens a window that starts in the same place.
+                # The window of the bridge above starts at the same address.
                 yield windows_object("Win32_DeviceMemoryAddress", StartingAddress=start, EndingAddress=end + 64 * MiB)
             yield windows_object("Win32_DeviceMemoryAddress", StartingAddress=start, EndingAddress=end)
 
 
-def _allocated(machine: HostState) -> Iterator[WindowsObject]:
+def _allocated_resources(machine: HostState) -> Iterator[WindowsObject]:
     for number, device in enumerate(machine.devices):
         dependent = _cim_key("Win32_PnPEntity", DeviceID=device.instance)
-        # Windows has no order; ours is not the one that is wanted.
+        # Windows guarantees no order; this one is deliberately not sorted.
         for each in reversed(device.state()["ranges"]):
             name = "Win32_DeviceMemoryAddress"
             address = _cim_key(name, name, StartingAddress=each["start"])
             yield windows_object("Win32_PnPAllocatedResource", Antecedent=address, Dependent=dependent)
         lines: list[int] = []
         if device.enabled and not device.dismounted:
-            # Message-signalled ones count down from 2^32.
+            # Numbers of message-signalled interrupts count down from 2^32.
             messages = not device.get_known("line_interrupts_only", False)
             lines = [17, (1 << 32) - 3 - number] if messages else [16 + number]
         for line in lines:
@@ -157,7 +164,7 @@ def _allocated(machine: HostState) -> Iterator[WindowsObject]:
 
 @dataclass(frozen=True)
 class Entity:
-    """A device as Plug and Play knows it; properties by the key that SurveyDDA.ps1 asks with."""
+    """A device of Plug and Play. properties: by the keys that SurveyDDA.ps1 uses."""
 
     instance: str
     name: str
@@ -167,7 +174,7 @@ class Entity:
     properties: Properties = field(default_factory=dict)
 
     def as_object(self) -> WindowsObject:
-        return shown("Win32_PnPEntity", self, DeviceID=self.instance)
+        return make_object("Win32_PnPEntity", self, DeviceID=self.instance)
 
     def property(self, key: str) -> WindowsObject:
         value = self.properties.get(key)
@@ -185,18 +192,24 @@ _CLASS_KEYS = "{4d36e968-e325-11ce-bfc1-08002be10318}"
 
 
 def entities(machine: HostState) -> list[Entity]:
-    """The devices that are plugged in."""
-    return [*_roots(machine), *_others(machine), *_controllers(machine), *_functions(machine), *_monitors(machine)]
+    """Return the present devices."""
+    return [
+        *_root_entities(machine),
+        *_other_entities(machine),
+        *_controller_entities(machine),
+        *_function_entities(machine),
+        *_monitor_entities(machine),
+    ]
 
 
-def _controllers(machine: HostState) -> Iterator[Entity]:
+def _controller_entities(machine: HostState) -> Iterator[Entity]:
     for record in machine.instances("StorageController"):
         service = record.state["service"]
         class_name = "HDC" if service == "storahci" else "SCSIAdapter"
         yield Entity(record.key["instance"], record.state["name"], class_name, service)
 
 
-def _functions(machine: HostState) -> Iterator[Entity]:
+def _function_entities(machine: HostState) -> Iterator[Entity]:
     for number, device in enumerate(machine.devices):
         state = device.state()
         properties = {
@@ -214,7 +227,7 @@ def _functions(machine: HostState) -> Iterator[Entity]:
             "DEVPKEY_Device_BusNumber": _address(device, number)[0],
             "DEVPKEY_Device_Address": _address(device, number)[1] << 16 | _address(device, number)[2],
         }
-        # Firmware reserves memory or not: the property is a number.
+        # Whether firmware reserves memory (RMRR) is a number in Windows.
         if isinstance(properties[f"{_PCI} 34"], bool):
             properties[f"{_PCI} 34"] = int(properties[f"{_PCI} 34"])
         yield Entity(
@@ -232,13 +245,13 @@ def _driver_key(number: int) -> str:
 
 
 def _address(device: Device, number: int) -> tuple[int, int, int]:
-    """Bus, device and function as Windows numbers them; only the last two follow from the location."""
-    last = re.search(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", device.location, re.IGNORECASE)
-    slot, function = (int(part, 16) for part in last.groups()) if last else (0, 0)
+    """Return bus, device and function numbers. Only the last two are in the location."""
+    match = re.search(r"#PCI\(([0-9A-F]{2})([0-9A-F]{2})\)$", device.location, re.IGNORECASE)
+    slot, function = (int(part, 16) for part in match.groups()) if match else (0, 0)
     return 16 + number, slot, function
 
 
-def _roots(machine: HostState) -> Iterator[Entity]:
+def _root_entities(machine: HostState) -> Iterator[Entity]:
     controls: dict[str, Json] = {}
     for device in machine.devices:
         controls.setdefault(device.location.split("#")[0], device.get_known("pcie_control", None))
@@ -247,14 +260,14 @@ def _roots(machine: HostState) -> Iterator[Entity]:
         yield Entity(f"ACPI\\PNP0A08\\{number}", "PCI Express Root Complex", "System", "pci", properties=properties)
 
 
-def _others(machine: HostState) -> Iterator[Entity]:
-    """Yield devices that no one asks for, and that must not be taken for a part of a GPU."""
+def _other_entities(machine: HostState) -> Iterator[Entity]:
+    """Yield devices that scripts must not mistake for functions of a GPU."""
     yield Entity("ROOT\\VOLMGR\\0000", "Volume Manager", "System", "volmgr")
     root = machine.devices[0].location.split("#")[0] if machine.devices else "PCIROOT(0)"
     properties = {f"{_PCI} 1": 2, f"{_PCI} 3": 2, _LOCATIONS: [f"{root}#PCI(1F06)"]}
     instance = "PCI\\VEN_8086&DEV_15FF&SUBSYS_00018086&REV_02\\3&11583659&0&FE"
     yield Entity(instance, "Intel(R) Ethernet Controller X710", "Net", "i40ea", properties=properties)
-    # Without a location path, as some devices behind bridges are.
+    # Without a location path, as some devices behind bridges.
     yield Entity("PCI\\VEN_8086&DEV_A2AF&SUBSYS_00000000&REV_00\\3&11583659&0&A0", "PCI Device", "System")
     claims = [claim for vm in machine.vms.values() for claim in vm.assignments]
     for claim in claims:
@@ -263,7 +276,7 @@ def _others(machine: HostState) -> Iterator[Entity]:
             yield Entity(claim.instance, "PCI Express Device - Dismounted", "System", "pcip", properties=properties)
 
 
-def _monitors(machine: HostState) -> Iterator[Entity]:
+def _monitor_entities(machine: HostState) -> Iterator[Entity]:
     for device in machine.devices:
         for number in range(int(get_known(device.state(), "displays", 0))):
             instance = f"DISPLAY\\DEL4187\\5&{device.location}&UID{number}"
@@ -275,7 +288,7 @@ def _monitors(machine: HostState) -> Iterator[Entity]:
 _WINDOWS, _CONTROL = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion", "SYSTEM\\CurrentControlSet\\Control"
 _VERSIONS, _POLICIES = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion", "SOFTWARE\\Policies"
 _SERVICING = f"{_VERSIONS}\\Component Based Servicing"
-# Resources whose properties are values of a key, which is there where one of them is known.
+# Registry keys whose values are properties of a resource. A key exists if one of its values is known.
 _VALUES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     _WINDOWS: (
         "OperatingSystem",
@@ -305,13 +318,13 @@ _PENDING = {
 
 
 def registry(machine: HostState, path: str) -> Properties | None:
-    """The values of a key under HKEY_LOCAL_MACHINE, or None where there is no such key."""
-    keys = {name.casefold(): values for name, values in _keys(machine)}
-    found = keys.get(path.casefold())
-    return None if found is None else {name: value for name, value in found.items() if value is not None}
+    """Return the values of a key under HKEY_LOCAL_MACHINE, or None if it does not exist."""
+    keys = {name.casefold(): values for name, values in _list_keys(machine)}
+    values = keys.get(path.casefold())
+    return None if values is None else {name: value for name, value in values.items() if value is not None}
 
 
-def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
+def _list_keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     for path, (resource, names) in _VALUES.items():
         state = state_of(machine, resource)
         values = {name: state.get(ours) for name, ours in names.items()}
@@ -323,10 +336,10 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     yield f"{_SERVICING}\\Interface", {"ServicingInProgress": 2 if boot.get("servicing") else 0}
     if scripts := state_of(machine, "Session").get("execution_policy"):
         enabled = {"EnableScripts": int(scripts != "restricted")}
-        yield f"{_POLICIES}\\Microsoft\\Windows\\PowerShell", {**enabled, "ExecutionPolicy": windows_word(scripts)}
+        yield f"{_POLICIES}\\Microsoft\\Windows\\PowerShell", {**enabled, "ExecutionPolicy": to_windows_enum(scripts)}
     if wsl.get("version"):
         yield f"{_VERSIONS}\\Lxss\\MSI", {"Version": wsl["version"], "ProductCode": PRODUCT}
-    yield from _pending(machine)
+    yield from _pending_restart_keys(machine)
     for keys in machine.registry_keys:
         yield from keys()
     for number, device in enumerate(machine.devices):
@@ -334,7 +347,7 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
         yield f"{_CONTROL}\\Class\\{_driver_key(number)}", {"HardwareInformation.qwMemorySize": memory}
 
 
-def _pending(machine: HostState) -> Iterator[tuple[str, Properties]]:
+def _pending_restart_keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     reasons = state_of(machine, "PendingReboot").get("reasons", ())
     yield from ((_PENDING[reason], {}) for reason in reasons if reason in _PENDING)
     renames = ["\\??\\C:\\old.tmp", "\\??\\C:\\new.tmp"] if "file-rename" in reasons else None
@@ -348,19 +361,19 @@ def _pending(machine: HostState) -> Iterator[tuple[str, Properties]]:
 
 
 def services(machine: HostState) -> dict[str, str]:
-    """Name to status of those that anybody asks for."""
-    found = {"EventLog": "running"}
+    """Return the services that scripts read, each with its status."""
+    statuses = {"EventLog": "running"}
     if machine.service_runs:
-        found["vmms"] = str(state_of(machine, "HyperVHost").get("service", "running"))
+        statuses["vmms"] = str(state_of(machine, "HyperVHost").get("service", "running"))
     if (cluster := state_of(machine, "ClusterService").get("state", "absent")) != "absent":
-        found["ClusSvc"] = cluster
+        statuses["ClusSvc"] = cluster
     if state_of(machine, "Wsl").get("present"):
-        found["WslService"] = "running"
-    return found
+        statuses["WslService"] = "running"
+    return statuses
 
 
 def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> tuple[int, str] | None:
-    """nvidia-smi's exit code and CSV, or None where no NVIDIA driver has brought the program."""
+    """Return nvidia-smi's exit code and CSV, or None if no driver has installed the program."""
     if not any(is_nvidia_gpu(device) for device in machine.devices):
         return None
     lines = [
@@ -372,6 +385,6 @@ def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> 
 
 
 def gpu_addresses(machine: HostState) -> list[str]:
-    """The address of each device, as nvidia-smi writes it."""
+    """Return the PCI address of each device, as nvidia-smi writes it."""
     addresses = [_address(device, number) for number, device in enumerate(machine.devices)]
     return [f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}" for bus, slot, function in addresses]

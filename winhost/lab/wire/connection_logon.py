@@ -23,18 +23,18 @@ from winhost.core.dataclass import dataclass
 _VARIABLE = "NTLM_USER_FILE"
 
 
-_ONE_AT_A_TIME = threading.Lock()
+_NTLM_LOCK = threading.Lock()
 
 
 @contextmanager
-def known_users(users: Mapping[str, str]) -> Iterator[None]:
-    """While this lasts, the NTLM server knows these users (`name` or `DOMAIN\\name`: password) and no others.
+def ntlm_users(users: Mapping[str, str]) -> Iterator[None]:
+    """Make these users (`name` or `DOMAIN\\name` to password) the only ones of pyspnego's NTLM server.
 
-    pyspnego reads them from a file that a variable of this process names, and from nowhere else.
+    pyspnego only reads users from a file that an environment variable names.
     """
     parted = ((*name.rpartition("\\")[::2], password) for name, password in users.items())
     former = os.environ.get(_VARIABLE)
-    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(prefix="winhost-lab-") as folder:
+    with _NTLM_LOCK, tempfile.TemporaryDirectory(prefix="winhost-lab-") as folder:
         path = Path(folder, "users")
         path.touch(mode=0o600)
         path.write_text("".join(f"{':'.join(each)}\n" for each in parted), encoding="utf-8")
@@ -50,27 +50,27 @@ _ENCRYPTED_BOUNDARY = "Encrypted Boundary"
 
 
 class DecryptionError(Exception):
-    """A sealed body that this connection has no key for, or that is damaged."""
+    """A sealed body is damaged, or this connection has no key for it."""
 
 
-def known_name(users: Mapping[str, str], name: str) -> str | None:
-    """The name as it was given to the endpoint. Names are compared without case, as Windows does."""
-    return next((known for known in users if known.upper() == name.upper()), None)
+def find_user_name(users: Mapping[str, str], name: str) -> str | None:
+    """Return the user's name as in `users`, or None. Case does not matter, as in Windows."""
+    return next((name_found for name_found in users if name_found.upper() == name.upper()), None)
 
 
 @dataclass(frozen=True)
 class Logon:
-    """`user` is None as long as nobody is logged on; `token` is for the client's side of the handshake."""
+    """The result of a logon step. user: None until someone is logged on; token: for the client's next step."""
 
     user: str | None
     token: bytes = b""
 
 
-NOBODY = Logon(None)
+NOT_LOGGED_ON = Logon(None)
 
 
 class ConnectionLogon:
-    """The authentication of one connection, and the keys that go with it."""
+    """The authentication of one connection, and its encryption keys."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
@@ -78,13 +78,13 @@ class ConnectionLogon:
         self._user: str | None = None
 
     def challenges(self, token: bytes) -> list[str]:
-        """Values for WWW-Authenticate. WinRM offers NTLM inside Negotiate only."""
+        """Return the values for WWW-Authenticate. WinRM offers NTLM only inside Negotiate."""
         if token:
             return [f"Negotiate {base64.b64encode(token).decode('ascii')}"]
         return ["Negotiate", 'Basic realm="WSMAN"']
 
     def logon(self, authorization: str) -> Logon:
-        """`authorization` is the header of the request, '' if it has none."""
+        """Process a logon step. authorization: the header of the request, "" without one."""
         scheme, _, credentials = authorization.partition(" ")
         match scheme.lower():
             case "":
@@ -94,32 +94,32 @@ class ConnectionLogon:
             case "negotiate" | "ntlm":
                 return self._negotiate(credentials)
             case _:
-                return NOBODY
+                return NOT_LOGGED_ON
 
     def _basic(self, credentials: str) -> Logon:
         try:
             name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
-            return NOBODY
-        known = known_name(self._users, name)
-        expected = self._users[known] if known else ""
-        return Logon(known if hmac.compare_digest(expected.encode(), password.encode()) else None)
+            return NOT_LOGGED_ON
+        name_found = find_user_name(self._users, name)
+        expected = self._users[name_found] if name_found else ""
+        return Logon(name_found if hmac.compare_digest(expected.encode(), password.encode()) else None)
 
     def _negotiate(self, credentials: str) -> Logon:
         self._user = None
         if self._context is not None and self._context.complete:
             self._context = None
         try:
-            with known_users(self._users):
+            with ntlm_users(self._users):
                 if self._context is None:
-                    # On Windows the system's own provider would ask the machine's accounts instead of ours.
+                    # On Windows, the system's own provider would check the accounts of this computer.
                     self._context = spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)
                 token = self._context.step(base64.b64decode(credentials, validate=True))
             if self._context.complete:
-                self._user = known_name(self._users, self._context.client_principal or "")
+                self._user = find_user_name(self._users, self._context.client_principal or "")
         except (SpnegoError, binascii.Error, ValueError, struct.error):
             self._context = None
-            return NOBODY
+            return NOT_LOGGED_ON
         return Logon(self._user, token or b"")
 
     def unseal(self, body: bytes) -> bytes:
@@ -129,7 +129,7 @@ class ConnectionLogon:
             raise DecryptionError from error
 
     def seal(self, message: bytes) -> tuple[str, bytes]:
-        """The content type and the body."""
+        """Encrypt a message; return the content type and the body."""
         encryption = self._encryption()
         kind, body = encryption.wrap_message(message)
         return f'{kind};protocol="{encryption.protocol}";boundary="{_ENCRYPTED_BOUNDARY}"', body

@@ -1,6 +1,4 @@
-"""The interfaces behind an endpoint: a host that opens runspaces, runspaces that run pipelines, and the troubles that a
-test or a rehearsal plans: each strikes once, at the first moment that fits.
-"""
+"""The interfaces behind an endpoint (a host that opens runspaces, which run pipelines), and planned wire troubles."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from dataclasses import field
 from typing import NoReturn, Protocol
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.wire.wsman import Action, over_quota
+from winhost.lab.wire.wsman import Action, quota_fault
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class RemoteCommand:
 
 
 class PipelineError(Exception):
-    """Ends the pipeline as FAILED, with this as its terminating error record. category: a PowerShell ErrorCategory."""
+    """Ends the pipeline as failed with this terminating error. category: a PowerShell ErrorCategory."""
 
     def __init__(self, message: str, error_id: str, category: str = "NotSpecified") -> None:
         super().__init__(message)
@@ -35,94 +33,97 @@ class PipelineError(Exception):
 
 
 class Runspace(Protocol):
-    """One opened runspace pool: state lives here from pipeline to pipeline. One pipeline runs at a time."""
+    """An open runspace pool, which keeps state between pipelines. It runs one pipeline at a time."""
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
-        """Output objects of the pipeline, or raise PipelineError.
+        """Run a pipeline, and return its output objects. Raises PipelineError.
 
-        A list or tuple reaches the client together with the end of the pipeline; what is yielded is sent as it comes.
-        `stop` is set when the client stops the pipeline or the shell goes; a pipeline that ignores it runs on.
+        A list or tuple is sent together with the end of the pipeline, other iterables object by object. `stop` is set
+        when the client stops the pipeline or the shell ends.
         """
 
     def close(self) -> None:
-        """It ends with its shell, and so does a pipeline that still runs in it. May be called again."""
+        """Close the pool, and end its pipeline. May be called again."""
 
 
 class SimulatedHost(Protocol):
     @property
     def boot(self) -> int:
-        """Another number after each reboot. Shells and connections of another boot are gone."""
+        """The number of this boot. Shells and connections end with their boot."""
 
     def accepts_connections(self) -> bool:
-        """False while the machine reboots: connections are closed without an answer."""
+        """Tell whether the machine is up. During a reboot, connections are closed without an answer."""
 
     @property
     def network_epoch(self) -> int | None:
-        """The network may go away: another number after each time that it did, nothing while it leads nowhere.
-        Connections go with it, shells stay.
+        """A number that changes each time that the network breaks; None while the host cannot be reached.
+
+        Connections break with the network, shells survive.
         """
 
     def open_runspace(self, user: str) -> Runspace:
-        """A fresh runspace for a user who has logged on."""
+        """Open a new runspace pool for a user who has logged on."""
 
 
 Trouble = Callable[[], None]
 
 
 class ConnectionDropped(Exception):
-    """The TCP connection is to be closed without an answer."""
+    """The TCP connection has to be closed without an answer."""
 
 
 class HttpRefusal(Exception):
-    """Answered by a bare HTTP status."""
+    """The answer is an HTTP status without a body."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
         self.status = status
 
 
-class When(enum.Enum):
-    ARRIVED = "arrived"  # nothing has been done yet
-    WORKED = "worked"  # all is done, the answer is about to leave
-    FINISHED = "finished"  # as WORKED, of the Receive whose answer carries the end of a pipeline
+class Phase(enum.Enum):
+    """A phase of a request."""
+
+    ARRIVED = "arrived"  # before it is processed
+    WORKED = "worked"  # processed, before the answer is sent
+    FINISHED = "finished"  # as WORKED, for the Receive whose answer has the end of a pipeline
 
 
 @dataclass(frozen=True)
 class Moment:
-    """WSMan faults, such as the timeout of a Receive, are answered without a WORKED or FINISHED."""
+    """A phase of a request with this action. Requests that are answered with a WSMan fault only have ARRIVED."""
 
     action: Action
-    when: When
+    phase: Phase
 
 
 class WireTroubles:
-    """`plan` what is to happen; the endpoint calls `strike` at each moment. Safe to use from any thread."""
+    """Troubles that tests and demos plan. The endpoint calls `strike` at each moment. It is thread-safe."""
 
     def __init__(self) -> None:
         self._planned: list[tuple[Moment, Trouble]] = []
         self._lock = threading.Lock()
 
-    def plan(self, trouble: Trouble, action: Action, when: When = When.ARRIVED, *, times: int = 1) -> None:
+    def plan(self, trouble: Trouble, action: Action, phase: Phase = Phase.ARRIVED, *, times: int = 1) -> None:
         with self._lock:
-            self._planned += [(Moment(action, when), trouble)] * times
+            self._planned += [(Moment(action, phase), trouble)] * times
 
     def strike(self, moment: Moment) -> None:
-        """Raises or waits, where trouble was planned for this moment."""
+        """Run the first trouble that is planned for this moment, which raises or waits, and remove it."""
         with self._lock:
-            found = next((each for each in self._planned if each[0] == moment), None)
-            if found is not None:
-                self._planned.remove(found)
-        if found is not None:
-            found[1]()
+            planned = next((each for each in self._planned if each[0] == moment), None)
+            if planned is not None:
+                self._planned.remove(planned)
+        if planned is not None:
+            planned[1]()
 
 
 def drop() -> NoReturn:
-    """Close the connection without an answer."""
+    """Raise ConnectionDropped."""
     raise ConnectionDropped
 
 
 def refuse(status: int) -> Trouble:
-    """Answer a bare HTTP status: 401 (at Action.LOGON, as a host does that has just booted), 503."""
+    """Return a trouble that answers with this HTTP status, such as 503, or 401 for Action.LOGON after a boot."""
 
     def trouble() -> NoReturn:
         raise HttpRefusal(status)
@@ -131,5 +132,5 @@ def refuse(status: int) -> Trouble:
 
 
 def exceed_quota() -> NoReturn:
-    """Answer the WSMan fault of a user who has too many shells."""
-    raise over_quota()
+    """Raise the WSMan fault of a user who has too many shells."""
+    raise quota_fault()

@@ -1,4 +1,4 @@
-"""An SSH server on loopback, before the Linux of a simulated host: it runs the agent's protocol and nothing else."""
+"""An SSH server on loopback for the Linux of a simulated host. It only runs winhost's own programs."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ import paramiko  # type: ignore[import-untyped]
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.ssh_keys import private_text
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 log = logging.getLogger(__name__)
 
-_PYTHON = b"exec python3 -I -c "  # how the agent's program is started; it comes as the first line of input
-_SUDO = b"exec env LC_ALL=C sudo -n -- python3 -I -c "  # of whoever is not root, and needs no password for it
-_BEAT_S = 5.0  # between signs of life while a call runs
-_PATIENCE_S = 30.0
+_PYTHON = b"exec python3 -I -c "  # starts a program, whose text is the first line of input
+_SUDO = b"exec env LC_ALL=C sudo -n -- python3 -I -c "  # the same for users other than root, without a password
+_KEEPALIVE_S = 5.0  # between empty lines while a call runs
+_TIMEOUT_S = 30.0
 
 
 class SshServer(Protocol):
-    """sshd as it runs now."""
+    """A running SSH server."""
 
     @property
     def user(self) -> str: ...
 
     @property
     def seed(self) -> bytes:
-        """The seed of the host key that it shows."""
+        """The seed of its host key."""
 
     @property
     def authorized(self) -> Sequence[str]:
-        """Public keys that it lets in, as in a .pub file."""
+        """The public keys that it accepts, as in .pub files."""
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
-        """Return the answer of the agent, or of the program of `winhost probe` or `winhost serve`. Raises HostDown."""
+        """Answer a request to the agent, or to the program of another command. Raises HostDown."""
 
     def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within; None where nobody listens. Raises HostDown."""
+        """Return a connection to an address inside the Linux; None if nothing listens. Raises HostDown."""
 
 
 class SshHost(Protocol):
     def find_sshd(self) -> SshServer | None:
-        """The SSH server; None while there is none."""
+        """Return the running SSH server, or None."""
 
 
 class SshEndpoint(socketserver.ThreadingTCPServer):
     """Serves the Linux of one simulated host to real clients on a free port, while it is open.
 
-    lose: so many answers more are made and then lost, with their connection; real: where a real gateway listens on this
-    computer, which gets the connections to the simulated one.
+    answers_to_lose: how many of the next answers are dropped, together with their connection; gateway_address: of a
+    real gateway on this computer, which gets the connections to the simulated one.
     """
 
     daemon_threads = True
@@ -66,11 +66,11 @@ class SshEndpoint(socketserver.ThreadingTCPServer):
 
     def __init__(self, host: SshHost) -> None:
         self.host = host
-        self.lose = 0
-        self.real: tuple[str, int] | None = None
+        self.answers_to_lose = 0
+        self.gateway_address: tuple[str, int] | None = None
         self._transports: list[paramiko.Transport] = []
         self._while_open = ExitStack()
-        # It prints a traceback for each visitor who only looks whether the port is open, as `winhost host test` does.
+        # paramiko logs a traceback for each client that only checks whether the port is open.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         super().__init__(("127.0.0.1", 0), _Connection)
 
@@ -81,7 +81,7 @@ class SshEndpoint(socketserver.ThreadingTCPServer):
     def __enter__(self) -> Self:
         self._while_open.callback(self.close_connections)
         self._while_open.callback(self.server_close)
-        self._while_open.enter_context(served(self))
+        self._while_open.enter_context(run_server(self))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,7 +93,7 @@ class SshEndpoint(socketserver.ThreadingTCPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         log.debug("a connection ended badly", exc_info=True)
 
-    def opened(self, transport: paramiko.Transport) -> None:
+    def add_transport(self, transport: paramiko.Transport) -> None:
         self._transports = [*(each for each in self._transports if each.is_active()), transport]
 
     def close_connections(self) -> None:
@@ -111,27 +111,27 @@ class _Connection(socketserver.BaseRequestHandler):
         transport = paramiko.Transport(self.request)
         try:
             transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(private_text(sshd.seed))))
-            self.server.opened(transport)
+            self.server.add_transport(transport)
             logon = _Logon(sshd, self.server)
             transport.start_server(server=logon)
-            channel = _within(transport, transport.accept)
-            threading.Thread(target=_tunnels, args=(transport, logon), daemon=True).start()
-            if channel is not None and _within(transport, logon.asked.wait):
+            channel = _wait_for(transport, transport.accept)
+            threading.Thread(target=_serve_tunnels, args=(transport, logon), daemon=True).start()
+            if channel is not None and _wait_for(transport, logon.requested.wait):
                 _serve(channel, logon.command, sshd, self.server)
         except (HostDown, EOFError, OSError, paramiko.SSHException):
-            return  # either way there is nobody left to answer
+            return  # the client or the host is gone
         finally:
             transport.close()
 
 
 class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
-    """Keys only, one command only, and connections to what listens within. tunnels: by the ids of their channels."""
+    """Accepts only keys, one command, and connections to addresses inside the Linux. tunnels: by channel id."""
 
     def __init__(self, sshd: SshServer, endpoint: SshEndpoint) -> None:
         self._sshd = sshd
         self._endpoint = endpoint
         self.tunnels: dict[int, socket.socket] = {}
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self.command = b""
 
     def get_allowed_auths(self, username: str) -> str:
@@ -140,8 +140,8 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
     def check_auth_publickey(self, username: str, key: Any) -> int:
         offered = [key.get_name(), key.get_base64()]
         lets_in = any(line.split()[:2] == offered for line in self._sshd.authorized)
-        good = username == self._sshd.user and lets_in
-        return int(paramiko.AUTH_SUCCESSFUL if good else paramiko.AUTH_FAILED)
+        is_accepted = username == self._sshd.user and lets_in
+        return int(paramiko.AUTH_SUCCESSFUL if is_accepted else paramiko.AUTH_FAILED)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         session = kind == "session"
@@ -149,43 +149,43 @@ class _Logon(paramiko.ServerInterface):  # type: ignore[misc]
 
     def check_channel_direct_tcpip_request(self, chanid: int, origin: object, destination: tuple[str, int]) -> int:
         try:
-            found = self._sshd.connect(*destination)
+            connection = self._sshd.connect(*destination)
         except HostDown:
-            found = None
-        if found is None:
+            connection = None
+        if connection is None:
             return int(paramiko.OPEN_FAILED_CONNECT_FAILED)
-        if self._endpoint.real is not None:
-            found.close()
-            found = socket.create_connection(self._endpoint.real, timeout=_PATIENCE_S)
-            found.settimeout(None)
-        self.tunnels[chanid] = found
+        if self._endpoint.gateway_address is not None:
+            connection.close()
+            connection = socket.create_connection(self._endpoint.gateway_address, timeout=_TIMEOUT_S)
+            connection.settimeout(None)
+        self.tunnels[chanid] = connection
         return int(paramiko.OPEN_SUCCEEDED)
 
     def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
         self.command = command
-        self.asked.set()
+        self.requested.set()
         return True
 
 
-def _within(transport: paramiko.Transport, wait: Callable[[float], Any]) -> Any:
-    """Wait no longer than the connection lasts: paramiko wakes nobody when it ends."""
-    until = time.monotonic() + _PATIENCE_S
-    while not (found := wait(0.1)) and transport.is_active() and time.monotonic() < until:
+def _wait_for(transport: paramiko.Transport, wait: Callable[[float], Any]) -> Any:
+    """Call `wait` until it returns a result, the connection ends, or the timeout has passed."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not (result := wait(0.1)) and transport.is_active() and time.monotonic() < deadline:
         pass
-    return found
+    return result
 
 
-def _tunnels(transport: paramiko.Transport, logon: _Logon) -> None:
-    """Serve tunnels until the connection ends."""
+def _serve_tunnels(transport: paramiko.Transport, logon: _Logon) -> None:
+    """Forward the connections of tunnels until the SSH connection ends."""
     while transport.is_active():
         channel = transport.accept(1)
         if channel is not None and channel.get_id() in logon.tunnels:
-            within = logon.tunnels.pop(channel.get_id())
-            for source, sink in ((channel, within), (within, channel)):
-                threading.Thread(target=_pass_on, args=(source, sink), daemon=True).start()
+            target = logon.tunnels.pop(channel.get_id())
+            for source, sink in ((channel, target), (target, channel)):
+                threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
 
 
-def _pass_on(source: Any, sink: Any) -> None:
+def _forward(source: Any, sink: Any) -> None:
     with suppress(OSError, EOFError):
         while data := source.recv(65536):
             sink.sendall(data)
@@ -197,32 +197,32 @@ def _pass_on(source: Any, sink: Any) -> None:
 
 
 def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint) -> None:
-    """Answer requests, a line each, until the client leaves."""
+    """Answer requests, one per line, until the client leaves."""
     lines = channel.makefile("rb")
     if command.startswith(_SUDO) and sshd.user != "root":
-        channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the word by which the program says that it runs
+        channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the program's ready token
     elif not command.startswith(_PYTHON):
         return
     program = json.loads(lines.readline() or "null")
-    known = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving", boot_text(): "boot"}
-    if program not in known:
+    programs = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving", boot_text(): "boot"}
+    if program not in programs:
         channel.sendall_stderr(b"The lab knows only this winhost's agent.\n")
         return
     while line := lines.readline():
-        answer = _answer(channel, line.decode("ascii"), sshd, known[program])
-        if endpoint.lose:
-            endpoint.lose -= 1
+        answer = _answer(channel, line.decode("ascii"), sshd, programs[program])
+        if endpoint.answers_to_lose:
+            endpoint.answers_to_lose -= 1
             return
         channel.sendall(answer.encode("ascii") + b"\n")
 
 
 def _answer(channel: Any, request: str, sshd: SshServer, program: str) -> str:
-    """Return the answer, and send an empty line now and then meanwhile, as the agent does."""
+    """Return the answer. Until then, send empty lines to keep the connection alive, as the agent does."""
     done = threading.Event()
 
     def beat() -> None:
         with suppress(OSError):
-            while not done.wait(_BEAT_S):
+            while not done.wait(_KEEPALIVE_S):
                 channel.sendall(b"\n")
 
     beating = threading.Thread(target=beat, daemon=True)
@@ -231,4 +231,4 @@ def _answer(channel: Any, request: str, sshd: SshServer, program: str) -> str:
         return sshd.invoke(request, program=program)
     finally:
         done.set()
-        beating.join(_PATIENCE_S)
+        beating.join(_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""WS-Management messages: what is asked, how it is answered, and the faults that WinRM answers with."""
+"""WS-Management messages: requests, answers, and the faults of WinRM."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Action(enum.Enum):
     RECEIVE = WSManAction.RECEIVE
     SIGNAL = WSManAction.SIGNAL
     DELETE = WSManAction.DELETE
-    LOGON = "logon"  # no message of WSMan: the moment at which a logon would succeed
+    LOGON = "logon"  # no WSMan message: a logon that is about to succeed
 
 
 class WSManFault(Exception):
-    """Answered as a SOAP fault with HTTP 500, as WinRM does."""
+    """The answer is a SOAP fault with HTTP 500, as with WinRM."""
 
     def __init__(self, code: int, subcode: str, reason: str) -> None:
         super().__init__(reason)
@@ -38,14 +38,14 @@ class WSManFault(Exception):
         self.reason = reason
 
 
-def timed_out() -> WSManFault:
-    """ERROR_WSMAN_OPERATION_TIMEDOUT: no output within OperationTimeout; clients ask again."""
+def timeout_fault() -> WSManFault:
+    """Return ERROR_WSMAN_OPERATION_TIMEDOUT: no output within OperationTimeout. Clients then send another Receive."""
     reason = "The WS-Management service cannot complete the operation within the time specified in OperationTimeout."
     return WSManFault(2150858793, "TimedOut", reason)
 
 
-def shell_not_found(shell_id: str) -> WSManFault:
-    """ERROR_WSMAN_UNEXPECTED_SELECTORS, in the words of a shell."""
+def shell_not_found_fault(shell_id: str) -> WSManFault:
+    """Return ERROR_WSMAN_UNEXPECTED_SELECTORS for a missing shell."""
     reason = (
         f"The request for the Windows Remote Shell with ShellId {shell_id} failed because the shell was not found on "
         "the server. Possible causes are: the specified ShellId is incorrect or the shell no longer exists on the "
@@ -54,8 +54,8 @@ def shell_not_found(shell_id: str) -> WSManFault:
     return WSManFault(2150858843, "InvalidSelectors", reason)
 
 
-def command_not_found() -> WSManFault:
-    """WinRM uses the code of a missing shell for a missing command, too."""
+def command_not_found_fault() -> WSManFault:
+    """Return the fault of a missing command. Its code is that of a missing shell, as with WinRM."""
     reason = (
         "The Windows Remote Shell received a request to perform an operation on a command identifier that does not "
         "exist. Either the command has completed execution or the client specified an invalid command identifier."
@@ -63,8 +63,8 @@ def command_not_found() -> WSManFault:
     return WSManFault(2150858843, "InvalidSelectors", reason)
 
 
-def over_quota() -> WSManFault:
-    """ERROR_WSMAN_QUOTA_MAX_SHELLS."""
+def quota_fault() -> WSManFault:
+    """Return ERROR_WSMAN_QUOTA_MAX_SHELLS."""
     reason = (
         "The WS-Management service cannot process the request. The maximum number of concurrent shells for this user "
         "has been exceeded. Close existing shells or raise the quota for this user."
@@ -72,14 +72,14 @@ def over_quota() -> WSManFault:
     return WSManFault(2150859173, "QuotaLimit", reason)
 
 
-def internal(error: BaseException) -> WSManFault:
-    """The fault of an endpoint that failed, or was sent what no client of ours sends."""
+def internal_fault(error: BaseException) -> WSManFault:
+    """Return the fault for an error of the endpoint itself."""
     return WSManFault(1359, "InternalError", f"The lab's endpoint failed: {error!r}")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One message of a client. Identifiers are as the client wrote them; '' where it gave none."""
+    """One message of a client. Identifiers are as the client wrote them, or ""."""
 
     action: Action
     message_id: str
@@ -90,25 +90,23 @@ class Request:
     body: Element
 
     def text(self, path: str) -> str:
-        """The text of an element that may be left out."""
+        """Return the text of an optional element."""
         return (self.body.findtext(path, "", NAMESPACES) or "").strip()
 
     def content(self, path: str) -> Element:
-        """The element of the body at `path` (with the prefixes of pypsrp)."""
-        found = self.body.find(path, NAMESPACES)
-        assert found is not None, f"no {path}"
-        return found
+        """Return the element of the body at `path`, which has pypsrp's prefixes."""
+        match = self.body.find(path, NAMESPACES)
+        assert match is not None, f"no {path}"
+        return match
 
     def data(self, path: str) -> bytes:
-        """The bytes in the element at `path`."""
+        """Return the bytes in the element at `path`."""
         return base64.b64decode(self.content(path).text or "")
 
 
 def read_request(data: bytes) -> Request:
-    """Raises an error of its libraries where this is no message of pypsrp or pywinrm, and ValueError for an action that
-    the endpoint does not know.
-    """
-    # The sender is logged on and on this machine, and expat bounds the expansion of entities since 2.4.1.
+    """Parse a message of pypsrp or pywinrm. Raises ValueError for an unknown action, or an error of the libraries."""
+    # The sender has logged on, and is on this computer. Since 2.4.1, expat limits the expansion of entities.
     envelope = ElementTree.fromstring(data)  # noqa: S314
     header, body = envelope.find("s:Header", NAMESPACES), envelope.find("s:Body", NAMESPACES)
     assert header is not None
@@ -129,7 +127,7 @@ def write_answer(request: Request, body: Sequence[Element]) -> bytes:
 
 
 def write_fault(fault: WSManFault, relates_to: str) -> bytes:
-    """`relates_to` is the id of the message that failed; '' where it could not be read."""
+    """Write a fault. relates_to: the id of the failed message, "" if it could not be read."""
     subcode = element("s:Subcode", [element("s:Value", f"w:{fault.subcode}")])
     message = element("wsmanfault:Message", fault.reason)
     detail = element("wsmanfault:WSManFault", [message], Code=str(fault.code), Machine="localhost")
@@ -154,7 +152,7 @@ def _write_envelope(action: str, relates_to: str, body: Sequence[Element]) -> by
 
 
 def shell_created(request: Request, shell_id: str, owner: str, address: str) -> list[Element]:
-    # Clients take the selectors of all later requests from here: without them no request finds its shell.
+    # Clients copy the selectors of all later requests from here.
     selector = element("wsman:Selector", shell_id, Name="ShellId")
     uri = element("wsman:ResourceURI", request.resource_uri)
     parameters = element("wsa:ReferenceParameters", [uri, element("wsman:SelectorSet", [selector])])
@@ -173,27 +171,30 @@ def command_started(command_id: str) -> list[Element]:
 def output_received(
     command_id: str, chunks: Sequence[tuple[str, bytes]], done: bool, exit_code: int | None = None
 ) -> list[Element]:
-    """`command_id` is '' for what belongs to the shell itself. A chunk: its stream's name, and what came out of it."""
-    of = {"CommandId": command_id} if command_id else {}
-    parts = [element("rsp:Stream", base64.b64encode(chunk).decode("ascii"), Name=name, **of) for name, chunk in chunks]
+    """Return the body of an answer to Receive. command_id: "" for the shell itself; chunks: stream name and data."""
+    attributes = {"CommandId": command_id} if command_id else {}
+    parts = [
+        element("rsp:Stream", base64.b64encode(chunk).decode("ascii"), Name=name, **attributes)
+        for name, chunk in chunks
+    ]
     if command_id:
         code = [element("rsp:ExitCode", str(exit_code))] if exit_code is not None else []
         state = CommandState.DONE if done else CommandState.RUNNING
-        parts.append(element("rsp:CommandState", code, **of, State=state))
+        parts.append(element("rsp:CommandState", code, **attributes, State=state))
     return [element("rsp:ReceiveResponse", parts)]
 
 
 def element(name: str, content: str | Sequence[Element] = (), **attributes: str) -> Element:
-    """Make an element with its text, or with those in it. name: with a prefix of pypsrp."""
-    made = Element(tag(name), attributes)
+    """Make an element with a text or with child elements. name: with a prefix of pypsrp."""
+    created = Element(tag(name), attributes)
     if isinstance(content, str):
-        made.text = content
+        created.text = content
     else:
-        made.extend(content)
-    return made
+        created.extend(content)
+    return created
 
 
 def tag(name: str) -> str:
-    """ElementTree's name of `prefix:local`, with the prefixes of pypsrp."""
+    """Convert `prefix:local`, with a prefix of pypsrp, to ElementTree's name."""
     prefix, local = name.split(":")
     return f"{{{NAMESPACES[prefix]}}}{local}"

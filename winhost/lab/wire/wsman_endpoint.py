@@ -1,6 +1,7 @@
-"""A WSMan endpoint on loopback, to be started and stopped, with HTTP as WinRM speaks it: one thread and one
-authentication per connection, bodies sealed where the wire is open, and a throw-away certificate for TLS. It finds the
-shell that a message is for, and has it do what is asked.
+"""A WSMan endpoint on loopback, with WinRM's HTTP.
+
+Each connection has its own thread and authentication. Over HTTP, bodies are encrypted; for HTTPS, the endpoint makes a
+temporary certificate. Each message is passed to its shell.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from winhost.lab.wire.served_host import (
     ConnectionDropped,
     HttpRefusal,
     Moment,
+    Phase,
     SimulatedHost,
-    When,
     WireTroubles,
 )
 from winhost.lab.wire.shells import URI as REMOTE_SHELL
 from winhost.lab.wire.shells import PowerShellShell, RemoteShell
 from winhost.lab.wire.wsman import Action, Element, Request, WSManFault
-from winhost.web.served import served
+from winhost.web.server import run_server
 
 _LIFETIME = datetime.timedelta(days=7)
 _CLOCK_SKEW = datetime.timedelta(hours=1)
@@ -52,7 +53,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Certificate:
-    """Self-signed, so that the certificate itself is what a client trusts. Both in PEM."""
+    """A self-signed certificate and its key in PEM. Clients trust the certificate itself."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -88,7 +89,7 @@ Shell = PowerShellShell | RemoteShell
 
 
 class Service:
-    """The shells of one host. `address` is the URL at which clients find it."""
+    """The shells of one host. address: the endpoint's URL."""
 
     def __init__(self, host: SimulatedHost, faults: WireTroubles, address: str) -> None:
         self._host = host
@@ -109,14 +110,14 @@ class Service:
                 shell.close()
 
     def answer(self, user: str, message: bytes) -> tuple[int, bytes]:
-        """The status and the SOAP message. Raises ConnectionDropped or HttpRefusal where that is the answer."""
+        """Return the HTTP status and the SOAP message. Raises ConnectionDropped or HttpRefusal if a trouble says so."""
         message_id = ""
         try:
             request = wsman.read_request(message)
             message_id = request.message_id
-            self._faults.strike(Moment(request.action, When.ARRIVED))
+            self._faults.strike(Moment(request.action, Phase.ARRIVED))
             body, done = self._serve(user, request)
-            self._faults.strike(Moment(request.action, When.FINISHED if done else When.WORKED))
+            self._faults.strike(Moment(request.action, Phase.FINISHED if done else Phase.WORKED))
             return 200, wsman.write_answer(request, body)
         except (ConnectionDropped, HttpRefusal):
             raise
@@ -124,10 +125,10 @@ class Service:
             return 500, wsman.write_fault(fault, message_id)
         except Exception as error:  # the client gets an answer, the log has the rest
             log.exception("a message could not be served")
-            return 500, wsman.write_fault(wsman.internal(error), message_id)
+            return 500, wsman.write_fault(wsman.internal_fault(error), message_id)
 
     def _serve(self, user: str, request: Request) -> tuple[list[Element], bool]:
-        """The body of the answer, and whether it carries the end of a pipeline."""
+        """Return the body of the answer, and whether it has the end of a pipeline."""
         if request.action is Action.CREATE:
             return self._create(user, request), False
         shell = self._find(user, request.shell_id)
@@ -167,12 +168,12 @@ class Service:
 
     def _find(self, user: str, shell_id: str) -> Shell:
         with self._lock:
-            for dead in [each for each in self._shells.values() if not each.alive()]:
-                dead.close()
-                del self._shells[dead.shell_id]
+            for expired in [each for each in self._shells.values() if not each.alive()]:
+                expired.close()
+                del self._shells[expired.shell_id]
             shell = self._shells.get(shell_id)
         if shell is None or shell.owner != user:
-            raise wsman.shell_not_found(shell_id)
+            raise wsman.shell_not_found_fault(shell_id)
         return shell
 
 
@@ -212,7 +213,7 @@ class Connection(BaseHTTPRequestHandler):
         except ConnectionDropped:
             self.close_connection = True
         except HttpRefusal as refusal:
-            # A 401 says how to log on (RFC 9110); one that does not is left unread by clients, with its socket open.
+            # A 401 has to say how to log on (RFC 9110). Clients do not read the body of one that does not.
             challenges = tuple(self._session.challenges(b"")) if refusal.status == 401 else ()
             self._send(Reply(refusal.status, challenges=challenges, closes=True))
         else:
@@ -225,18 +226,18 @@ class Connection(BaseHTTPRequestHandler):
 
     def _reply(self, body: bytes) -> Reply:
         authorization = self.headers.get("Authorization", "")
-        # WinRM refuses a readable body with AllowUnencrypted=false. Basic cannot seal; the client chose it knowingly.
+        # With AllowUnencrypted=false, WinRM refuses unencrypted bodies, except with Basic, which cannot encrypt.
         basic = authorization.lower().startswith("basic ")
-        crossed_readable = bool(body) and not (self.server.tls or basic or self._is_sealed())
-        if crossed_readable:
+        is_readable = bool(body) and not (self.server.tls or basic or self._is_sealed())
+        if is_readable:
             self.server.count_unencrypted()
         logon = self._session.logon(authorization)
         if logon.user is None:
             return Reply(401, challenges=tuple(self._session.challenges(logon.token)))
-        if crossed_readable:
+        if is_readable:
             return Reply(400, closes=True)
         if authorization:
-            self.server.faults.strike(Moment(Action.LOGON, When.ARRIVED))
+            self.server.faults.strike(Moment(Action.LOGON, Phase.ARRIVED))
         challenges = tuple(self._session.challenges(logon.token)) if logon.token else ()
         return self._serve(logon.user, body, challenges)
 
@@ -244,7 +245,7 @@ class Connection(BaseHTTPRequestHandler):
         return self.headers.get("Content-Type", "").lower().startswith(_SEALED_TYPE)
 
     def _serve(self, user: str, body: bytes, challenges: tuple[str, ...]) -> Reply:
-        if not body:  # a client that seals logs on with an empty request first
+        if not body:  # a client that encrypts first logs on with an empty request
             return Reply(200, challenges=challenges)
         if not self._is_sealed():
             return Reply(*self.server.service.answer(user, body), _PLAIN_TYPE, challenges)
@@ -273,11 +274,10 @@ class Connection(BaseHTTPRequestHandler):
 
 
 class Endpoint(socketserver.ThreadingTCPServer):
-    """Serves one simulated host to real clients on loopback, until it is stopped. It cannot be started again.
+    """Serves one simulated host to clients on loopback, until it is stopped. It cannot be started again.
 
-    `users` maps names (`name` or `DOMAIN\\name`) to passwords. With `tls`, `certificate_path` is the PEM file of the
-    throw-away certificate that clients must trust; it lasts as long as the endpoint. unencrypted_bodies: how many
-    crossed HTTP readable, other than under Basic; all were refused.
+    users: names (`name` or `DOMAIN\\name`) to passwords. With `tls`, `certificate_path` is the PEM file of the
+    certificate that clients have to trust. unencrypted_bodies: how many came over HTTP without Basic; all were refused.
     """
 
     daemon_threads = True
@@ -318,10 +318,10 @@ class Endpoint(socketserver.ThreadingTCPServer):
     def start(self) -> None:
         self._undo.callback(self.close_connections)
         self._undo.callback(self.service.stop)
-        self._undo.enter_context(served(self))
+        self._undo.enter_context(run_server(self))
 
     def stop(self) -> None:
-        """Cut all connections and tell running pipelines to stop. Does nothing when nothing runs."""
+        """Close all connections, and stop running pipelines. May be called again."""
         self._undo.close()
 
     def __enter__(self) -> Self:
@@ -332,11 +332,11 @@ class Endpoint(socketserver.ThreadingTCPServer):
         self.stop()
 
     def _prepare_tls(self, folder: Path) -> ssl.SSLContext:
-        made = make_certificate()
+        certificate = make_certificate()
         self.certificate_path = folder / "certificate.pem"
-        self.certificate_path.write_bytes(made.certificate)
+        self.certificate_path.write_bytes(certificate.certificate)
         key = folder / "key.pem"
-        key.write_bytes(made.key)
+        key.write_bytes(certificate.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate_path, key)
         key.unlink()
@@ -352,7 +352,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()
         if self.tls is not None:
-            # The handshake waits for the connection's own thread: here one silent client would keep out all others.
+            # The handshake is left to the connection's own thread, so that a silent client does not block others.
             connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         with self._lock:
             self._open.add(connection)
@@ -368,12 +368,12 @@ class Endpoint(socketserver.ThreadingTCPServer):
             still_open = list(self._open)
         for connection in still_open:
             try:
-                # The socket under TLS, too: its thread is in the middle of a read.
+                # Shut down the socket below TLS, because its thread may be reading.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
-                log.debug("the client was faster")
+                log.debug("the client had closed the connection")
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log a client that breaks off at DEBUG, and anything else as a bug of ours."""
+        """Log a broken connection at DEBUG, and any other error at ERROR."""
         level = logging.DEBUG if isinstance(sys.exception(), OSError) else logging.ERROR
         log.log(level, "a connection broke", exc_info=True)

@@ -13,8 +13,8 @@ MODULE = "linux_agent.py"
 # Of the agent: linux_NAME.py beside it. First what it consists of, each after what that is made of; then what several
 # scripts have in common.
 PARTS = (
-    *("files", "checks", "packages", "unkept", "marks", "calls", "wire", "serve"),
-    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "head"),
+    *("files", "checks", "packages", "revocable", "marks", "calls", "wire", "serve"),
+    *("accounts", "cluster", "disks", "download", "engines", "gpus", "records", "ready", "systemd", "head"),
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")

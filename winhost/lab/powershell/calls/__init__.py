@@ -1,6 +1,4 @@
-"""The calls of the stand-ins, by cmdlet and parameters, which the simulated host does or answers. Importing this
-package registers all.
-"""
+"""What the stand-ins of cmdlets do on the simulated host. Importing this package registers all of them."""
 
 from winhost.lab.powershell.calls import cmdlet_process, disk_calls, host_calls, network_calls, vm_calls
 

@@ -1,5 +1,6 @@
-"""One PowerShell process on a simulated host: it asks cmdlets by their names and parameters, and gets objects. Those
-that are one call of a method of the host are here, keyed by name and the parameters that they may be called with.
+"""One PowerShell process on a simulated host, which runs cmdlets by name and parameters, and returns their objects.
+
+Cmdlets that are one call of the host are here, each with the parameters that it accepts.
 """
 
 import base64
@@ -15,54 +16,57 @@ from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.physics.windows_files import encode_base64
 from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.standins import cmdlets, quoted, script_text
-from winhost.lab.powershell.windows_views import all_shown, our_word
+from winhost.lab.powershell.windows_views import from_windows_enum, make_objects
 
 BoundParameters = Mapping[str, Any]
 Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
 
 _ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
 _HELPERS: list[str] = []
-# Helpers of seams.ps1; each other one of the agent only hands on what it is given.
-_IN_SEAMS = {"Enter-WinhostMutex", "Exit-WinhostMutex", "Get-WinhostSession", "Invoke-WinhostNative"}
-_IN_SEAMS |= {"Open-WinhostRegistry", "Register-WinhostAccountTask", "Write-WinhostRegistry"}
-_LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
+# Helpers of the agent that seams.ps1 defines. All others only pass on their parameters, and are generated.
+_SEAM_HELPERS = {"Enter-WinhostMutex", "Exit-WinhostMutex", "Get-WinhostSession", "Invoke-WinhostNative"}
+_SEAM_HELPERS |= {"Open-WinhostRegistry", "Register-WinhostAccountTask", "Write-WinhostRegistry"}
+_READ_VERBS = ("Get", "Test", "Read", "Open")  # verbs of cmdlets that change nothing
 
 
 def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
-    """Register the answer to calls of `name` with these parameters; any other parameter is refused, not ignored. Of
-    helpers of the agent, `_helper` says what else they may have: `Read-WinhostBytes=bytes`, `Restart:bool`.
+    """Register a function that answers calls of `name` with these parameters. Other parameters are refused.
+
+    Helpers of the agent may also have a kind and types (`_helper`): `Read-WinhostBytes=bytes`, `Restart:bool`.
     """
 
-    def note(answer: Answer) -> Answer:
+    def register(answer: Answer) -> Answer:
         _ANSWERS[name.partition("=")[0]] = (frozenset(each.partition(":")[0] for each in parameters), answer)
-        if "-Winhost" in name and name not in _IN_SEAMS:
+        if "-Winhost" in name and name not in _SEAM_HELPERS:
             _HELPERS.append(" ".join((name, *parameters)))
         return answer
 
-    return note
+    return register
 
 
-def calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
-    """Register cmdlets that are one call of the host, by name and parameters. A call returns None for no object, and
-    a list for several.
+def register_calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
+    """Register cmdlets that are one call of the host. rows: name and parameters to the call.
+
+    A call returns one object, a list of objects, or None.
     """
     for line, call in rows.items():
-        answers(*line.split())(partial(_one_call, call))
+        answers(*line.split())(partial(_call_machine, call))
 
 
-def _one_call(call: Callable[[Machine, BoundParameters], Any], process: "CmdletProcess", bound: BoundParameters) -> Any:
-    found = call(process.machine, bound)
-    return found if isinstance(found, list) else () if found is None else [found]
+def _call_machine(
+    call: Callable[[Machine, BoundParameters], Any], process: "CmdletProcess", bound: BoundParameters
+) -> Any:
+    result = call(process.machine, bound)
+    return result if isinstance(result, list) else () if result is None else [result]
 
 
-# How helpers of the agent hand on what they are given, and give what the lab gives. Bytes are text on the way: a list
-# of so many numbers takes long.
+# The bodies of generated helpers, by kind. Bytes are sent as text: a JSON list of numbers would be slow.
 _BODIES = {
     "": "Read-Lab {name} {given}",
     "bytes": "foreach ($text in @(Read-Lab {name} {given})) { , [System.Convert]::FromBase64String($text) }",
     "throws": "Read-LabOrThrow {name} {given}",
 }
-_SAYS = {
+_CONSTANT_HELPERS = {
     "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
     "Read-WinhostProgramDataFolder": "C:\\ProgramData",
     "Read-WinhostSystemFolder": "C:\\Windows\\System32",
@@ -71,60 +75,58 @@ _SAYS = {
 
 
 def seams() -> str:
-    """The script of a runspace after the agent."""
-    says = (f"function {name} {{\n    {quoted(word)}\n}}\n" for name, word in _SAYS.items())
-    return "\n".join([script_text("seams.ps1"), *map(_helper, _HELPERS), *says])
+    """Return the script that a runspace runs after the agent."""
+    constants = (f"function {name} {{\n    {quoted(word)}\n}}\n" for name, word in _CONSTANT_HELPERS.items())
+    return "\n".join([script_text("seams.ps1"), *map(_helper, _HELPERS), *constants])
 
 
 def _helper(line: str) -> str:
-    """Write a helper. line: its name, perhaps with what it does (_BODIES), and parameters, which are texts but for
-    those with a type.
-    """
-    name, *words = line.split()
-    name, _, does = name.partition("=")
-    types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}
+    """Generate a helper. line: name and parameters, perhaps as `NAME=KIND` (_BODIES) and `PARAMETER:TYPE`."""
+    name, *parameters = line.split()
+    name, _, kind = name.partition("=")
+    types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in parameters}
     declared = ", ".join(f"[{type_}]${each}" for each, type_ in types.items())
-    on_wire = {"byte[]": "[System.Convert]::ToBase64String(${})"}
-    given = "; ".join(f"{each} = {on_wire.get(type_, '${}').format(each)}" for each, type_ in types.items())
-    body = _BODIES[does].replace("{name}", quoted(name)).replace("{given}", f"@{{ {given} }}")
+    encodings = {"byte[]": "[System.Convert]::ToBase64String(${})"}
+    arguments = "; ".join(f"{each} = {encodings.get(type_, '${}').format(each)}" for each, type_ in types.items())
+    body = _BODIES[kind].replace("{name}", quoted(name)).replace("{given}", f"@{{ {arguments} }}")
     return f"function {name} {{\n    param({declared})\n    {body}\n}}\n"
 
 
 class CmdletProcess:
-    """One PowerShell process on one host. Time here is what that process has slept, in lab seconds."""
+    """One PowerShell process on one host. slept: its clock, the lab seconds that it has slept."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.slept = 0.0
-        self.stopping: dict[str, float] = {}  # VMs whose guests were asked to stop, and when they have
-        self.jobs = 0  # that nobody has removed
+        self.stopping: dict[str, float] = {}  # VMs whose guests are shutting down, and when they will be off
+        self.jobs = 0  # jobs that were not removed
         self.has_mutex = False
 
     def run(self, name: str, bound: BoundParameters) -> list[Any]:
-        """The objects that the cmdlet gives. Raises CmdletError, HostDown."""
-        known, answer = _ANSWERS.get(name) or _declared(name)
+        """Run a cmdlet, and return its objects. Raises CmdletError, HostDown."""
+        known, answer = _ANSWERS.get(name) or _find_stand_in(name)
         if answer is None or set(bound) - known:
             what = "such a call" if answer is None else ", ".join(f"-{p}" for p in sorted(set(bound) - known))
             raise self.machine.windows_error("not-stood-in", name, what=what)
         module = cmdlets()[name]["module"] if name in cmdlets() else ""
-        if name.split("-")[0] in _LOOK:
+        if name.split("-")[0] in _READ_VERBS:
             with self.machine.reading(name, module):
                 return list(answer(self, bound))
         return list(answer(self, bound))
 
     def close(self) -> None:
-        """The process is gone; a mutex that it held is abandoned, and the next one takes it."""
+        """End the process, and release its mutex."""
         if self.has_mutex:
             self.machine.mutex.release()
             self.has_mutex = False
 
-    def each_vm(self, bound: BoundParameters) -> Iterator[str]:
+    def vm_ids(self, bound: BoundParameters) -> Iterator[str]:
         for vm in bound["VM"]:
             yield vm["Id"]
 
 
-def _declared(name: str) -> tuple[frozenset[str], Answer | None]:
-    """A cmdlet that is one call of the machine, or of a part of it, as its method declares."""
+def _find_stand_in(name: str) -> tuple[frozenset[str], Answer | None]:
+    """Return the parameters and answer of a cmdlet that a method of the machine or a part declares with @as_cmdlet."""
     if (stand_in := STANDINS.get(name)) is None:
         return frozenset(), None
     paths = {argument: re.split(r"[.:]", path) for argument, path in stand_in.parameters.items()}
@@ -136,19 +138,21 @@ def _declared(name: str) -> tuple[frozenset[str], Answer | None]:
             raise process.machine.windows_error("not-stood-in", name, what="somebody who answers its question")
         method = stand_in.method.__name__
         owner = next(each for each in (process.machine, *process.machine.parts) if hasattr(each, method))
-        many = next((path[0] for path in paths.values() if path[0].endswith("[]")), "")
-        for one in bound[many[:-2]] if many else (None,):
-            given = {many: one, **bound}
-            getattr(owner, method)(**{name: _at(given, path) for name, path in paths.items() if path[0] in given})
+        list_parameter = next((path[0] for path in paths.values() if path[0].endswith("[]")), "")
+        for item in bound[list_parameter[:-2]] if list_parameter else (None,):
+            arguments = {list_parameter: item, **bound}
+            getattr(owner, method)(
+                **{name: _resolve_path(arguments, path) for name, path in paths.items() if path[0] in arguments}
+            )
         return ()
 
     return frozenset(known), answer
 
 
-def _at(value: Any, path: Sequence[str]) -> Any:
-    """`word` is how Windows writes one of ours."""
+def _resolve_path(value: Any, path: Sequence[str]) -> Any:
+    """Follow a path of property names. `word` converts an enumeration value of Windows to a resource's."""
     for name in path:
-        value = our_word(value) if name == "word" else value[name]
+        value = from_windows_enum(value) if name == "word" else value[name]
     return value
 
 
@@ -164,20 +168,20 @@ def _names(bound: BoundParameters) -> list[str]:
 
 
 def _feature_result(restart: bool) -> WindowsObject:
-    return windows_object("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
+    return windows_object("FeatureOperationResult", RestartNeeded="Yes" if restart else "No")
 
 
 def _write_registry(machine: Machine, bound: BoundParameters) -> None:
-    if (written := machine.registry_writers.get(bound["Path"])) is not None:
+    if (write := machine.registry_writers.get(bound["Path"])) is not None:
         with machine.changing("Write-WinhostRegistry"):
-            written(bound["Name"], bound["Value"])
+            write(bound["Name"], bound["Value"])
         return
     if bound["Path"] != RECORD:
         raise machine.windows_error("not-stood-in", "Write-WinhostRegistry", what=bound["Path"])
     machine.software.write_registry(bound["Name"], bound["Value"])
 
 
-def _allow(machine: Machine, bound: BoundParameters) -> None:
+def _set_firewall_rule(machine: Machine, bound: BoundParameters) -> None:
     names = bound["Name"] if "Name" in bound else [each["DeviceID"] for each in bound["InputObject"]]
     for name in names:
         machine.network.set_net_firewall_rule(name, bound["RemoteAddress"] if bound["Enabled"] == "True" else [])
@@ -195,7 +199,7 @@ def _set_vlan(machine: Machine, bound: BoundParameters) -> None:
 _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Start-ScheduledTask InputObject": lambda m, g: _start(m, g["InputObject"]["DeviceID"]),
     "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": _set_vlan,
-    "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
+    "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _set_firewall_rule,
     "Write-WinhostRegistry Path Name Value": _write_registry,
     "Write-WinhostFile Path Bytes:byte[]": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
     "Write-WinhostFileRights Path Rights": lambda m, g: m.files.set_rights(g["Path"], g["Rights"]),
@@ -232,12 +236,12 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     ),
 }
 
-# They tell of all instances of a resource.
+# Cmdlets that list all instances of a resource: the type of the objects, and the resource.
 OBJECTS: Mapping[str, tuple[str, str]] = {
     "Get-VMHostPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
     "Get-VMPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
     "Get-Disk": ("MSFT_Disk", "Disk"),
 }
 
-calls(_CALLS)
-calls({name: lambda machine, _, of=of: all_shown(machine, *of) for name, of in OBJECTS.items()})  # type: ignore[misc]
+register_calls(_CALLS)
+register_calls({name: lambda machine, _, of=of: make_objects(machine, *of) for name, of in OBJECTS.items()})  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Cmdlets of disks, partitions, volumes and BitLocker, and the helpers that read firmware and volumes without them."""
+"""Cmdlets for disks, partitions, volumes and BitLocker, and helpers of the agent for firmware and volumes."""
 
 import base64
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import WindowsObject, windows_object
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
-from winhost.lab.powershell.windows_views import braced, shown, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, register_calls
+from winhost.lab.powershell.windows_views import braced, make_object, to_windows_enum
 from winhost.resources.windows.disks import BASIC_DATA, EFI
 
 _VOLUME = "\\\\?\\Volume{"
@@ -24,7 +24,7 @@ def _disks(machine: Machine) -> Disks:
 
 def _partition(disks: Disks, record: Record) -> WindowsObject:
     guid, disk = record.key["partition"], disks.disk_of(record.state)
-    return shown(
+    return make_object(
         "MSFT_Partition",
         record,
         DeviceID=guid,
@@ -34,12 +34,12 @@ def _partition(disks: Disks, record: Record) -> WindowsObject:
     )
 
 
-def _asked(machine: Machine, given: Any) -> Record:
-    return next(r for r in machine.instances("Partition") if r.key["partition"] == given["DeviceID"])
+def _find_partition(machine: Machine, partition: Any) -> Record:
+    return next(r for r in machine.instances("Partition") if r.key["partition"] == partition["DeviceID"])
 
 
 @answers("Get-PartitionSupportedSize", "InputObject", "AsJob")
-def _supported(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+def _supported_size(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if not bound.get("AsJob"):
         return [_limits(process.machine, given) for given in bound["InputObject"]]
     process.jobs += 1
@@ -47,8 +47,8 @@ def _supported(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [windows_object("StorageJob", DeviceID=bound["InputObject"][0]["DeviceID"], State=state)]
 
 
-def _limits(machine: Machine, given: Any) -> WindowsObject:
-    limits = _disks(machine).limits(_asked(machine, given))
+def _limits(machine: Machine, partition: Any) -> WindowsObject:
+    limits = _disks(machine).limits(_find_partition(machine, partition))
     return windows_object("MSFT_PartitionSupportedSize", SizeMin=limits["smallest"], SizeMax=limits["largest"])
 
 
@@ -58,11 +58,11 @@ def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         return [windows_object("MSFT_Volume", Path=f"{_VOLUME}{_IMAGE}}}\\", FileSystem="UDF")]
     if "Partition" not in bound:
         return [windows_object("MSFT_Volume", SizeRemaining=process.machine.lab.new_vms.free)]
-    disks, record = _disks(process.machine), _asked(process.machine, bound["Partition"])
+    disks, record = _disks(process.machine), _find_partition(process.machine, bound["Partition"])
     path = f"\\\\?\\Volume{braced(record.key['partition']).lower()}\\"
     if record.state["boot"]:
         limits = disks.limits(record)
-        health = windows_word(limits["health"])
+        health = to_windows_enum(limits["health"])
         return [
             windows_object(
                 "MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health
@@ -85,14 +85,14 @@ def _events(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 
 @answers("Get-BitLockerVolume")
-def _volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+def _bitlocker_volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     secrets = {"recovery-password": {"RecoveryPassword": _disks(process.machine).physics.recovery_password}}
     for record in process.machine.instances("BitLocker"):
         protectors = [
-            shown("BitLockerVolumeKeyProtector", each, **secrets.get(each["kind"], {}))
+            make_object("BitLockerVolumeKeyProtector", each, **secrets.get(each["kind"], {}))
             for each in record.state["protectors"]
         ]
-        yield shown("BitLockerVolume", record, KeyProtector=protectors)
+        yield make_object("BitLockerVolume", record, KeyProtector=protectors)
 
 
 @answers("Invoke-CimMethod", "InputObject", "MethodName", "Arguments")
@@ -103,7 +103,7 @@ def _method(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     return [windows_object("PlatformValidationProfile", PlatformValidationProfile=volume["pcrs"])]
 
 
-# ---- what changes something
+# ---- changes
 
 
 @answers("New-Partition", "DiskNumber", "Offset", "Size", "GptType")
@@ -135,39 +135,39 @@ def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
     disks, files = _disks(process.machine), process.machine.files
     if target.startswith(_VOLUME):
-        disks.write_file(*_on_volume(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
+        disks.write_file(*_split_volume_path(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
     else:
-        files.write(target, disks.read_file(*_on_volume(source)) or b"")
+        files.write(target, disks.read_file(*_split_volume_path(source)) or b"")
     return ()
 
 
 @answers("Mount-DiskImage", "ImagePath", "StorageType", "Access", "NoDriveLetter", "PassThru")
 def _mount(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     assert (bound["StorageType"], bound["Access"], bound["NoDriveLetter"]) == ("ISO", "ReadOnly", True)
-    mounted = _mounted(process.machine)
+    mounted = _mounted_images(process.machine)
     assert mounted.isdisjoint(bound["ImagePath"]), "Windows would give it a second volume"
     mounted.update(bound["ImagePath"])
     return [_image(process.machine, path) for path in bound["ImagePath"]]
 
 
-def _mounted(machine: Machine) -> set[str]:
+def _mounted_images(machine: Machine) -> set[str]:
     return machine.part(InstallerPart).mounted
 
 
 def _image(machine: Machine, path: str) -> WindowsObject:
     assert machine.files.read(path) is not None, "Windows knows images by their files"
-    attached = path in _mounted(machine)
+    attached = path in _mounted_images(machine)
     return windows_object("MSFT_DiskImage", DeviceID=path, ImagePath=path, Attached=attached)
 
 
-def _on_volume(whole: str) -> tuple[str, str]:
-    """The partition that a path is on, and the path on it."""
+def _split_volume_path(whole: str) -> tuple[str, str]:
+    """Split a path into the GUID of its partition, and the path on that."""
     guid, _, path = whole.removeprefix(_VOLUME).partition("}\\")
     return guid, path
 
 
 def _files(machine: Machine, root: str) -> list[dict[str, Any]]:
-    guid, _ = _on_volume(root)
+    guid, _ = _split_volume_path(root)
     if guid == _IMAGE:
         return [{"path": path, **describe_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
     return _disks(machine).files_on(guid)
@@ -188,12 +188,12 @@ def _variable(machine: Machine, bound: BoundParameters) -> str | None:
     return base64.b64encode(found).decode() if found else None
 
 
-def _hash_of(machine: Machine, whole: str) -> list[str]:
-    guid, path = _on_volume(whole)
+def _read_hashes(machine: Machine, whole: str) -> list[str]:
+    guid, path = _split_volume_path(whole)
     return [each["sha256"] for each in _disks(machine).files_on(guid) if each["path"] == path]
 
 
-calls(
+register_calls(
     {
         "Get-Partition": lambda m, _: [_partition(_disks(m), record) for record in m.instances("Partition")],
         "Receive-Job Job": lambda m, g: [_limits(m, given) for given in g["Job"]],
@@ -203,15 +203,17 @@ calls(
             "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).read_secure_variable(g["Name"]))
         ),
         "Read-WinhostFirmwareVariable=bytes Name Space": _variable,
-        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).write_file(*_on_volume(g["Path"]), None),
-        "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
+        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).write_file(*_split_volume_path(g["Path"]), None),
+        "Read-WinhostVolumeHash Path": lambda m, g: _read_hashes(m, g["Path"]),
         "Read-WinhostVolumeFiles Root": lambda m, g: [WindowsObject(None, each) for each in _files(m, g["Root"])],
         "Read-WinhostVolumeNames Root": lambda m, g: [each["path"] for each in _files(m, g["Root"])],
         "Add-WinhostVolumeFolder Path": lambda _, g: None,
         "Get-DiskImage ImagePath StorageType": lambda m, g: [_image(m, path) for path in g["ImagePath"]],
-        "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted(m).difference_update(g["ImagePath"]),
-        "Reset-WinhostVolume Root": lambda m, g: _disks(m).remount(_on_volume(g["Root"])[0]),
-        "Test-WinhostReadOnlyVolume Root": lambda m, g: not _disks(m).is_writable(_on_volume(g["Root"])[0]),
+        "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted_images(m).difference_update(
+            g["ImagePath"]
+        ),
+        "Reset-WinhostVolume Root": lambda m, g: _disks(m).remount(_split_volume_path(g["Root"])[0]),
+        "Test-WinhostReadOnlyVolume Root": lambda m, g: not _disks(m).is_writable(_split_volume_path(g["Root"])[0]),
         "Backup-BitLockerKeyProtector MountPoint KeyProtectorId Confirm": lambda m, _: _disks(m).backup_key(
             "active-directory"
         ),

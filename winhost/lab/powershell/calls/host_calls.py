@@ -1,4 +1,4 @@
-"""Cmdlets of the host itself, of accounts and software, and the helpers of our agent that reach past cmdlets."""
+"""Cmdlets for the host itself, accounts, tasks and software, and helpers of the agent that use no cmdlet."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.vm_cmdlets import ROLE, TOOLS
 from winhost.lab.physics.windows_errors import FileTime, WindowsObject, windows_object
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, register_calls
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import (
     Entity,
@@ -16,14 +16,14 @@ from winhost.lab.powershell.windows_views import (
     driver_models,
     entities,
     gpu_addresses,
+    make_object,
     registry,
     services,
-    shown,
-    windows_word,
+    to_windows_enum,
 )
 
-_WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
-_ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
+_MUTEX_WAIT = 0.5  # real seconds after which a process that waits for the mutex can be stopped
+_BATTERY_SETTINGS = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 
 # ---- features and services
@@ -31,19 +31,21 @@ _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
 
 @answers("Get-WindowsFeature", "Name")
 def _features(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    known = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
+    states = {ROLE: process.machine.role, TOOLS: process.machine.tools, "Web-Server": "available"}
     return [
-        windows_object("Feature", Name=n, InstallState=windows_word(s)) for n, s in known.items() if n in bound["Name"]
+        windows_object("Feature", Name=n, InstallState=to_windows_enum(s))
+        for n, s in states.items()
+        if n in bound["Name"]
     ]
 
 
 @answers("Get-Service", "Name")
 def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    known = services(process.machine)
+    states = services(process.machine)
     for name in bound["Name"]:
-        if name not in known:
+        if name not in states:
             raise process.machine.windows_error("no-service", "Get-Service", service=name)
-        yield windows_object("ServiceController", Name=name, Status=windows_word(known[name]))
+        yield windows_object("ServiceController", Name=name, Status=to_windows_enum(states[name]))
 
 
 @answers("Get-Command", "Name")
@@ -55,21 +57,21 @@ def _commands(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _has_command(process: CmdletProcess, name: str) -> bool:
-    # A module that all have; these came to it later.
+    # All Windows versions have the module, but older ones lack these cmdlets.
     if "HyperVVM" in name:
         return process.machine.network.has_hyper_v_firewall
     return process.machine.has_module(cmdlets()[name]["module"])
 
 
 @answers("Get-CimInstance", "ClassName", "Namespace", "Filter")
-def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    found = cim(process.machine, bound["ClassName"])
-    if found is None:
+def _cim_instances(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+    instances = cim(process.machine, bound["ClassName"])
+    if instances is None:
         raise process.machine.windows_error("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
     name = re.fullmatch(r"Name = '(.*)'", bound.get("Filter") or "Name = ''")
     if name is None:
         raise process.machine.windows_error("not-stood-in", "Get-CimInstance", what=bound["Filter"])
-    return [each for each in found if name[1] in ("", each.properties.get("Name"))]
+    return [each for each in instances if name[1] in ("", each.properties.get("Name"))]
 
 
 # ---- Plug and Play
@@ -77,35 +79,35 @@ def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 @answers("Get-PnpDeviceProperty", "InputObject", "KeyName")
 def _pnp_properties(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    known = {entity.instance: entity for entity in entities(process.machine)}
-    asked: list[Entity] = [known[each["DeviceID"]] for each in bound["InputObject"]]
-    return [entity.property(key) for entity in asked for key in bound["KeyName"]]
+    by_instance = {entity.instance: entity for entity in entities(process.machine)}
+    requested: list[Entity] = [by_instance[each["DeviceID"]] for each in bound["InputObject"]]
+    return [entity.property(key) for entity in requested for key in bound["KeyName"]]
 
 
-# ---- scheduled tasks: what a part of one says stands where other objects have the word that names them
+# ---- scheduled tasks; the DeviceID of a task's part has its parameters as text
 
 
-def _part_of_a_task(name: str, class_name: str, *parameters: str) -> None:
+def _register_task_part(name: str, class_name: str, *parameters: str) -> None:
     def answer(_: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         return [windows_object(class_name, DeviceID=" ".join(str(bound[p]) for p in parameters if p in bound))]
 
     answers(name, *parameters)(answer)
 
 
-_part_of_a_task("New-ScheduledTaskAction", "MSFT_TaskAction", "Execute", "Argument")
-_part_of_a_task("New-ScheduledTaskPrincipal", "MSFT_TaskPrincipal", "UserId", "LogonType", "RunLevel")
-_part_of_a_task("New-ScheduledTaskSettingsSet", "MSFT_TaskSettings", *_ON_BATTERIES)
-_part_of_a_task("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
+_register_task_part("New-ScheduledTaskAction", "MSFT_TaskAction", "Execute", "Argument")
+_register_task_part("New-ScheduledTaskPrincipal", "MSFT_TaskPrincipal", "UserId", "LogonType", "RunLevel")
+_register_task_part("New-ScheduledTaskSettingsSet", "MSFT_TaskSettings", *_BATTERY_SETTINGS)
+_register_task_part("New-ScheduledTaskTrigger", "MSFT_TaskTrigger", "AtStartup")
 
 
 @answers("Register-ScheduledTask", "TaskName", "Action", "Trigger", "Principal", "Settings")
 def _register(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    one = {**bound, "Action": bound["Action"][0], "Trigger": bound["Trigger"][0]}
-    process.machine.tasks[bound["TaskName"]] = {n: part["DeviceID"] for n, part in one.items() if n != "TaskName"}
-    return [task for task in _all_tasks(process) if task.properties["TaskName"] == bound["TaskName"]]
+    single = {**bound, "Action": bound["Action"][0], "Trigger": bound["Trigger"][0]}
+    process.machine.tasks[bound["TaskName"]] = {n: part["DeviceID"] for n, part in single.items() if n != "TaskName"}
+    return [task for task in _list_tasks(process) if task.properties["TaskName"] == bound["TaskName"]]
 
 
-def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
+def _list_tasks(process: CmdletProcess) -> list[WindowsObject]:
     bundles = [
         windows_object("MSFT_ScheduledTask", DeviceID=n, TaskName=n, TaskPath="\\") for n in process.machine.tasks
     ]
@@ -114,9 +116,9 @@ def _all_tasks(process: CmdletProcess) -> list[WindowsObject]:
 
 @answers("Get-ScheduledTask", "TaskPath")
 def _tasks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    tasks = _all_tasks(process)
+    tasks = _list_tasks(process)
     if not bound.get("TaskPath"):
-        # Some that Windows or others keep not even an administrator may read, and one of them ends the listing.
+        # Listing all tasks fails at the first task that not even an administrator may read.
         raise process.machine.windows_error("task-unreadable", "Get-ScheduledTask")
     for path in bound["TaskPath"]:
         tasks = [task for task in tasks if task.properties["TaskPath"] == path]
@@ -139,8 +141,8 @@ def _unregister(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
 
 
 def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
-    """Run a program and return its result; None where there is no such program."""
-    known: dict[str, Callable[[list[str]], tuple[int | None, str] | None]] = {
+    """Run a program and return its result; None if the host does not have it."""
+    programs: dict[str, Callable[[list[str]], tuple[int | None, str] | None]] = {
         "secedit.exe": machine.accounts.run_secedit,
         "netsh.exe": lambda words: machine.network.run_netsh(words[2:]),
         "OpenSSH\\ssh-keygen.exe": lambda words: (machine.run_ssh_keygen(words), ""),
@@ -151,22 +153,22 @@ def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
     if bound["Program"] == "shutdown.exe":
         code, errors = machine.run_shutdown()
         return WindowsObject(None, {"code": code, "output": "", "errors": errors})
-    if bound["Program"] not in known:
+    if bound["Program"] not in programs:
         raise machine.windows_error("not-stood-in", "Invoke-WinhostNative", what=bound["Program"])
-    ended = known[bound["Program"]](bound["Arguments"])
-    if ended is None or ended[0] is None:
+    result = programs[bound["Program"]](bound["Arguments"])
+    if result is None or result[0] is None:
         return None
-    return WindowsObject(None, {"code": ended[0], "output": ended[1], "errors": ""})
+    return WindowsObject(None, {"code": result[0], "output": result[1], "errors": ""})
 
 
 @answers("Enter-WinhostMutex")
-def _enter(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    process.has_mutex = process.machine.mutex.acquire(timeout=_WAIT)
+def _enter_mutex(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+    process.has_mutex = process.machine.mutex.acquire(timeout=_MUTEX_WAIT)
     return [process.has_mutex]
 
 
 @answers("Exit-WinhostMutex")
-def _exit(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
+def _exit_mutex(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     process.close()
     return ()
 
@@ -185,7 +187,7 @@ _EXPIRES = FileTime(134104320000000000)
 
 def _user(machine: Machine, name: str) -> WindowsObject:
     account = machine.accounts.accounts[name]
-    return shown("LocalUser", account, PasswordExpires=_EXPIRES if account.password_expires else None)
+    return make_object("LocalUser", account, PasswordExpires=_EXPIRES if account.password_expires else None)
 
 
 _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePassword")
@@ -204,7 +206,7 @@ def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
-    """The scheduled tasks in winhost's folder."""
+    """Yield the scheduled tasks in winhost's folder."""
     for task in process.machine.accounts.tasks.values():
         program = f'"{task.program}"' if " " in task.program else task.program
         action = windows_object("MSFT_TaskExecAction", Execute=program, Arguments=task.arguments)
@@ -255,17 +257,17 @@ def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         yield windows_object("Signature", Status=status, SignerCertificate=signer)
 
 
-# ---- programs, and what is one call
+# ---- programs, and cmdlets that are one call
 
 
 def _nvidia_smi(machine: Machine, arguments: list[str]) -> tuple[int, str] | None:
-    """Run nvidia-smi; None where the host does not have it."""
-    found = driver_models(machine, machine.software.driver_models())
-    if found is None or "-dm" not in arguments:
-        return found
-    asked = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    """Run nvidia-smi; return its exit code and output, or None if the host does not have it."""
+    answer = driver_models(machine, machine.software.driver_models())
+    if answer is None or "-dm" not in arguments:
+        return answer
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
     addresses = dict(zip(gpu_addresses(machine), machine.devices, strict=True))
-    return machine.software.set_driver_model(addresses[asked["-i"]].location, int(asked["-dm"]))
+    return machine.software.set_driver_model(addresses[options["-i"]].location, int(options["-dm"]))
 
 
 def _registry(machine: Machine, path: str) -> WindowsObject | None:
@@ -273,7 +275,7 @@ def _registry(machine: Machine, path: str) -> WindowsObject | None:
     return None if values is None else WindowsObject(None, values)
 
 
-calls(
+register_calls(
     {
         "Invoke-WinhostNative Program Arguments": _program,
         "Open-WinhostRegistry Path": lambda m, g: _registry(m, g["Path"]),
@@ -282,7 +284,7 @@ calls(
         ],
         "Get-PnpDevice PresentOnly": lambda m, _: [entity.as_object() for entity in entities(m)],
         "Get-LocalUser": lambda m, _: [_user(m, name) for name in m.accounts.accounts],
-        # With one that is gone, as such groups have them.
+        # With an account that no longer exists, as in real groups.
         "Read-WinhostGroup Sid": lambda m, _: [
             *(account.sid for account in m.accounts.accounts.values() if account.administrator),
             "S-1-5-21-1-2-3-4004",

@@ -1,4 +1,4 @@
-"""Cmdlets of the network."""
+"""Cmdlets for network adapters, switches and firewalls."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
@@ -9,15 +9,15 @@ from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import WindowsObject, windows_object
 from winhost.lab.physics.windows_firewall import ANY_ADDRESS, VM_RULE
 from winhost.lab.physics.windows_network import Network
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
-from winhost.lab.powershell.windows_views import braced, shown, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, register_calls
+from winhost.lab.powershell.windows_views import braced, make_object, to_windows_enum
 from winhost.resources.windows.network import WSL
 from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
 _ORIGINS = {"manual": "Manual", "dhcp": "Dhcp", "router-advertisement": "RouterAdvertisement"}
 _CATEGORIES = {"public": "Public", "private": "Private", "domain": "DomainAuthenticated"}
-# What drivers of each kind say of themselves: component, physical medium, interface type, whether it is of hardware.
+# Kind of adapter to component, physical medium, interface type, and whether it is hardware, as its driver reports them.
 _DRIVERS = {
     ETHERNET: ("PCI\\VEN_8086&DEV_15FF", 14, 6, True),
     WIFI: ("PCI\\VEN_8086&DEV_51F1", 9, 71, True),
@@ -25,22 +25,22 @@ _DRIVERS = {
     VIRTUAL: ("VMS_MP", 0, 6, False),
     VPN: ("wintun", 0, 53, False),
 }
-# VPN clients that call themselves Ethernet, by a word of their description: component and driver.
+# VPN clients whose adapters are Ethernet, by a part of their description: component and driver file.
 _ETHERNET_TUNNELS = {
     "AnyConnect": ("vpnva", "vpnva64-6.sys"),
     "PANGP": ("pangpd", "pangpd.sys"),
     "Fortinet": ("ftsvnic", "ftsvnic.sys"),
     "Check Point": ("cp_apvna", "vna_ap.sys"),
-    "": ("ROOT\\NET", "netvirt.sys"),  # told by its service alone
+    "": ("ROOT\\NET", "netvirt.sys"),  # only its service shows that it is a VPN
 }
-_OTHER = ("BTH\\MS_BTHPAN", 10, 6, True)
+_BLUETOOTH_DRIVER = ("BTH\\MS_BTHPAN", 10, 6, True)
 _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
 
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
     (component, medium, interface_type, hardware), driver = _driver(each.state)
     operational, administrative, connected = _STATUS[network.status(each)]
-    return shown(
+    return make_object(
         "MSFT_NetAdapter",
         each.state,
         each,
@@ -58,19 +58,19 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
 
 
 def _driver(state: Mapping[str, Any]) -> tuple[tuple[str, int, int, bool], str]:
-    """The driver's description of itself, and its file where that tells the maker."""
+    """Return what the adapter's driver reports of itself, and its file if that identifies a VPN client."""
     for word, (component, file) in _ETHERNET_TUNNELS.items():
         if state["kind"] == VPN and word in state["description"] and (word or state["service"]):
             return (component, 14, 6, True), file
-    return _DRIVERS.get(state["kind"], _OTHER), ""
+    return _DRIVERS.get(state["kind"], _BLUETOOTH_DRIVER), ""
 
 
 @answers("Get-NetAdapterBinding", "AllBindings")
 def _bindings(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     for each in process.machine.network.visible_adapters():
-        own = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
-        others = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
-        for component, name, enabled in [*own, *others, ("filter_off", "A filter that is off", False)]:
+        own_bindings = [("ms_tcpip", "Internet Protocol Version 4 (TCP/IPv4)", True), ("vms_pp", "Hyper-V", False)]
+        filters = [(f"filter_{number}", name, True) for number, name in enumerate(each.state["filters"])]
+        for component, name, enabled in [*own_bindings, *filters, ("filter_off", "A filter that is off", False)]:
             yield windows_object(
                 "MSFT_NetAdapterBindingSettingData",
                 Name=each.state["name"],
@@ -91,8 +91,8 @@ def _connections(process: CmdletProcess, _bound: BoundParameters) -> Iterable[An
     network = process.machine.network
     yield _connection("::", _WINRM, "Listen")
     for each in network.visible_adapters():
-        for found in each.addresses[:1]:
-            address = str(found["address"])
+        for entry in each.addresses[:1]:
+            address = str(entry["address"])
             yield _connection(address, 445, "Established")
             for peer in network.peers() if network.is_management_adapter(each) else ():
                 yield _connection(address, _WINRM, "Established", peer)
@@ -116,7 +116,7 @@ def _switches(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 
 def _switch(each: Switch) -> WindowsObject:
-    return shown(
+    return make_object(
         "VMSwitch", each.state, each, NetAdapterInterfaceGuid=[each.adapter_guid] if each.adapter_guid else None
     )
 
@@ -134,7 +134,7 @@ def _new_switch(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
 def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     network, vms = process.machine.network, process.machine.vms
     if "VM" in bound:
-        return [_of_vm(vms[guid]) for guid in process.each_vm(bound)]
+        return [_vm_adapter(vms[guid]) for guid in process.vm_ids(bound)]
     ports = [
         windows_object("VMNetworkAdapter", SwitchId=each.guid, IsManagementOs=True, DeviceId=braced(each.port))
         for each in network.switches
@@ -147,23 +147,23 @@ def _ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         for each in network.switches
         for _ in range(network.initial_users(each))
     ]
-    return [*ports, *others, *(_of_vm(vm) for vm in vms.values() if vm.path)]
+    return [*ports, *others, *(_vm_adapter(vm) for vm in vms.values() if vm.path)]
 
 
-def _of_vm(vm: VirtualMachine) -> WindowsObject:
-    """The adapter of a VM that was made here; facts do not tell those of others."""
-    return shown("VMNetworkAdapter", vm, IsManagementOs=False)
+def _vm_adapter(vm: VirtualMachine) -> WindowsObject:
+    """Return the network adapter of a VM that was made here. Facts do not have those of other VMs."""
+    return make_object("VMNetworkAdapter", vm, IsManagementOs=False)
 
 
 # ---- firewalls
 
 
-def _as_windows_shows(network: str) -> str:
-    """Write a network with its mask, and a single address without."""
-    known = ip_network(network)
-    if known.prefixlen == known.max_prefixlen:
-        return str(known.network_address)
-    return str(known) if known.version == 6 else known.with_netmask
+def _format_network(network: str) -> str:
+    """Return a network with its mask, or a single address, as Windows shows them."""
+    parsed = ip_network(network)
+    if parsed.prefixlen == parsed.max_prefixlen:
+        return str(parsed.network_address)
+    return str(parsed) if parsed.version == 6 else parsed.with_netmask
 
 
 @answers("Get-NetFirewallRule", "Group")
@@ -178,39 +178,41 @@ def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Get-NetFirewallHyperVVMSetting")
 def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
-    # Of another maker of VMs, too.
+    # Another creator of VMs has settings, too.
     makers = {"{9E288F02-CE00-4D9E-BE2B-14CE463B0298}": "block", braced(WSL): network.inbound}
     for name, action in makers.items():
         if action != "not-configured":
-            word = windows_word(action)
+            word = to_windows_enum(action)
             yield windows_object("MSFT_NetFirewallHyperVVMSetting", Name=name, DefaultInboundAction=word)
 
 
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
-    ours = {f"{VM_RULE}{port}": remote for port, remote in process.machine.network.vm_rules.items()}
-    for name, remote in {"Mdns-In": [ANY_ADDRESS], **ours}.items():
-        addresses = [each if each == ANY_ADDRESS else _as_windows_shows(each) for each in remote]
+    own_rules = {f"{VM_RULE}{port}": remote for port, remote in process.machine.network.vm_rules.items()}
+    for name, remote in {"Mdns-In": [ANY_ADDRESS], **own_rules}.items():
+        addresses = [each if each == ANY_ADDRESS else _format_network(each) for each in remote]
         yield windows_object(
             "MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses
         )
 
 
 def _addresses(network: Network) -> list[WindowsObject]:
-    found = [_address(1, "127.0.0.1", 8, "WellKnown")]
+    addresses = [_address(1, "127.0.0.1", 8, "WellKnown")]
     for each in network.visible_adapters():
-        found.append(_address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown"))
-        found += [_address(each.index, a["address"], a["prefix"], _ORIGINS[str(a["origin"])]) for a in each.addresses]
-    return found
+        addresses.append(_address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown"))
+        addresses += [
+            _address(each.index, a["address"], a["prefix"], _ORIGINS[str(a["origin"])]) for a in each.addresses
+        ]
+    return addresses
 
 
 def _interface(each: Adapter) -> WindowsObject:
-    known = {"AutomaticMetric": "Enabled", "InterfaceMetric": 25}
-    fixed = {} if each.metric is None else {"AutomaticMetric": "Disabled", "InterfaceMetric": each.metric}
-    return windows_object("MSFT_NetIPInterface", InterfaceIndex=each.index, **known | fixed)
+    defaults = {"AutomaticMetric": "Enabled", "InterfaceMetric": 25}
+    overrides = {} if each.metric is None else {"AutomaticMetric": "Disabled", "InterfaceMetric": each.metric}
+    return windows_object("MSFT_NetIPInterface", InterfaceIndex=each.index, **defaults | overrides)
 
 
-calls(
+register_calls(
     {
         "Get-NetAdapter": lambda m, _: [_adapter(m.network, each) for each in m.network.visible_adapters()],
         "Get-NetIPAddress": lambda m, _: _addresses(m.network),
@@ -233,7 +235,7 @@ calls(
         ],
         "Get-NetFirewallAddressFilter AssociatedNetFirewallRule": lambda m, g: windows_object(
             "MSFT_NetAddressFilter",
-            RemoteAddress=list(map(_as_windows_shows, m.network.rules[g["AssociatedNetFirewallRule"]["DeviceID"]])),
+            RemoteAddress=list(map(_format_network, m.network.rules[g["AssociatedNetFirewallRule"]["DeviceID"]])),
         ),
     }
 )

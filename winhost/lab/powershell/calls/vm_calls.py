@@ -1,4 +1,4 @@
-"""Cmdlets of VMs and their disks."""
+"""Cmdlets for VMs and their disks."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,8 +7,8 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
 from winhost.lab.physics.vm_creation import TEMPLATES
 from winhost.lab.physics.windows_errors import WindowsObject, windows_object
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
-from winhost.lab.powershell.windows_views import our_word, shown
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, register_calls
+from winhost.lab.powershell.windows_views import from_windows_enum, make_object
 
 
 @answers("Get-VM", "Id")
@@ -16,19 +16,19 @@ def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     desired = bound.get("Id")
     if desired is not None and desired not in process.machine.vms:
         raise process.machine.windows_error("vm-unknown", "Get-VM", vm=desired)
-    return [virtual_machine(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
+    return [make_vm_object(vm) for vm in process.machine.vms.values() if desired in (None, vm.guid)]
 
 
-def virtual_machine(vm: VirtualMachine) -> WindowsObject:
-    """The object that Get-VM and New-VM return."""
-    return shown("VirtualMachine", vm, vm.traits, {"generation": 2})
+def make_vm_object(vm: VirtualMachine) -> WindowsObject:
+    """Return the object of Get-VM and New-VM."""
+    return make_object("VirtualMachine", vm, vm.traits, {"generation": 2})
 
 
-def _each_vm(
+def _list_by_vm(
     objects: Callable[[Machine, VirtualMachine], list[WindowsObject]],
 ) -> Callable[[Machine, BoundParameters], list[WindowsObject]]:
-    """Return a call that lists the objects of each VM that the cmdlet is given."""
-    return lambda machine, bound: [one for each in bound["VM"] for one in objects(machine, machine.vms[each["Id"]])]
+    """Return a call that lists the objects of each VM in the parameter -VM."""
+    return lambda machine, bound: [item for each in bound["VM"] for item in objects(machine, machine.vms[each["Id"]])]
 
 
 def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
@@ -41,18 +41,18 @@ def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
 
 
 def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
-    """List the GPU partitions of a VM. Facts do not tell which VM has one of which GPU: they are dealt out in order."""
+    """List the GPU partitions of a VM. Facts do not have their GPUs, so the VMs get them in order."""
     used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
-        mine, used = used[: other.get_known("partitions", 0)], used[other.get_known("partitions", 0) :]
+        own, used = used[: other.get_known("partitions", 0)], used[other.get_known("partitions", 0) :]
         if other is vm:
-            paths = (mine[number] if mine[number:] else "" for number in range(vm.get_known("partitions", 0)))
+            paths = (own[number] if own[number:] else "" for number in range(vm.get_known("partitions", 0)))
             return [windows_object("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=path) for path in paths]
     return []
 
 
 def _setting(cmdlet: str, *parameters: str) -> None:
-    """Register a cmdlet that sets fields of VMs. parameters: the one that names them, and those that change nothing."""
+    """Register a cmdlet that sets fields of VMs. parameters: the one with the VMs, then those without any effect."""
     fields = {each.parameter: name for name, each in SETTINGS.items() if each.cmdlet == cmdlet}
 
     def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
@@ -65,10 +65,10 @@ def _setting(cmdlet: str, *parameters: str) -> None:
 
 
 def _field(name: str, value: Any) -> Any:
-    """Return the value for a field; an object is named by one of its keys."""
+    """Return the value for a field; for an object its path or id."""
     if isinstance(value, dict):
         return value.get("Path") or value["Id"]
-    return our_word(value) if SETTINGS[name].is_enum else value
+    return from_windows_enum(value) if SETTINGS[name].is_enum else value
 
 
 _setting("Set-VM", "VM")
@@ -82,12 +82,12 @@ _setting("Connect-VMNetworkAdapter", "VMNetworkAdapter")
 @answers("Stop-VM", "VM", "TurnOff", "AsJob")
 def _stop_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if bound.get("TurnOff"):
-        for guid in process.each_vm(bound):
+        for guid in process.vm_ids(bound):
             process.machine.turn_vm_off(guid)
         return ()
     if not bound.get("AsJob"):
         raise process.machine.windows_error("not-stood-in", "Stop-VM", what="waiting without -AsJob")
-    for guid in process.each_vm(bound):
+    for guid in process.vm_ids(bound):
         process.stopping[guid] = process.slept + process.machine.ask_guest_to_stop(guid)
     process.jobs += 1
     return [windows_object("VMJob", State="Running", JobStateInfo=windows_object("VMJobStateInfo"))]
@@ -118,7 +118,7 @@ def _clock(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     return [process.slept]
 
 
-# ---- made and taken away
+# ---- new and removed VMs
 
 
 _NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
@@ -128,12 +128,12 @@ _NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
 def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if bound["Generation"] != 2 or not bound.get("NoVHD"):
         raise process.machine.windows_error("not-stood-in", "New-VM", what="another generation, or one with a disk")
-    return [virtual_machine(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
+    return [make_vm_object(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
 
 
 @answers("Set-VMFirmware", "VM", "EnableSecureBoot", "SecureBootTemplateId", "FirstBootDevice")
 def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for guid in process.each_vm(bound):
+    for guid in process.vm_ids(bound):
         if "FirstBootDevice" in bound:
             process.machine.set_vm(guid, boots_from=bound["FirstBootDevice"]["Path"])
         else:
@@ -153,36 +153,39 @@ def _vlan(vm: VirtualMachine) -> WindowsObject:
     return windows_object("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vm.vlan or 0)
 
 
-calls(
+register_calls(
     {
-        "Get-VMProcessor VM": _each_vm(lambda _, vm: [shown("VMProcessor", vm, vm.traits, {"nested": False})]),
-        "Get-VMSnapshot VM": _each_vm(
+        "Get-VMProcessor VM": _list_by_vm(lambda _, vm: [make_object("VMProcessor", vm, vm.traits, {"nested": False})]),
+        "Get-VMSnapshot VM": _list_by_vm(
             lambda _, vm: [
                 windows_object("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
                 for number in range(vm.get_known("checkpoints", 0))
             ]
         ),
-        "Get-VMFirmware VM": _each_vm(_firmware),
-        "Get-VMIntegrationService VM": _each_vm(_shutdown_service),
-        "Get-VMHardDiskDrive VM": _each_vm(
+        "Get-VMFirmware VM": _list_by_vm(_firmware),
+        "Get-VMIntegrationService VM": _list_by_vm(_shutdown_service),
+        "Get-VMHardDiskDrive VM": _list_by_vm(
             lambda _, vm: [windows_object("HardDiskDrive", VMId=vm.guid, Path=path) for path in vm.disks]
         ),
-        "Get-VMDvdDrive VM": _each_vm(
+        "Get-VMDvdDrive VM": _list_by_vm(
             lambda _, vm: [windows_object("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvd_files]
         ),
-        "Get-VMAssignableDevice VM": _each_vm(
-            lambda _, vm: [shown("VMAssignedDevice", at, VMId=vm.guid, VMName=vm.name) for at in vm.assignments]
+        "Get-VMAssignableDevice VM": _list_by_vm(
+            lambda _, vm: [make_object("VMAssignedDevice", claim, VMId=vm.guid) for claim in vm.assignments]
         ),
-        "Get-VMGpuPartitionAdapter VM": _each_vm(_partitions),
+        "Get-VMGpuPartitionAdapter VM": _list_by_vm(_partitions),
         "Get-VMHost": lambda m, _: [
-            shown("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store) for record in m.instances("HyperVHost")
+            make_object("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store)
+            for record in m.instances("HyperVHost")
         ],
         "Find-WinhostBlockingAttributes Path": lambda m, g: m.attributes(g["Path"]),
-        "Get-VHD Path": lambda m, g: [shown("VirtualHardDisk", m.virtual_disk(path), Path=path) for path in g["Path"]],
+        "Get-VHD Path": lambda m, g: [
+            make_object("VirtualHardDisk", m.virtual_disk(path), Path=path) for path in g["Path"]
+        ],
         "Get-VMNetworkAdapterVlan VMNetworkAdapter": lambda m, g: [
             _vlan(m.vms[each["VMId"]]) for each in g["VMNetworkAdapter"]
         ],
-        "Get-VMComPort VM Number": _each_vm(lambda _, vm: [windows_object("VMComPort", Path=vm.com1)]),
+        "Get-VMComPort VM Number": _list_by_vm(lambda _, vm: [windows_object("VMComPort", Path=vm.com1)]),
         "Test-Connection ComputerName Count Quiet": lambda m, g: m.answers_ping(g["ComputerName"][0]),
         "Get-NetNeighbor AddressFamily": lambda m, _: [
             windows_object("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")

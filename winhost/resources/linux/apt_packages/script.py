@@ -45,7 +45,7 @@ class Ledger(NamedTuple):
 
 @reads("AptPackages", packages=ANY_TEXT)
 def apt_packages(key: Key | None) -> Found:
-    if place_of("apt-get") is None:
+    if find_program("apt-get") is None:
         raise NotThereYet("LinuxSystem")
     if key is None:
         simulate_side_by_side()
@@ -124,11 +124,11 @@ def driver_awaits_restart() -> bool:
     """Another one runs, or none, than was put there since the start, or was taken away; one that was there by then and
     was not loaded will not be by another start.
     """
-    if in_wsl() or loaded_driver() == of_module("version"):
+    if in_wsl() or loaded_driver() == read_module_field("version"):
         return False
-    file = of_module("filename")
-    found = status(os.path.realpath(file)) if file else None
-    return found is None or found.st_ctime >= time.time() - since_boot()
+    file = read_module_field("filename")
+    found = file_status(os.path.realpath(file)) if file else None
+    return found is None or found.st_ctime >= time.time() - seconds_since_boot()
 
 
 def needed_by(ledger: Ledger | None) -> list[str]:
@@ -173,7 +173,7 @@ def candidates_of(names: set[str]) -> dict[str, str]:
 
 def policy(names: set[str]) -> dict[str, str]:
     """The version of each that apt would install."""
-    said = must("apt-cache", "policy", "--", *sorted(names))
+    said = run_checked("apt-cache", "policy", "--", *sorted(names))
     return dict(re.findall(rf"^({NAME}):\n  Installed: .*\n  Candidate: (.*)$", said, re.MULTILINE))
 
 
@@ -181,7 +181,7 @@ def simulation(arguments: list[str]) -> Transaction:
     """Read strictly: a line that says more than we know would be something that nobody was shown."""
     found = Transaction({}, {}, {})
     options = (*APT_GET, "--purge", "--simulate", "-oDebug::NoLocking=1")
-    for line in must("apt-get", *options, "install", *arguments).splitlines():
+    for line in run_checked("apt-get", *options, "install", *arguments).splitlines():
         if line.startswith(("Inst ", "Remv ", "Purg ")):
             note_line(line, found)
     return found
@@ -204,19 +204,19 @@ def note_line(line: str, found: Transaction) -> None:
 
 
 def ledger_of(wanted: str) -> Ledger | None:
-    found = remembered("sets", wanted)
+    found = find_record("sets", wanted)
     return None if found is None else Ledger(**found)
 
 
 def keep_ledger(wanted: str, ledger: Ledger) -> None:
-    remember("sets", wanted, ledger._asdict())
+    write_record("sets", wanted, ledger._asdict())
 
 
 def installed_by_us() -> set[str]:
     """The packages that winhost installed, by a set or one by one (DebianPackage)."""
-    found = {name for each in records("sets") for name in each["added"]}
-    for file in Path(f"{KEPT}/packages").glob("*.json"):
-        found |= {file.name[: -len(".json")], *json.loads(content(str(file)))}
+    found = {name for each in read_records("sets") for name in each["added"]}
+    for file in Path(f"{STATE_FOLDER}/packages").glob("*.json"):
+        found |= {file.name[: -len(".json")], *json.loads(read_file(str(file)))}
     return found
 
 
@@ -238,7 +238,7 @@ def change_apt_packages(key: Key, desired: State, how: State) -> None:
         install_set(wanted, how)
     if desired.get("held") is True:
         keep_ledger(wanted, ledger_of(wanted) or marks_of(versions_asked(wanted)))
-        must("apt-mark", "hold", *versions_asked(wanted))
+        run_checked("apt-mark", "hold", *versions_asked(wanted))
 
 
 def install_set(wanted: str, how: State) -> None:
@@ -280,13 +280,13 @@ def marks_of(asked: dict[str, str]) -> Ledger:
 
 
 def by_themselves() -> set[str]:
-    return set(must("apt-mark", "showauto").split())
+    return set(run_checked("apt-mark", "showauto").split())
 
 
 def mark_by_itself(names: Iterable[str]) -> None:
     found = sorted({name for name in names if name in packages()})
     if found:
-        must("apt-mark", "auto", *found)
+        run_checked("apt-mark", "auto", *found)
 
 
 def ledger_with(ledger: Ledger, doing: Transaction) -> Ledger:
@@ -323,10 +323,10 @@ def release_set(wanted: str) -> None:
         name for name in versions_asked(wanted) if name in packages() and name not in (ledger.held if ledger else ())
     ]
     if ours:
-        must("apt-mark", "unhold", *ours)
+        run_checked("apt-mark", "unhold", *ours)
         ONCE.clear()
     if ledger is not None and not (ledger.added or ledger.changed or ledger.removed):
-        forget("sets", wanted)
+        remove_record("sets", wanted)
 
 
 def take_back(wanted: str, how: State) -> None:
@@ -344,12 +344,12 @@ def take_back(wanted: str, how: State) -> None:
     if arguments:
         undo_transaction(arguments, going, back, how)
     mark_by_itself(ledger.by_itself)
-    forget("sets", wanted)
+    remove_record("sets", wanted)
 
 
 def unpacked() -> set[str]:
     """The packages that are unpacked, configured or not."""
-    shown = must("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package}\n").splitlines()
+    shown = run_checked("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package}\n").splitlines()
     return {line[3:] for line in shown if line[1] not in "nc"}
 
 

@@ -12,7 +12,7 @@ KNOWN_SOURCES = ("winhost-docker", "winhost-nvidia-container-toolkit")
 NO_SOURCE: State = {"present": False, "uri": None, "suite": None, "components": [], "key": None, "key_sha256": None}
 
 
-@reads("AptSource", name=is_text(r"winhost-[a-z0-9][a-z0-9-]*", "the name of a source of winhost's (winhost-...)"))
+@reads("AptSource", name=text_check(r"winhost-[a-z0-9][a-z0-9-]*", "the name of a source of winhost's (winhost-...)"))
 def apt_sources(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SOURCES:
         yield {"name": name}, apt_source(name)
@@ -27,7 +27,7 @@ def key_file(name: str) -> str:
 
 
 def apt_source(name: str) -> State:
-    text, armoured = text_of(source_file(name)), text_of(key_file(name))
+    text, armoured = read_text(source_file(name)), read_text(key_file(name))
     if text is None:
         return dict(NO_SOURCE)
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and not line.startswith("#"))
@@ -45,13 +45,13 @@ def apt_source(name: str) -> State:
 def change_apt_source(key: Key, desired: State, how: State) -> None:
     name = key["name"]
     before = apt_source(name)
-    if before["present"] and content(source_file(name)).decode("utf-8") != source_text(name, before):
+    if before["present"] and read_file(source_file(name)).decode("utf-8") != source_text(name, before):
         raise wrong_state(f"{source_file(name)} was changed by hand; it is left alone.")
     after = dict(before, **desired)
     try:
         write_source(name, after)
         if after["present"]:
-            must("apt-get", *only(name), "update", within=seconds(how, 300))
+            run_checked("apt-get", *only(name), "update", within=seconds(how, 300))
     except BaseException:
         # A source that cannot be read breaks every apt command after it.
         write_source(name, before)
@@ -76,12 +76,12 @@ def write_source(name: str, state: State) -> None:
 
 
 def source_text(name: str, state: State) -> str:
-    suite = matching(r"[A-Za-z0-9/][A-Za-z0-9/._-]*", state["suite"], "a suite")
-    components = [matching(r"[A-Za-z0-9][A-Za-z0-9/._-]*", each, "a component") for each in state["components"]]
+    suite = check_text(r"[A-Za-z0-9/][A-Za-z0-9/._-]*", state["suite"], "a suite")
+    components = [check_text(r"[A-Za-z0-9][A-Za-z0-9/._-]*", each, "a component") for each in state["components"]]
     lines = [
         "# Written by winhost.",
         "Types: deb",
-        "URIs: " + matching(r"(https?://|file:/)[!-~]+", state["uri"], "the address of a repository"),
+        "URIs: " + check_text(r"(https?://|file:/)[!-~]+", state["uri"], "the address of a repository"),
         "Suites: " + suite,
         *(["Components: " + " ".join(components)] if components else []),
         "Signed-By: " + key_file(name),
@@ -90,7 +90,7 @@ def source_text(name: str, state: State) -> str:
 
 
 def checked_key(state: State) -> str:
-    armoured = matching(
+    armoured = check_text(
         r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*-----END PGP PUBLIC KEY BLOCK-----\n?",
         state["key"],
         "an armoured public key",

@@ -14,11 +14,11 @@ def generate() -> tuple[str, ...]:
 
 @reads("CdiSpec")
 def cdi_spec(key: Key | None) -> Found:
-    if place_of("nvidia-ctk") is None:
+    if find_program("nvidia-ctk") is None:
         raise NotThereYet("DebianPackage")
-    if gpus_on_bus() and not in_wsl() and loaded_driver() is None:
+    if find_gpus_on_bus() and not in_wsl() and loaded_driver() is None:
         raise NotThereYet("LinuxGpuDriver")
-    present = status(SPEC) is not None
+    present = file_status(SPEC) is not None
     state = {
         "present": present,
         "fresh": value(matches) if present else False,
@@ -29,7 +29,7 @@ def cdi_spec(key: Key | None) -> Found:
 
 def matches() -> bool:
     """Compare the file with what nvidia-ctk would write now: a former driver store stays next to the one in use."""
-    return lines(content(SPEC).decode("utf-8")) == lines(must("nvidia-ctk", "--quiet", *generate()))
+    return lines(read_file(SPEC).decode("utf-8")) == lines(run_checked("nvidia-ctk", "--quiet", *generate()))
 
 
 def lines(spec: str) -> list[str]:
@@ -37,7 +37,7 @@ def lines(spec: str) -> list[str]:
 
 
 def devices() -> list[str]:
-    return sorted(re.findall(r"^\S+=\S+$", must("nvidia-ctk", "--quiet", "cdi", "list"), re.MULTILINE))
+    return sorted(re.findall(r"^\S+=\S+$", run_checked("nvidia-ctk", "--quiet", "cdi", "list"), re.MULTILINE))
 
 
 @changes("CdiSpec", "present", "fresh")
@@ -47,4 +47,4 @@ def change_cdi_spec(key: Key, desired: State, how: State) -> None:
     elif desired.get("fresh") is False:
         raise bad_request("A spec is made fresh or taken away, never stale.")
     else:
-        must("nvidia-ctk", "--quiet", *generate(), "--output=" + SPEC, within=seconds(how, 120))
+        run_checked("nvidia-ctk", "--quiet", *generate(), "--output=" + SPEC, within=seconds(how, 120))

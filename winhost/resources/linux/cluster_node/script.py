@@ -6,18 +6,18 @@ from winhost.agent.linux_head import *
 LONGEST_JOIN = 600.0
 
 
-@reads("ClusterNode", node=is_text(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "the name of a node"))
+@reads("ClusterNode", node=text_check(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "the name of a node"))
 def cluster_nodes(key: Key | None) -> Found:
-    needs_k3s()
+    require_k3s()
     if key is not None:
         yield key, {"ready": not lacks_for_pods(key["node"])}
 
 
 def lacks_for_pods(name: str) -> str:
     """Tell why no pod can be scheduled on the node; empty where it is ready."""
-    if status(KUBELET) is None:
+    if file_status(KUBELET) is None:
         return "the kubelet has not joined"
-    done = kubectl_asked("--kubeconfig", KUBELET, "get", "node", name, "--output", "json")
+    done = try_kubectl("--kubeconfig", KUBELET, "get", "node", name, "--output", "json")
     if done.code != 0:
         return (done.errors or done.output).strip()[-500:] or "kubectl says nothing"
     try:
@@ -33,7 +33,7 @@ def lacks_for_pods(name: str) -> str:
 def await_node(key: Key, desired: State, how: State) -> None:
     limit = float(how.get("within") or LONGEST_JOIN)
     with waiting(f"waiting for the node to be ready, for up to {limit:.0f} s"):
-        why = said_until(lambda: lacks_for_pods(key["node"]), limit)
+        why = poll(lambda: lacks_for_pods(key["node"]), limit)
     if why:
         message = f"{key['node']} is no ready node of its cluster: {why}"
         raise AgentFault("Winhost.NodeNotReady", "ObjectNotFound", message)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-OBJECTS = KEPT + "/cluster"
+OBJECTS = STATE_FOLDER + "/cluster"
 HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
 NO_OBJECTS_YET: State = {"text": None, "serves": False, "token": None}
 # Taken away with what is in them, and others may have filled them since.
@@ -11,9 +11,9 @@ STAY = ("Namespace", "PersistentVolumeClaim")
 LONGEST_ROLLOUT = 4 * 3600.0  # a large model by a slow line, and its start
 
 
-@reads("ClusterObjects", name=is_text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name in a cluster"))
+@reads("ClusterObjects", name=text_check(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name in a cluster"))
 def cluster_objects(key: Key | None) -> Found:
-    needs_k3s()
+    require_k3s()
     names = [key["name"]] if key else sorted(each.stem for each in Path(OBJECTS).glob("*.json"))
     for name in names:
         yield {"name": name}, objects_state(objects_file(name))
@@ -24,10 +24,10 @@ def objects_file(name: str) -> str:
 
 
 def objects_state(path: str) -> State:
-    if status(path) is None:
+    if file_status(path) is None:
         return dict(NO_OBJECTS_YET)
     token = hub_token(path)
-    text = content(path).decode("ascii")
+    text = read_file(path).decode("ascii")
     found = objects_found(path)
     there = {identity_of(each) for each in found}
     left = [each for each in manifests_of(text) if identity_of(each) in there]
@@ -43,7 +43,7 @@ def hub_token(path: str) -> str | None:
     if kept is None:
         return None
     words = ("get", "secret", HUB_TOKEN, "--namespace", namespace_of(path), "--ignore-not-found", "--output", "name")
-    return kept["token"] if kubectl_asked(*words).output.strip() else None
+    return kept["token"] if try_kubectl(*words).output.strip() else None
 
 
 def token_record(path: str) -> str:
@@ -65,7 +65,7 @@ def set_token(path: str, reference: str | None, secret: Any) -> None:
     put(token_record(path), json.dumps({"token": reference}), 0o600)
     place = {"name": HUB_TOKEN, "namespace": namespace_of(path)}
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "stringData": {"token": secret.strip()}}
-    kubectl_given(json.dumps(made), "create", "--filename", "-")
+    kubectl_with_input(json.dumps(made), "create", "--filename", "-")
 
 
 def list_of(manifests: list[dict[str, Any]]) -> str:
@@ -91,7 +91,7 @@ def identity_of(manifest: dict[str, Any]) -> tuple[str, str, str]:
 
 def objects_found(path: str) -> list[dict[str, Any]]:
     """The objects of a manifest file that exist in the cluster."""
-    done = kubectl_asked("get", "--filename", path, "--ignore-not-found", "--output", "json")
+    done = try_kubectl("get", "--filename", path, "--ignore-not-found", "--output", "json")
     if done.code != 0 or not done.output.strip():
         return []
     found = json.loads(done.output)
@@ -115,7 +115,7 @@ def gateway_lacks(found: list[dict[str, Any]]) -> str:
     services = [each for each in found if each["kind"] == "Service" and each["metadata"]["name"] == "gateway"]
     for service in services:
         port = service["spec"]["ports"][0]
-        said = asked_ready(service["spec"]["clusterIP"], port["port"], port["name"] == "https")
+        said = check_ready(service["spec"]["clusterIP"], port["port"], port["name"] == "https")
         if said:
             return f"/ready of the gateway says: {said[:500]}"
     return ""
@@ -124,7 +124,7 @@ def gateway_lacks(found: list[dict[str, Any]]) -> str:
 @changes("ClusterObjects", "text", "serves", "token")
 def change_cluster_objects(key: Key, desired: State, how: State) -> None:
     path = objects_file(key["name"])
-    before = manifests_of(content(path).decode("ascii")) if status(path) else []
+    before = manifests_of(read_file(path).decode("ascii")) if file_status(path) else []
     if desired.get("text", "") is None:
         with waiting("taking away what is in the cluster"):
             take_away(before, [])
@@ -137,7 +137,7 @@ def change_cluster_objects(key: Key, desired: State, how: State) -> None:
     if "token" in desired:
         set_token(path, desired["token"], how.get("secret"))
     if served or desired.get("serves"):
-        if status(path) is None:
+        if file_status(path) is None:
             raise bad_request("Nothing was applied that could serve.")
         await_objects(path, how)
 
@@ -171,7 +171,7 @@ def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None
 def await_objects(path: str, how: State) -> None:
     limit = float(how.get("within") or LONGEST_ROLLOUT)
     with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
-        said = said_until(lambda: applied_lacks(path), limit)
+        said = poll(lambda: applied_lacks(path), limit)
     if said:
         message = f"The cluster does not serve: {said}. Next: k3s kubectl get pods --all-namespaces"
         raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)

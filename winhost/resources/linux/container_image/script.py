@@ -21,11 +21,11 @@ IMAGE = REGISTRY + r"(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}"
 
 @reads(
     "ContainerImage",
-    engine=is_text("|".join(ENGINES), "docker or podman"),
-    image=is_text(IMAGE, "an image with registry and digest (R/NAME@sha256:...)"),
+    engine=text_check("|".join(ENGINES), "docker or podman"),
+    image=text_check(IMAGE, "an image with registry and digest (R/NAME@sha256:...)"),
 )
 def container_images(key: Key | None) -> Found:
-    places = {"docker": place_of("docker"), "podman": place_of("podman")}
+    places = {"docker": find_program("docker"), "podman": find_program("podman")}
     engines = [engine for engine in ENGINES if places[engine]]
     engine, image = (key["engine"], key["image"]) if key else ("", "")
     if not engines or (engine and engine not in engines):
@@ -34,9 +34,9 @@ def container_images(key: Key | None) -> Found:
         yield key, container_image(engine, image)
         return
     for engine in engines:
-        ids = images_of(engine)
+        ids = images_by_name(engine)
         loaded = {
-            each["image"] for each in records("images") if each["engine"] == engine and each["id"] in ids.values()
+            each["image"] for each in read_records("images") if each["engine"] == engine and each["id"] in ids.values()
         }
         for image in sorted({name for name in ids if "@sha256:" in name} | loaded):
             yield {"engine": engine, "image": image}, container_image(engine, image)
@@ -44,10 +44,10 @@ def container_images(key: Key | None) -> Found:
 
 def container_image(engine: str, image: str) -> State:
     record = image_record(engine, image)
-    ids = images_of(engine)
+    ids = images_by_name(engine)
     id_ = ids.get(image) or (record["id"] if record["id"] in ids.values() else None)
     asked = {name: record[name] if id_ else None for name in ASKED_OF_IMAGE}
-    used_by = sorted(name for name, used in users_of(engine) if used == id_)
+    used_by = sorted(name for name, used in containers_of(engine) if used == id_)
     return {"present": id_ is not None, "id": id_, **asked, "used_by": used_by}
 
 
@@ -61,7 +61,7 @@ def image_record(engine: str, image: str) -> dict[str, Any]:
         "ours": False,
         **dict.fromkeys(ASKED_OF_IMAGE),
     }
-    return {**nothing, **(remembered("images", f"{engine} {image}") or {})}
+    return {**nothing, **(find_record("images", f"{engine} {image}") or {})}
 
 
 @changes("ContainerImage", "present", "archive", "archive_sha256", "bytes", "credentials")
@@ -74,27 +74,27 @@ def change_container_image(key: Key, desired: State, how: State) -> None:
     record.update({name: desired[name] for name in ASKED_OF_IMAGE if name in desired})
     name_of_record = f"{engine} {image}"
     if found["present"]:
-        remember("images", name_of_record, {**record, "id": found["id"]})
+        write_record("images", name_of_record, {**record, "id": found["id"]})
         return
     # Before it comes: what is there when the machine goes down half-way is ours too.
-    remember("images", name_of_record, {**record, "ours": True})
+    write_record("images", name_of_record, {**record, "ours": True})
     try:
         name = load_image(engine, record, how) if record["archive"] else pull_image(engine, image, record, how)
     except BaseException:
-        forget("images", name_of_record)
+        remove_record("images", name_of_record)
         raise
-    id_ = json.loads(must(engine, "image", "inspect", name))[0]["Id"][-64:]
+    id_ = json.loads(run_checked(engine, "image", "inspect", name))[0]["Id"][-64:]
     # Without a name of its own it is one that was there already.
-    ours = name[-64:] != id_ or id_ not in images_of(engine).values()
-    remember("images", name_of_record, {**record, "ours": ours, "name": name, "id": id_})
+    ours = name[-64:] != id_ or id_ not in images_by_name(engine).values()
+    write_record("images", name_of_record, {**record, "ours": ours, "name": name, "id": id_})
 
 
 def pull_image(engine: str, image: str, record: dict[str, Any], how: State) -> str:
     with credentials_for(image, how.get("secret")) as more:
-        check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * size_of_image(engine, image, more))
+        check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * image_size(engine, image, more))
         within = seconds(how, PULLING)
         with waiting(f"{engine} pulls {image}"):
-            must(engine, "pull", "--quiet", image, more=more, within=within)
+            run_checked(engine, "pull", "--quiet", image, environment=more, within=within)
     if image not in read_images(engine):
         raise AgentFault("Winhost.NotThisImage", "InvalidResult", f"{engine} pulled it, and does not list it.", engine)
     return image
@@ -125,19 +125,19 @@ def credentials_for(image: str, secret: str | None) -> Iterator[dict[str, str]]:
 
 
 def check_room_for_image(engine: str, needed: int) -> None:
-    shown = json.loads(must(engine, "info", "--format={{json .}}"))
+    shown = json.loads(run_checked(engine, "info", "--format={{json .}}"))
     root = shown["DockerRootDir"] if engine == "docker" else shown["store"]["graphRoot"]
-    check_room(root, needed)
+    check_free_space(root, needed)
 
 
 def load_image(engine: str, record: dict[str, Any], how: State) -> str:
-    path = matching(r"/[^\0]+", record["archive"], "the path of an archive")
-    with opened(path) as file:
+    path = check_text(r"/[^\0]+", record["archive"], "the path of an archive")
+    with open_file(path) as file:
         if sha256_of(file) != record["archive_sha256"]:
             raise AgentFault("Winhost.NotThisImage", "InvalidData", f"{path} has another SHA-256.", engine)
         refuse_taken_names(engine, file, record)
         check_room_for_image(engine, record["bytes"] or ROOM_FOR_IMAGE * os.fstat(file.fileno()).st_size)
-        said = must(engine, "load", "--quiet", given=file.fileno(), within=seconds(how, PULLING))
+        said = run_checked(engine, "load", "--quiet", stdin=file.fileno(), within=seconds(how, PULLING))
     names = [line.split(": ", 1)[1] for line in said.splitlines() if line.startswith("Loaded image")]
     if len(names) != 1:
         raise AgentFault("Winhost.NotThisImage", "InvalidData", f"{path} holds {len(names)} images.", engine)
@@ -152,7 +152,7 @@ def refuse_taken_names(engine: str, file: BinaryIO, record: dict[str, Any]) -> N
         for name in [name for each in json.load(index) for name in each.get("RepoTags") or ()]:
             if name != record["name"] and run(engine, "image", "inspect", name).code == 0:
                 raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{engine} has another image {name}.", engine)
-            remember("images", f"{engine} {record['image']}", {**record, "ours": True, "name": name})
+            write_record("images", f"{engine} {record['image']}", {**record, "ours": True, "name": name})
     file.seek(0)
 
 
@@ -161,5 +161,5 @@ def remove_image(engine: str, image: str, found: State, record: dict[str, Any], 
         raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{image} was not brought by winhost; it stays.")
     if found["used_by"]:
         raise AgentFault("Winhost.InUse", "ResourceBusy", "Used by {}.".format(", ".join(found["used_by"])), engine)
-    must(engine, "image", "rm", record["name"] or image, within=seconds(how, 300))
-    forget("images", f"{engine} {image}")
+    run_checked(engine, "image", "rm", record["name"] or image, within=seconds(how, 300))
+    remove_record("images", f"{engine} {image}")

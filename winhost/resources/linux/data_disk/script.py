@@ -12,7 +12,7 @@ SAMPLES, SAMPLE = 256, 4096  # what has zeroes at both ends and something betwee
 
 @reads("DataDisk", serial=ANY_TEXT, size=ANY_TEXT)
 def data_disks(key: Key | None) -> Found:
-    devices = block_devices()
+    devices = read_block_devices()
     for device in devices:
         found = key_of_disk(device)
         if found and key in (None, found):
@@ -23,7 +23,7 @@ def data_disks(key: Key | None) -> Found:
 def key_of_disk(device: State) -> Key | None:
     if device.get("type") == "rom":
         return None  # a drive, empty or with a CD
-    serial = stripped(device.get("serial"))
+    serial = strip_text(device.get("serial"))
     return {"serial": serial, "size": str(device["size"])} if serial else None
 
 
@@ -51,12 +51,12 @@ def probed(name: str) -> dict[str, str]:
 
 def held_by_tree(device: State, alike: list[str]) -> Iterator[str]:
     """Name what uses the device, as the kernel sees it, without reading from it."""
-    for each in everything(device):
+    for each in walk_devices(device):
         if each is not device:
             yield f"{each['name']} ({each.get('type')})"
         told = (("pttype", "partition table"), ("fstype", "signature"), ("mountpoint", "use at"))
         yield from (f"{each['name']}: {says} {each[column]}" for column, says in told if each.get(column))
-    if read_only(device):
+    if is_read_only(device):
         yield "it is read-only"
     for name in alike:
         yield f"the same serial number as {name}: two ways to one disk"
@@ -65,8 +65,10 @@ def held_by_tree(device: State, alike: list[str]) -> Iterator[str]:
 
 def held_by_bytes(name: str) -> Iterator[str]:
     """Name the signatures in its bytes. Raises OSError if somebody else uses it meanwhile."""
-    with opened_device(name, alone=True) as disk:
-        signatures = must("wipefs", "--no-act", "--noheadings", "--output", "TYPE,OFFSET", f"/dev/{name}", within=120)
+    with open_device(name, alone=True) as disk:
+        signatures = run_checked(
+            "wipefs", "--no-act", "--noheadings", "--output", "TYPE,OFFSET", f"/dev/{name}", within=120
+        )
         yield from (" at ".join(line.split()) for line in signatures.splitlines() if line.strip())
         yield from (f"{name_}: {found}" for name_, found in probed(name).items() if name_ in ("TYPE", "PTTYPE"))
         size = os.lseek(disk, 0, os.SEEK_END)
@@ -86,10 +88,10 @@ def sampled(size: int) -> Iterator[int]:
 
 @changes("DataDisk", "filesystem", "label", "uuid")
 def change_data_disk(key: Key, desired: State, how: State) -> None:
-    label = matching(r"[A-Za-z0-9_-]{1,12}", desired.get("label", "data"), "a label")
+    label = check_text(r"[A-Za-z0-9_-]{1,12}", desired.get("label", "data"), "a label")
     uuid = desired.get("uuid")
     if uuid is not None:
-        matching(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid, "a UUID")
+        check_text(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid, "a UUID")
     kind = desired.get("filesystem")
     if kind not in (None, *FILE_SYSTEMS):
         raise bad_request(f"{kind!r} is not a file system that winhost makes: ext4, xfs.")
@@ -98,7 +100,7 @@ def change_data_disk(key: Key, desired: State, how: State) -> None:
     refuse_not_empty(key, next(state for found, state in data_disks(key) if found == key))
     if kind is None:
         raise bad_request("A disk is formatted as a whole: say which file system, ext4 or xfs.")
-    (name,) = [str(each["kname"]) for each in block_devices() if key_of_disk(each) == key]
+    (name,) = [str(each["kname"]) for each in read_block_devices() if key_of_disk(each) == key]
     make_file_system(name, kind, label, uuid, seconds(how, 1800))
 
 
@@ -112,14 +114,14 @@ def refuse_not_empty(key: Key, state: State) -> None:
 
 def make_file_system(name: str, kind: str, label: str, uuid: str | None, within: float) -> None:
     # As long as it is open, no other disk gets its number.
-    with opened_device(name, alone=False) as disk:
+    with open_device(name, alone=False) as disk:
         refuse_another(disk, name)
         if kind == "ext4":
             more = ("-U", uuid) if uuid else ()
-            must("mkfs.ext4", "-q", "-m", "0", "-L", label, *more, f"/dev/{name}", within=within)
+            run_checked("mkfs.ext4", "-q", "-m", "0", "-L", label, *more, f"/dev/{name}", within=within)
         else:
             more = ("-m", f"uuid={uuid}") if uuid else ()
-            must("mkfs.xfs", "-q", "-L", label, *more, f"/dev/{name}", within=within)
+            run_checked("mkfs.xfs", "-q", "-L", label, *more, f"/dev/{name}", within=within)
 
 
 def refuse_another(disk: int, name: str) -> None:

@@ -17,9 +17,9 @@ KNOWN_PACKAGES = (
 )
 
 
-@reads("DebianPackage", package=is_text(r"[a-z0-9][a-z0-9+.-]+", "the name of a package"))
+@reads("DebianPackage", package=text_check(r"[a-z0-9][a-z0-9+.-]+", "the name of a package"))
 def debian_packages(key: Key | None) -> Found:
-    if place_of("dpkg-query") is None:
+    if find_program("dpkg-query") is None:
         raise NotThereYet("LinuxSystem")
     for name in [key["package"]] if key else KNOWN_PACKAGES:
         yield {"package": name}, debian_package(name)
@@ -37,17 +37,17 @@ def change_debian_package(key: Key, desired: State, how: State) -> None:
     await_packages(how)
     mark_for_it(name)
     if desired.get("held") is False and name in packages():
-        must("apt-mark", "unhold", name)
+        run_checked("apt-mark", "unhold", name)
         ONCE.clear()
     if "version" in desired:
         if desired["version"] is None:
             purge(name, how)
         else:
             install(
-                name, matching(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"), how
+                name, check_text(r"[A-Za-z0-9](?:[A-Za-z0-9.+:~-]*[A-Za-z0-9])?", desired["version"], "a version"), how
             )
     if desired.get("held") is True:
-        must("apt-mark", "hold", name)
+        run_checked("apt-mark", "hold", name)
 
 
 def install(name: str, version: str, how: State) -> None:
@@ -61,7 +61,7 @@ def install(name: str, version: str, how: State) -> None:
     if leaving:
         raise AgentFault("Winhost.WouldRemove", "ResourceExists", f"It would remove {', '.join(leaving)}.", "apt-get")
     refuse_gpu_driver_in_wsl(listed("Inst", planned))
-    by_themselves = set(must("apt-mark", "showauto").split())
+    by_themselves = set(run_checked("apt-mark", "showauto").split())
     # What is named is marked as asked for; but these are here only for the sake of the one.
     for_it = [each for each in exact if each != name and (each in by_themselves or each not in before)]
     put(for_it_file(name), json.dumps(for_it) + "\n")  # apt goes on where its agent is killed, and then nobody marks
@@ -95,7 +95,7 @@ def mark_for_it(name: str) -> None:
         return
     for_it = [each for each in noted if each in packages()]
     if for_it:
-        must("apt-mark", "auto", *for_it)
+        run_checked("apt-mark", "auto", *for_it)
     remove(for_it_file(name))
 
 
@@ -123,7 +123,7 @@ def listed(kinds: str, output: str) -> list[str]:
 
 def brought_file(name: str) -> str:
     """The file that lists what winhost installed with a package; it exists for packages of winhost's only."""
-    return f"{KEPT}/packages/{name}.json"
+    return f"{STATE_FOLDER}/packages/{name}.json"
 
 
 def brought_with(name: str) -> set[str]:
@@ -132,11 +132,11 @@ def brought_with(name: str) -> set[str]:
 
 def for_it_file(name: str) -> str:
     """The file that lists what apt is to take for installed by itself, until it does."""
-    return f"{KEPT}/packages/{name}.for-it"
+    return f"{STATE_FOLDER}/packages/{name}.for-it"
 
 
 def purge(name: str, how: State) -> None:
-    if status(brought_file(name)) is None:
+    if file_status(brought_file(name)) is None:
         raise AgentFault("Winhost.NotOurs", "PermissionDenied", f"{name} was not installed by winhost; it stays.")
     brought = brought_with(name) - {name}
     with_it = {name, *(each for each in brought if each in packages())}

@@ -5,7 +5,7 @@ from winhost.agent.linux_head import *
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 DAEMON_UNIT = "docker.service"
-DAEMON_FOUND = KEPT + "/docker/found.json"  # the text of the file before winhost changed it
+DAEMON_FOUND = STATE_FOLDER + "/docker/found.json"  # the text of the file before winhost changed it
 KNOWN_POINTERS = ("/default-runtime", "/features/cdi", "/runtimes/nvidia")
 
 
@@ -21,13 +21,13 @@ def docker_settings(key: Key | None) -> Found:
 
 def names_of(pointer: str) -> list[str]:
     says = "a JSON pointer to a setting, as /features/cdi"
-    names = matching(r"(/([^/~\0]|~[01])+)+", pointer, says)[1:].split("/")
+    names = check_text(r"(/([^/~\0]|~[01])+)+", pointer, says)[1:].split("/")
     return [name.replace("~1", "/").replace("~0", "~") for name in names]
 
 
 def daemon_json() -> dict[str, Any]:
     with suppress(ValueError):
-        daemon = json.loads((text_of(DAEMON_JSON) or "").strip() or "{}")
+        daemon = json.loads((read_text(DAEMON_JSON) or "").strip() or "{}")
         if isinstance(daemon, dict):
             return daemon
     raise AgentFault("Winhost.NotDecodable", "InvalidData", f"{DAEMON_JSON} is no JSON object; it is left alone.")
@@ -35,7 +35,7 @@ def daemon_json() -> dict[str, Any]:
 
 @changes("DockerSetting", "value")
 def change_docker_setting(key: Key, desired: State, how: State) -> None:
-    if place_of("dockerd") is None and status("/snap/bin/docker") is not None:
+    if find_program("dockerd") is None and file_status("/snap/bin/docker") is not None:
         message = "Docker was installed as a snap, which reads other settings. Remove the snap, or use its own."
         raise AgentFault("Winhost.OtherEngine", "ResourceExists", message, "docker")
     daemon = daemon_json()
@@ -43,12 +43,12 @@ def change_docker_setting(key: Key, desired: State, how: State) -> None:
     running = run("systemctl", "is-active", "--quiet", DAEMON_UNIT).code == 0
     if running:
         refuse_to_end_containers(how)
-    before = text_of(DAEMON_JSON)
+    before = read_text(DAEMON_JSON)
     try:
         put_or_remove(DAEMON_JSON, as_found(daemon, before))
         check_daemon_json()
         if running:
-            must("systemctl", "restart", DAEMON_UNIT, within=seconds(how, 120))
+            run_checked("systemctl", "restart", DAEMON_UNIT, within=seconds(how, 120))
     except BaseException:
         put_or_remove(DAEMON_JSON, before)
         if running:
@@ -76,7 +76,7 @@ def put_at(daemon: dict[str, Any], names: list[str], desired: Any) -> None:
 
 def as_found(daemon: dict[str, Any], before: str | None) -> str | None:
     """The text of the file: as it was found, byte for byte, where it says the same again."""
-    found = json.loads(text_of(DAEMON_FOUND) or "null") or {"text": before, "ours": before}
+    found = json.loads(read_text(DAEMON_FOUND) or "null") or {"text": before, "ours": before}
     if found["ours"] != before:  # somebody changed it since
         found["text"] = before
     same_again = json.loads((found["text"] or "").strip() or "{}") == daemon
@@ -88,7 +88,7 @@ def as_found(daemon: dict[str, Any], before: str | None) -> str | None:
 
 def check_daemon_json() -> None:
     """Validate the file with dockerd itself, from version 23 on; an older one answers that it knows no --validate."""
-    if place_of("dockerd") is None or status(DAEMON_JSON) is None:
+    if find_program("dockerd") is None or file_status(DAEMON_JSON) is None:
         return
     done = run("dockerd", "--validate", "--config-file=" + DAEMON_JSON)
     if done.code != 0 and "unknown flag" not in done.errors:
@@ -98,7 +98,7 @@ def check_daemon_json() -> None:
 def refuse_to_end_containers(how: State) -> None:
     if "containers" in how.get("accept", ()):
         return
-    names = must("docker", "ps", "--format={{.Names}}").split()
+    names = run_checked("docker", "ps", "--format={{.Names}}").split()
     if names:
         message = "Restarting Docker would end {}.".format(", ".join(names[:10]))
         raise AgentFault("Winhost.EndsContainers", "ResourceBusy", message, "docker")

@@ -6,11 +6,11 @@ from winhost.agent.linux_head import *
 ENGINE_UNITS = "/usr/local/lib/systemd/system"
 
 
-@reads("EngineUnit", unit=is_text(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", "the unit of an engine"))
+@reads("EngineUnit", unit=text_check(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", "the unit of an engine"))
 def engine_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
-    needs_engines()
+    require_engines_group()
     for name in [key["unit"]] if key else listed_engines():
         yield {"unit": name}, engine_unit(name)
 
@@ -28,7 +28,7 @@ def engine_file(name: str) -> str:
 def engine_unit(name: str) -> State:
     properties = unit_properties(name)
     return {
-        "text": value(lambda: text_of(engine_file(name))),
+        "text": value(lambda: read_text(engine_file(name))),
         "enabled": properties["UnitFileState"] == "enabled",
         "active": properties["ActiveState"] in ("active", "reloading"),
         "failed": properties["ActiveState"] == "failed",
@@ -51,10 +51,10 @@ def change_engine_unit(key: Key, desired: State, how: State) -> None:
     if other and after["text"] is not None:
         write_engine(name, after["text"], how)
     if before["enabled"] and not after["enabled"]:
-        must("systemctl", "disable", "--", name)
+        run_checked("systemctl", "disable", "--", name)
     if other and after["text"] is None:
         remove(engine_file(name))
-    must("systemctl", "daemon-reload")
+    run_checked("systemctl", "daemon-reload")
     if other and not after["active"]:
         run("systemctl", "stop", "--", name, within=300)  # the gateway may have started what was there before
     if other and after["text"] is None:
@@ -86,7 +86,7 @@ def stays_active(before: State, after: State) -> bool:
 
 
 def write_engine(name: str, desired: str, how: State) -> None:
-    text = matching(r"(?s).+", desired, "the text of a unit")
+    text = check_text(r"(?s).+", desired, "the text of a unit")
     if not how.get("undoing"):
         validate(engine_file(name), text)
     put(engine_file(name), text)
@@ -94,7 +94,7 @@ def write_engine(name: str, desired: str, how: State) -> None:
 
 def begin_engine(name: str, after: State, how: State) -> None:
     if after["enabled"]:
-        must("systemctl", "enable", "--", name)
+        run_checked("systemctl", "enable", "--", name)
     if after["active"]:
         with waiting(f"starting {name}: it has started when the engine answers"):
             start(name, {"within": seconds(how, 3600)})

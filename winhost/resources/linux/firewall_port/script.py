@@ -62,7 +62,7 @@ def firewall_ports(key: Key | None) -> Found:
 
 
 def refuse_no_port(port: str) -> None:
-    if int(matching(r"[1-9][0-9]{0,4}", port, "a TCP port")) > 65535:
+    if int(check_text(r"[1-9][0-9]{0,4}", port, "a TCP port")) > 65535:
         raise bad_request(f"{port} is not a TCP port.")
 
 
@@ -98,7 +98,7 @@ def change_firewall_port(key: Key, desired: State, how: State) -> None:
 
 
 def refuse_ports_of_ssh(port: str) -> None:
-    told = must("sshd", "-T").splitlines() if place_of("sshd") else []
+    told = run_checked("sshd", "-T").splitlines() if find_program("sshd") else []
     ports = {
         line.rpartition(" ")[2].rpartition(":")[2] for line in told if line.startswith(("port ", "listenaddress "))
     }
@@ -113,14 +113,14 @@ def refuse_ports_of_ssh(port: str) -> None:
 
 def ufw_rules() -> bool:
     """It is enabled, and so rules here."""
-    if place_of("ufw") is None or status(UFW_CONF) is None:
+    if find_program("ufw") is None or file_status(UFW_CONF) is None:
         return False
-    text = content(UFW_CONF).decode("utf-8", "replace")
+    text = read_file(UFW_CONF).decode("utf-8", "replace")
     return re.search(r"^\s*ENABLED\s*=\s*[\"']?yes", text, re.MULTILINE | re.IGNORECASE) is not None
 
 
 def ufw_lines() -> list[str]:
-    return [line for line in must("ufw", "show", "added").splitlines() if line.startswith("ufw ")]
+    return [line for line in run_checked("ufw", "show", "added").splitlines() if line.startswith("ufw ")]
 
 
 def ufw_ports() -> Ports:
@@ -142,14 +142,14 @@ def change_ufw(port: str, allowed: list[str] | None) -> None:
         refuse_rules_of_others(port)
     for found in mine:
         source = ("from", found[2]) if found[2] else ()
-        must("ufw", "--force", "delete", found[1], "proto", "tcp", *source, "to", "any", "port", port)
+        run_checked("ufw", "--force", "delete", found[1], "proto", "tcp", *source, "to", "any", "port", port)
     if allowed is None:
         return
     # Each goes before all the others.
     to = ("to", "any", "port", port, "comment", "winhost")
-    must("ufw", "prepend", "deny", "proto", "tcp", *to)
+    run_checked("ufw", "prepend", "deny", "proto", "tcp", *to)
     for network in reversed(allowed):
-        must("ufw", "prepend", "allow", "proto", "tcp", "from", network, *to)
+        run_checked("ufw", "prepend", "allow", "proto", "tcp", "from", network, *to)
 
 
 def refuse_rules_of_others(port: str) -> None:
@@ -171,13 +171,13 @@ def nft_ports() -> Ports:
 
 
 def nft_file_ports() -> Ports:
-    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", text_of(NFT_FILE) or "", re.MULTILINE)
+    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", read_text(NFT_FILE) or "", re.MULTILINE)
     return {port: json.loads(allowed) for port, allowed in said}
 
 
 def nft_live_ports() -> Ports:
     """The open ports in the kernel's own table."""
-    if place_of("nft") is None:
+    if find_program("nft") is None:
         return {}
     done = run("nft", "--json", "list", "table", "inet", "winhost")
     found: dict[str, list[Any]] = {}
@@ -219,15 +219,15 @@ def change_nft(port: str, allowed: list[str] | None) -> None:
         run("nft", "delete", "table", "inet", "winhost")
         for path in (NFT_FILE, f"/etc/systemd/system/{NFT_SERVICE}"):
             remove(path)
-        must("systemctl", "daemon-reload")
+        run_checked("systemctl", "daemon-reload")
         return
     text = nft_text(ports)
     validate(NFT_FILE, text)
     put(NFT_FILE, text)
-    put(f"/etc/systemd/system/{NFT_SERVICE}", NFT_UNIT.format(nft=place_of("nft"), file=NFT_FILE))
-    must("systemctl", "daemon-reload")
-    must("systemctl", "enable", "--quiet", NFT_SERVICE)
-    must("systemctl", "restart", NFT_SERVICE)
+    put(f"/etc/systemd/system/{NFT_SERVICE}", NFT_UNIT.format(nft=find_program("nft"), file=NFT_FILE))
+    run_checked("systemctl", "daemon-reload")
+    run_checked("systemctl", "enable", "--quiet", NFT_SERVICE)
+    run_checked("systemctl", "restart", NFT_SERVICE)
 
 
 def nft_text(ports: Ports) -> str:
@@ -243,8 +243,8 @@ def nft_text(ports: Ports) -> str:
 
 def droppers() -> list[str]:
     """Chains of others that drop what they do not accept: what one of them drops stays dropped."""
-    if place_of("nft") is None:
+    if find_program("nft") is None:
         return []
-    chains = [each.get("chain", {}) for each in json.loads(must("nft", "--json", "list", "chains"))["nftables"]]
+    chains = [each.get("chain", {}) for each in json.loads(run_checked("nft", "--json", "list", "chains"))["nftables"]]
     dropping = [each for each in chains if each.get("hook") in ("input", "prerouting") and each["policy"] == "drop"]
     return sorted("{family} {table} {name}".format(**each) for each in dropping)

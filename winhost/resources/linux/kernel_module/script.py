@@ -6,12 +6,12 @@ from winhost.agent.linux_head import *
 
 # A call without a key lists these, loaded or not.
 KNOWN_MODULES = ("nouveau", "nvidia", "nvidia_drm", "nvidia_uvm")
-INITRAMFS_DUE = f"{KEPT}/initramfs-due"
+INITRAMFS_DUE = f"{STATE_FOLDER}/initramfs-due"
 OPTION = r"[a-zA-Z0-9_]+=[!-~]+"
 MODULE_NOTE = "# Written by winhost.\n"
 
 
-@reads("KernelModule", module=is_text(r"[a-z0-9_]+", "a module, with _ for -"))
+@reads("KernelModule", module=text_check(r"[a-z0-9_]+", "a module, with _ for -"))
 def kernel_modules(key: Key | None) -> Found:
     for name in [key["module"]] if key else KNOWN_MODULES:
         yield {"module": name}, kernel_module(name)
@@ -29,12 +29,12 @@ def kernel_module(name: str) -> State:
     lines = own_lines(name)
     options = [line.partition(f"options {name} ")[2] for line in lines if line.startswith(f"options {name} ")]
     blacklisted = f"blacklist {name}" in lines
-    loaded = status(f"/sys/module/{name}/initstate") is not None
+    loaded = file_status(f"/sys/module/{name}/initstate") is not None
     return {
         "options": options[0] if options else None,
         "blacklisted": blacklisted,
-        "at_boot": status(load_file(name)) is not None,
-        "initramfs_due": status(INITRAMFS_DUE) is not None,
+        "at_boot": file_status(load_file(name)) is not None,
+        "initramfs_due": file_status(INITRAMFS_DUE) is not None,
         "loaded": loaded,
         "restart_due": loaded and (blacklisted or any(differs_live(name, each) for each in " ".join(options).split())),
     }
@@ -42,7 +42,7 @@ def kernel_module(name: str) -> State:
 
 def own_lines(name: str) -> list[str]:
     """The lines of the file that winhost wrote. Later changes by others are theirs."""
-    text = text_of(modprobe_file(name))
+    text = read_text(modprobe_file(name))
     if text is None:
         return []
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
@@ -55,7 +55,7 @@ def own_lines(name: str) -> list[str]:
 def differs_live(name: str, option: str) -> bool:
     """Tell whether the loaded module has another value. A parameter that it does not show is not known to differ."""
     parameter, _, wanted = option.partition("=")
-    text = text_of(f"/sys/module/{name}/parameters/{parameter}")
+    text = read_text(f"/sys/module/{name}/parameters/{parameter}")
     if text is None:
         return False
     found, flags = text.strip(), {"Y": "1", "N": "0", "y": "1", "n": "0"}
@@ -69,7 +69,7 @@ def change_kernel_module(key: Key, desired: State, how: State) -> None:
     if desired.get("initramfs_due") is True or desired.get("restart_due") is True:
         raise wrong_state("An initramfs is only ever brought up to date, and a restart only ever done.")
     if after["options"] is not None:
-        matching(f"{OPTION}( {OPTION})*", after["options"], "options, as NAME=VALUE")
+        check_text(f"{OPTION}( {OPTION})*", after["options"], "options, as NAME=VALUE")
     if set(desired) - {"at_boot", "restart_due"}:
         # Before the change: whoever goes on after a crash makes the initramfs, too.
         put(INITRAMFS_DUE, "")
@@ -91,12 +91,12 @@ def make_initramfs(how: State) -> None:
     """Rebuild the initramfs of all kernels: a module may be loaded there, long before the root file system is seen."""
     within = seconds(how, 600)
     with waiting("making the initramfs again"):
-        if place_of("update-initramfs"):
-            must("update-initramfs", "-u", "-k", "all", within=within)
+        if find_program("update-initramfs"):
+            run_checked("update-initramfs", "-u", "-k", "all", within=within)
             warn("The initramfs was made again.")
-        elif place_of("dracut"):
-            must("dracut", "--force", "--regenerate-all", within=within)
+        elif find_program("dracut"):
+            run_checked("dracut", "--force", "--regenerate-all", within=within)
             warn("The initramfs was made again.")
-        elif status("/boot/initrd.img") is not None:
+        elif file_status("/boot/initrd.img") is not None:
             raise AgentFault("Winhost.NoProgram", "ObjectNotFound", "Nothing here makes an initramfs.")
     remove(INITRAMFS_DUE)

@@ -6,7 +6,7 @@ from winhost.agent.linux_head import *
 
 @reads("LinuxBoot")
 def linux_boot(key: Key | None) -> Found:
-    yield {}, {"boot_id": value(boot_id), "ready": value(started)}
+    yield {}, {"boot_id": value(read_boot_id), "ready": value(started)}
 
 
 def started() -> bool:

@@ -11,24 +11,24 @@ ON_DISKS = ("part", "disk")
 @reads("LinuxDisk", disk=ANY_TEXT)
 def linux_disks(key: Key | None) -> Found:
     names = disk_names()
-    for disk in block_devices():
+    for disk in read_block_devices():
         if disk.get("type") == "disk":
             yield {"disk": str(disk["name"])}, disk_state(disk, names)
 
 
 def disk_state(disk: State, names: dict[str, list[str]]) -> State:
-    inside = list(everything(disk))
+    inside = list(walk_devices(disk))
     mounted = {str(each["mountpoint"]) for each in inside if each.get("mountpoint")}
     return {
         "size": int(disk["size"]),
-        "serial": stripped(disk.get("serial")),
-        "model": stripped(disk.get("model")),
+        "serial": strip_text(disk.get("serial")),
+        "model": strip_text(disk.get("model")),
         "by_id": sorted(names.get(str(disk["kname"]), [])),
         "table": disk.get("pttype"),
         "filesystem": disk.get("fstype"),
         "mounted": sorted(mounted),
         "holders": sorted({str(each["name"]) for each in inside if each.get("type") not in ON_DISKS}),
-        "read_only": read_only(disk),
+        "read_only": is_read_only(disk),
     }
 
 

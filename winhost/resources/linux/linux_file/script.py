@@ -56,13 +56,13 @@ def writable(path: str) -> None:
 
 
 def linux_file(path: str) -> State:
-    found = status(path)
+    found = file_status(path)
     if found is None:
         return {"text": None, "link": None, "mode": None, "owner": None}
     if stat.S_ISLNK(found.st_mode):
-        return {"text": None, "link": link(path), "mode": None, "owner": None}
-    text = value(lambda: content(path).decode("utf-8"))
-    return {"text": text, "link": None, "mode": f"{stat.S_IMODE(found.st_mode):04o}", "owner": owner_of(found)}
+        return {"text": None, "link": read_link(path), "mode": None, "owner": None}
+    text = value(lambda: read_file(path).decode("utf-8"))
+    return {"text": text, "link": None, "mode": f"{stat.S_IMODE(found.st_mode):04o}", "owner": owner_name(found)}
 
 
 def cuts_ssh(key: Key) -> bool:
@@ -82,10 +82,10 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
         raise wrong_state("{} is a link to {}; what replaces it says so: link null.".format(path, before["link"]))
     if path == CLOUD_INIT_OFF:
         # It goes on to the end of this start all the same, and what it still does, such as lists of packages, counts.
-        wait_while(first_boot, "cloud-init", how)
+        wait_while(is_first_boot, "cloud-init", how)
     if "text" in desired and after["text"] is not None and not how.get("undoing"):
-        validate(path, matching(r"(?s).*", after["text"], "text"))
-    k3s = path == K3S_CONFIG and status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None
+        validate(path, check_text(r"(?s).*", after["text"], "text"))
+    k3s = path == K3S_CONFIG and file_status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None
     unit = K3S_UNIT if k3s else path.rpartition("/")[2]  # k3s reads its settings when it starts
     if unit == BOOT_TEST and after["text"] is None and systemd_runs():
         run("systemctl", "stop", unit)  # it stays when it has ended, and its result with it
@@ -95,7 +95,7 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
         remove_keys()
     ours = (GATEWAY_UNIT, "winhost-keeper.service", K3S_UNIT)
     if unit in ours and after["text"] is not None and systemd_runs():
-        must("systemctl", "try-restart", unit, within=180)
+        run_checked("systemctl", "try-restart", unit, within=180)
 
 
 def remove_keys() -> None:
@@ -110,22 +110,22 @@ def take_effect(path: str) -> None:
     if not systemd_runs():
         return
     if path.startswith(("/etc/systemd/system/", "/usr/local/lib/systemd/system/", "/etc/ssh/")):
-        must("systemctl", "daemon-reload")  # it also renews the socket of sshd
+        run_checked("systemctl", "daemon-reload")  # it also renews the socket of sshd
     if path.startswith("/etc/ssh/"):
-        must("systemctl", "try-restart", "ssh.socket")
-        must("systemctl", "try-reload-or-restart", "ssh.service")
+        run_checked("systemctl", "try-restart", "ssh.socket")
+        run_checked("systemctl", "try-reload-or-restart", "ssh.service")
     if path.startswith("/etc/netplan/"):
-        must("netplan", "apply", within=120)
+        run_checked("netplan", "apply", within=120)
 
 
 def write_file(path: str, state: State) -> None:
     if state["link"] is not None:
-        put_link(path, matching(r"[^\0]+", state["link"], "where a link leads"))
+        put_link(path, check_text(r"[^\0]+", state["link"], "where a link leads"))
     elif state["text"] is not None:
-        text = matching(r"(?s).*", state["text"], "text")
+        text = check_text(r"(?s).*", state["text"], "text")
         usual = "0440" if path.startswith("/etc/sudoers.d/") else "0600" if path.startswith("/etc/netplan/") else "0644"
-        mode = matching(r"0?[0-7]{3}", state["mode"] or usual, "a mode as 0644")
-        owner = matching(r"[^:]+:[^:]+", state["owner"] or "root:root", "an owner as root:root")
+        mode = check_text(r"0?[0-7]{3}", state["mode"] or usual, "a mode as 0644")
+        owner = check_text(r"[^:]+:[^:]+", state["owner"] or "root:root", "an owner as root:root")
         put(path, text, int(mode, 8), owner)
     else:
         remove(path)

@@ -10,33 +10,33 @@ BESIDE = ".winhost-"  # a folder that is on its way to or from its name
 
 
 # Its name has a hash of what is in it, so none is known before a plan names it.
-@reads("LinuxFolder", path=is_text(PROGRAM_FOLDER, "among the folders that winhost writes"))
+@reads("LinuxFolder", path=text_check(PROGRAM_FOLDER, "among the folders that winhost writes"))
 def linux_folders(key: Key | None) -> Found:
     for path in [key["path"]] if key else ():
         yield {"path": path}, linux_folder(path)
 
 
 def linux_folder(path: str) -> State:
-    found = status(path)
+    found = file_status(path)
     if found is None:
         return {"files": None, "only_root": None}
     if not stat.S_ISDIR(found.st_mode):
         raise wrong_state(f"{path} is no folder.")
-    states = [found, *(status(f"{path}/{name}") for name in names_in(path))]
+    states = [found, *(file_status(f"{path}/{name}") for name in names_in(path))]
     only_root = all(each is not None and each.st_uid == 0 and not each.st_mode & 0o022 for each in states)
     return {"files": value(lambda: texts_in(path)), "only_root": only_root}
 
 
 def texts_in(path: str) -> dict[str, str]:
-    return {program_file(name): content(f"{path}/{name}").decode("utf-8") for name in names_in(path)}
+    return {program_file(name): read_file(f"{path}/{name}").decode("utf-8") for name in names_in(path)}
 
 
 def program_file(name: object) -> str:
-    return matching(r"[a-z_]+\.py", name, "the name of a file of a program, as turns.py")
+    return check_text(r"[a-z_]+\.py", name, "the name of a file of a program, as turns.py")
 
 
 def names_in(path: str) -> list[str]:
-    with folder_of(f"{path}/.") as (folder, _), os.scandir(folder) as found:
+    with open_folder(f"{path}/.") as (folder, _), os.scandir(folder) as found:
         return sorted(each.name for each in found)
 
 
@@ -62,31 +62,31 @@ def change_linux_folder(key: Key, desired: State, how: State) -> None:
 def wanted_texts(files: object) -> dict[str, str]:
     if not isinstance(files, dict) or not files:
         raise bad_request("files: texts by their names, or null")
-    return {program_file(name): matching(r"(?s).*", text, "text") for name, text in files.items()}
+    return {program_file(name): check_text(r"(?s).*", text, "text") for name, text in files.items()}
 
 
 def write_folder(path: str, texts: dict[str, str]) -> None:
     for name, text in texts.items():
         put(f"{path}/{name}", text)
-    with folder_of(f"{path}/.") as (folder, _):
+    with open_folder(f"{path}/.") as (folder, _):
         os.fchmod(folder, 0o755)  # whatever umask there is
 
 
 def remove_what_is_beside(path: str) -> None:
     """Remove what a change left, even a killed one; and the folder around it, if that is empty."""
     above, _, name = path.rpartition("/")
-    if status(above) is None:
+    if file_status(above) is None:
         return
     for each in names_in(above):
         if each.startswith(f"{name}{BESIDE}"):
             remove_folder(f"{above}/{each}")
-    with suppress(OSError), folder_of(above) as (folder, called):
+    with suppress(OSError), open_folder(above) as (folder, called):
         os.rmdir(called, dir_fd=folder)
-    remove_folders_above(above)
+    remove_empty_parents(above)
 
 
 def remove_folder(path: str) -> None:
     for name in names_in(path):
         remove(f"{path}/{name}")
-    with suppress(FileNotFoundError), folder_of(path) as (folder, name):
+    with suppress(FileNotFoundError), open_folder(path) as (folder, name):
         os.rmdir(name, dir_fd=folder)

@@ -21,7 +21,7 @@ def linux_gpu_driver(key: Key | None) -> Found:
         "wsl_libcuda": Path("/usr/lib/wsl/lib/libcuda.so.1").exists(),
         "loaded": value(loaded_driver),
         "kind": value(driver_kind),
-        "installed": value(lambda: of_module("version")),
-        "signer": value(lambda: of_module("signer")),
+        "installed": value(lambda: read_module_field("version")),
+        "signer": value(lambda: read_module_field("signer")),
     }
     yield {}, state

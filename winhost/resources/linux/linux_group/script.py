@@ -14,7 +14,7 @@ def linux_group(name: str) -> State:
     found = groups().get(name)
     if found is None:
         return {"there": False, "system": False, "ours": False, "gid": None, "members": []}
-    made = remembered("made", f"group {name}")
+    made = find_record("made", f"group {name}")
     ours = made is not None and made["gid"] in (None, found.gid)
     members = sorted({*found.members, *(each.name for each in accounts().values() if each.gid == found.gid)})
     return {"there": True, "system": found.gid < SYSTEM_IDS, "ours": ours, "gid": found.gid, "members": members}
@@ -34,21 +34,21 @@ def change_linux_group(key: Key, desired: State, how: State) -> None:
 
 def make_group(name: str, options: tuple[str, ...]) -> None:
     # Before it is there: what is left where the machine goes down half-way is ours too.
-    remember("made", f"group {name}", {"name": name, "gid": None})
+    write_record("made", f"group {name}", {"name": name, "gid": None})
     try:
-        must("groupadd", *options, "--", name)
+        run_checked("groupadd", *options, "--", name)
     except BaseException:
-        forget("made", f"group {name}")
+        remove_record("made", f"group {name}")
         raise
     ONCE.clear()
-    remember("made", f"group {name}", {"name": name, "gid": groups()[name].gid})
+    write_record("made", f"group {name}", {"name": name, "gid": groups()[name].gid})
 
 
 def remove_group(name: str, before: State) -> None:
     if not before["ours"]:
-        raise not_ours(f"Group {name}")
+        raise not_owned(f"Group {name}")
     if before["members"]:
         message = "Group {} has {}.".format(name, ", ".join(before["members"]))
         raise AgentFault("Winhost.InUse", "ResourceBusy", message, "groupdel")
-    must("groupdel", "--", name)
-    forget("made", f"group {name}")
+    run_checked("groupdel", "--", name)
+    remove_record("made", f"group {name}")

@@ -22,9 +22,9 @@ def linux_system(key: Key | None) -> Found:
         "kernel": kernel.release,
         "architecture": kernel.machine,
         "wsl": wsl,
-        "wsl_networking": value(lambda: must("wslinfo", "--networking-mode").strip()) if wsl else None,
+        "wsl_networking": value(lambda: run_checked("wslinfo", "--networking-mode").strip()) if wsl else None,
         "systemd": systemd_runs(),
-        "machine_id": value(lambda: content("/etc/machine-id").decode("ascii").strip()),
+        "machine_id": value(lambda: read_file("/etc/machine-id").decode("ascii").strip()),
         "simulated": False,
         "virtualization": value(virtualization),
         "secure_boot": value(secure_boot),
@@ -39,14 +39,14 @@ def linux_system(key: Key | None) -> Found:
 def virtualization() -> str:
     # It says `none` with exit code 1.
     done = once("virtualization", lambda: run("systemd-detect-virt"))
-    return matching("[a-z0-9-]+", done.output.strip(), "what systemd-detect-virt says")
+    return check_text("[a-z0-9-]+", done.output.strip(), "what systemd-detect-virt says")
 
 
 def pci_hyperv(release: str) -> bool | None:
     """Tell whether the kernel has pci-hyperv, as a module or built in."""
     if virtualization() != "microsoft":
         return None
-    lists = [content(f"/usr/lib/modules/{release}/{name}") for name in ("modules.dep", "modules.builtin")]
+    lists = [read_file(f"/usr/lib/modules/{release}/{name}") for name in ("modules.dep", "modules.builtin")]
     return any(b"/pci-hyperv.ko" in each for each in lists)
 
 
@@ -54,11 +54,11 @@ def secure_boot() -> bool | None:
     """Read the fifth byte of the firmware's variable: the first four are its attributes."""
     if not Path("/sys/firmware/efi").is_dir():
         return None
-    return content(SECURE_BOOT)[4] == 1
+    return read_file(SECURE_BOOT)[4] == 1
 
 
 def memory() -> int:
-    found = re.search(r"^MemTotal:\s+(\d+) kB$", content("/proc/meminfo").decode("ascii"), re.MULTILINE)
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", read_file("/proc/meminfo").decode("ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
 
 
@@ -72,7 +72,7 @@ def shm() -> int | None:
 def os_release() -> dict[str, str]:
     # Where /etc/os-release is a link, this is what it points to.
     found = {}
-    for line in content("/usr/lib/os-release").decode("utf-8").splitlines():
+    for line in read_file("/usr/lib/os-release").decode("utf-8").splitlines():
         name, equals, text = line.partition("=")
         if equals and not line.startswith("#"):
             found[name] = "".join(shlex.split(text))

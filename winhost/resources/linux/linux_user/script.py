@@ -23,7 +23,7 @@ def linux_user(name: str) -> State:
     found = accounts().get(name)
     if found is None:
         return {**NO_USER, **dict.fromkeys(OF_USER)}
-    made = remembered("made", f"user {name}")
+    made = find_record("made", f"user {name}")
     return {
         "there": True,
         "system": found.uid < SYSTEM_IDS,
@@ -37,11 +37,13 @@ def linux_user(name: str) -> State:
 
 
 def expiry(name: str) -> str | None:
-    days = once("shadow", lambda: {each[0]: each[7] for each in lines_of("/etc/shadow")})
+    days = once("shadow", lambda: {each[0]: each[7] for each in read_fields("/etc/shadow")})
     return (DAY_ONE + datetime.timedelta(days=int(days[name]))).isoformat() if days.get(name) else None
 
 
-@changes("LinuxUser", "there", "system", "home", "shell", "groups", "expires", cuts=lambda key: logs_us_on(key["user"]))
+@changes(
+    "LinuxUser", "there", "system", "home", "shell", "groups", "expires", cuts=lambda key: is_logon_account(key["user"])
+)
 def change_linux_user(key: Key, desired: State, how: State) -> None:
     name = key["user"]
     before = linux_user(name)
@@ -52,7 +54,7 @@ def change_linux_user(key: Key, desired: State, how: State) -> None:
         raise wrong_state(f"User {name} is there already, with the number {before['uid']}, which stays.")
     options = user_options({each: desired[each] for each in desired if desired[each] is not None or each == "expires"})
     if before["there"]:
-        must("usermod", *options, "--", name)
+        run_checked("usermod", *options, "--", name)
     elif desired.get("there"):
         make_user(name, bool(desired.get("system")), options)
 
@@ -61,9 +63,9 @@ def user_options(desired: State) -> list[str]:
     """The options that useradd and usermod share."""
     options = []
     if "home" in desired:
-        options += ["--home", matching(r"/[^:\0\n]*", desired["home"], "a folder")]
+        options += ["--home", check_text(r"/[^:\0\n]*", desired["home"], "a folder")]
     if "shell" in desired:
-        shell = matching(r"/[^:\0\n]+", desired["shell"], "a program")
+        shell = check_text(r"/[^:\0\n]+", desired["shell"], "a program")
         if not os.access(shell, os.X_OK):
             raise bad_request(f"There is no program {shell}.")
         options += ["--shell", shell]
@@ -88,47 +90,47 @@ def day(text: str | None) -> str:
     if text is None:
         return ""
     try:
-        return datetime.date.fromisoformat(matching(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text, "a day")).isoformat()
+        return datetime.date.fromisoformat(check_text(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text, "a day")).isoformat()
     except ValueError:
         raise bad_request(f"{text} is not a day.") from None
 
 
 def make_user(name: str, system: bool, options: list[str]) -> None:
-    if of_directory(name):
+    if is_directory_account(name):
         raise wrong_state(f"User {name} comes from a directory that this machine asks; it is changed there.")
     kind = ["--system", "--no-create-home"] if system else ["--create-home"]
     own = ["--gid", name] if name in groups() else ["--user-group"]
     joined = name in groups()
     # Before it is there: what is left where the machine goes down half-way is ours too.
-    remember("made", f"user {name}", {"name": name, "uid": None, "joined": joined, "home": None})
+    write_record("made", f"user {name}", {"name": name, "uid": None, "joined": joined, "home": None})
     try:
-        must("useradd", *kind, *own, *options, "--", name)
+        run_checked("useradd", *kind, *own, *options, "--", name)
     except BaseException:
-        forget("made", f"user {name}")
+        remove_record("made", f"user {name}")
         raise
     ONCE.clear()
     made = accounts()[name]
-    remember(
+    write_record(
         "made", f"user {name}", {"name": name, "uid": made.uid, "joined": joined, "home": None if system else made.home}
     )
 
 
 def remove_user(name: str, before: State) -> None:
-    made = remembered("made", f"user {name}")
+    made = find_record("made", f"user {name}")
     if not before["ours"] or made is None:
-        raise not_ours(f"User {name}")
-    if logs_us_on(name):
+        raise not_owned(f"User {name}")
+    if is_logon_account(name):
         raise wrong_state(f"winhost is logged on as {name}.")
     # A session that was closed takes some seconds to end.
-    left = said_until(lambda: ", ".join(processes_of(before["uid"])[:10]), LINGERS, 0.2)
+    left = poll(lambda: ", ".join(processes_of(before["uid"])[:10]), LINGERS, 0.2)
     if left:
         raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
     if made["joined"]:
-        must("usermod", "--gid", "nogroup", "--", name)  # or its group, which was there before, would go along
-    must("userdel", "--", name)
+        run_checked("usermod", "--gid", "nogroup", "--", name)  # or its group, which was there before, would go along
+    run_checked("userdel", "--", name)
     if made["home"]:
         remove_home(made["home"])
-    forget("made", f"user {name}")
+    remove_record("made", f"user {name}")
 
 
 def processes_of(uid: int) -> list[str]:
@@ -158,4 +160,4 @@ def remove_home(home: str) -> None:
 def is_of_skeleton(path: Path, home: str) -> bool:
     other = SKELETON + str(path)[len(home) :]
     plain = path.is_file() and not path.is_symlink()
-    return plain and status(other) is not None and content(str(path)) == content(other)
+    return plain and file_status(other) is not None and read_file(str(path)) == read_file(other)

@@ -25,9 +25,9 @@ def listeners() -> Iterator[tuple[str, str, str]]:
     """Address, port and inode of each socket that listens."""
     for name, family in TABLES:
         path = f"/proc/{os.getpid()}/net/{name}"
-        if status(path) is None:
+        if file_status(path) is None:
             continue  # a kernel without IPv6
-        with opened(path) as table:  # line by line: each connection of the machine has one
+        with open_file(path) as table:  # line by line: each connection of the machine has one
             next(table, None)
             for line in table:
                 words = line.decode("ascii").split()
@@ -53,6 +53,6 @@ def owners_of(inodes: set[str]) -> dict[str, set[str]]:
             for each in (process / "fd").iterdir():
                 inode = wanted.get(os.readlink(each))
                 if inode:
-                    name = content(f"{process}/comm").decode("utf-8", "replace").strip()
+                    name = read_file(f"{process}/comm").decode("utf-8", "replace").strip()
                     owners.setdefault(inode, set()).add(name)
     return owners

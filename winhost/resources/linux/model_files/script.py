@@ -11,19 +11,19 @@ NO_FILES: State = {"source": None, "revision": None, "files": None, "token": Non
 
 @reads("ModelFiles", folder=lambda folder: refuse_place(folder))
 def model_files(key: Key | None) -> Found:
-    for folder in [key["folder"]] if key else recorded("models", "folder"):
+    for folder in [key["folder"]] if key else recorded_values("models", "folder"):
         yield {"folder": folder}, model_state(folder)
 
 
 def refuse_place(folder: str) -> None:
-    matching(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
+    check_text(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
     if re.match(r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr)/|/var/(?!lib/models/)", folder + "/"):
         raise bad_request(f"{folder} is no place for models.")
 
 
 def model_file(line: str) -> ListedFile:
     form = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) [0-9]{1,15} [^\0]+"
-    return listed_file(line, form, "a file, as sha256:HASH SIZE PATH", but=PARTS)
+    return parse_listed_file(line, form, "a file, as sha256:HASH SIZE PATH", but=PARTS)
 
 
 def model_state(folder: str) -> State:
@@ -31,7 +31,7 @@ def model_state(folder: str) -> State:
     if record["source"] is None:
         return dict(NO_FILES)
     known, marks = [(line, line.split(" ", 2)[2]) for line in record["files"]], record["marks"]
-    there = [line for line, path in known if path in marks and mark_of(f"{folder}/{path}") == marks[path]]
+    there = [line for line, path in known if path in marks and file_mark(f"{folder}/{path}") == marks[path]]
     # What lacks is asked for together with the token, which it takes.
     token = record["token"] if there == record["files"] else None
     return {"source": record["source"], "revision": record["revision"], "files": there, "token": token}
@@ -40,7 +40,7 @@ def model_state(folder: str) -> State:
 def model_record(folder: str) -> dict[str, Any]:
     """The request. marks: of each file as it was checked; ours: files that winhost wrote."""
     nothing = {"folder": folder, **NO_FILES, "marks": {}, "ours": []}
-    return {**nothing, **(remembered("models", folder) or {})}
+    return {**nothing, **(find_record("models", folder) or {})}
 
 
 @changes("ModelFiles", "source", "revision", "files", "token")
@@ -49,8 +49,8 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
     record = model_record(folder)
     if "source" in desired and desired["source"] is None:
         remove_files(folder, record, list(record["ours"]))
-        remove_folders_above(folder)
-        forget("models", folder)
+        remove_empty_parents(folder)
+        remove_record("models", folder)
         return
     wanted = {**{name: record[name] for name in NO_FILES}, **desired}
     files = [model_file(line) for line in wanted["files"] or ()]
@@ -58,27 +58,29 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
         raise bad_request("The files are a list, each once.")
     lacking = [file for file in files if not is_in_place(folder, file, record)]
     if lacking:
-        check_room(folder, sum(file.size - size_of(part_of(folder, file)) for file in lacking))
+        check_free_space(folder, sum(file.size - size_of(part_of(folder, file)) for file in lacking))
     for file in files:
         if file not in lacking:
-            record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
+            record["marks"][file.path] = file_mark(f"{folder}/{file.path}")
     record.update(wanted)
-    remember("models", folder, record)  # before it comes: what there is of it when this breaks off can be taken back
+    write_record(
+        "models", folder, record
+    )  # before it comes: what there is of it when this breaks off can be taken back
     bring(folder, lacking, record, how)
     kept = {file.path for file in files}
     remove_files(folder, record, [path for path in record["ours"] if path not in kept])
     record["ours"] = [path for path in record["ours"] if path in kept]
-    remember("models", folder, record)
+    write_record("models", folder, record)
 
 
 def is_in_place(folder: str, file: ListedFile, record: dict[str, Any]) -> bool:
     path = f"{folder}/{file.path}"
-    if status(path) is None:
+    if file_status(path) is None:
         return False
     if is_file(path, file):
         return True
     if file.path not in record["ours"]:
-        raise another_file(path)
+        raise foreign_file(path)
     return False
 
 
@@ -91,13 +93,13 @@ def bring(folder: str, files: list[ListedFile], record: dict[str, Any], how: Sta
     with waiting("model files"):
         for file in files:
             part = part_of(folder, file)
-            for at in brought(hub_path(record, file), part, file, how.get("secret")):
-                doing(f"model files: {pace.at(done + at)}")
+            for at in fetch_file(hub_path(record, file), part, file, how.get("secret")):
+                report_progress(f"model files: {pace.describe(done + at)}")
             record["ours"] = sorted({*record["ours"], file.path})
-            remember("models", folder, record)  # before it is there: a file in place is ours also after a crash
+            write_record("models", folder, record)  # before it is there: a file in place is ours also after a crash
             move(part, f"{folder}/{file.path}")
-            record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
-            remember("models", folder, record)
+            record["marks"][file.path] = file_mark(f"{folder}/{file.path}")
+            write_record("models", folder, record)
             done += file.size
 
 
@@ -109,7 +111,7 @@ def hub_path(record: dict[str, Any], file: ListedFile) -> str:
 
 def remove_files(folder: str, record: dict[str, Any], paths: list[str]) -> None:
     for path in paths:
-        if mark_of(f"{folder}/{path}") in (None, record["marks"].get(path)):
+        if file_mark(f"{folder}/{path}") in (None, record["marks"].get(path)):
             remove(f"{folder}/{path}")
             remove_empty(folder, path.rpartition("/")[0])
         else:

@@ -30,7 +30,7 @@ APPEARS = 10  # seconds until udev has named a file system that was just made
 DATA_FOLDER = r"/(?:data|home|media|mnt|models|opt|srv|var/lib)(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*"
 
 
-@reads("Mount", path=is_text(DATA_FOLDER, "a folder for data, as /srv/models"))
+@reads("Mount", path=text_check(DATA_FOLDER, "a folder for data, as /srv/models"))
 def mounts(key: Key | None) -> Found:
     for path in [key["path"]] if key else sorted(filter(None, map(path_of_unit, Path(MOUNT_UNITS).glob("*.mount")))):
         yield {"path": path}, mount_state(path)
@@ -50,10 +50,10 @@ def path_of_unit(unit: Path) -> str | None:
 def unit_text(unit: str) -> str | None:
     """The text of a unit that winhost wrote."""
     path = f"{MOUNT_UNITS}/{unit}"
-    found = status(path)
+    found = file_status(path)
     if found is None or not stat.S_ISREG(found.st_mode):
         return None
-    text = content(path).decode("utf-8", "replace")
+    text = read_file(path).decode("utf-8", "replace")
     return text if text.startswith(MOUNT_HEAD) else None
 
 
@@ -71,7 +71,7 @@ def mount_state(path: str) -> State:
 def mounted_at(path: str) -> str | None:
     """The device of the file system that is mounted there last."""
     found = None
-    for line in content(f"/proc/{os.getpid()}/mountinfo").decode("utf-8", "replace").splitlines():
+    for line in read_file(f"/proc/{os.getpid()}/mountinfo").decode("utf-8", "replace").splitlines():
         mount, _, system = line.partition(" - ")
         if mount.split(" ")[4] == path:
             found = system.split(" ")[1]
@@ -100,29 +100,29 @@ def change_mount(key: Key, desired: State, how: State) -> None:
     write_mount(path, wanted)
     if wanted["mounted"]:
         uuid = wanted["uuid"]
-        if said_until(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
+        if poll(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
             raise wrong_state(f"No file system here has the UUID {uuid}.")
-        must("systemctl", "enable", "--quiet", "--now", "--", mount_unit(path), within=seconds(how, 120))
+        run_checked("systemctl", "enable", "--quiet", "--now", "--", mount_unit(path), within=seconds(how, 120))
 
 
 def check_mount(wanted: State) -> None:
-    matching(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", wanted["uuid"], "a UUID")
+    check_text(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", wanted["uuid"], "a UUID")
     if wanted["filesystem"] not in ("ext4", "xfs"):
         raise bad_request("A mount says its file system, ext4 or xfs.")
     if wanted["options"] is not None:
-        matching(r"[A-Za-z0-9_=.:+-]+(?:,[A-Za-z0-9_=.:+-]+)*", wanted["options"], "options, as noatime,ro")
+        check_text(r"[A-Za-z0-9_=.:+-]+(?:,[A-Za-z0-9_=.:+-]+)*", wanted["options"], "options, as noatime,ro")
 
 
 def refuse_mounts_of_others(path: str) -> None:
     """A line of fstab, a unit, or what is mounted there without any."""
-    fstab = content("/etc/fstab").decode("utf-8", "replace") if status("/etc/fstab") else ""
+    fstab = read_file("/etc/fstab").decode("utf-8", "replace") if file_status("/etc/fstab") else ""
     if any(line.split()[1:2] == [path] for line in fstab.splitlines() if not line.lstrip().startswith("#")):
         raise wrong_state(f"/etc/fstab mounts {path}.")
     if unit_text(mount_unit(path)) is not None:
         return
     shown = run("systemctl", "show", "--property=FragmentPath", "--value", "--", mount_unit(path)).output.strip()
-    if shown or status(f"{MOUNT_UNITS}/{mount_unit(path)}") is not None:
-        raise not_ours(f"{mount_unit(path)} ({shown})")
+    if shown or file_status(f"{MOUNT_UNITS}/{mount_unit(path)}") is not None:
+        raise not_owned(f"{mount_unit(path)} ({shown})")
     if mounted_at(path) is not None:
         raise wrong_state(f"{mounted_at(path)} is mounted at {path}.")
 
@@ -130,12 +130,12 @@ def refuse_mounts_of_others(path: str) -> None:
 def make_mount_point(path: str) -> None:
     """An empty folder: what is in one would vanish behind the mount."""
     try:
-        with folder_of(path + "/x") as (folder, _):
+        with open_folder(path + "/x") as (folder, _):
             if os.listdir(folder):
                 raise wrong_state(f"{path} is not empty; the mount would hide what is in it.")
     except FileNotFoundError:
-        remember("made", f"mount {path}", {"name": path})
-        with folder_of(path + "/x", make=True):
+        write_record("made", f"mount {path}", {"name": path})
+        with open_folder(path + "/x", make=True):
             return
 
 
@@ -145,14 +145,14 @@ def write_mount(path: str, wanted: State) -> None:
     text = MOUNT_UNIT.format(path=path, uuid=wanted["uuid"], filesystem=wanted["filesystem"], options=options)
     validate(file, text)
     put(file, text)
-    must("systemctl", "daemon-reload")
+    run_checked("systemctl", "daemon-reload")
 
 
 def unmount(path: str, how: State, for_good: bool) -> None:
     """The data stay on the disk."""
     unit = mount_unit(path)
     if unit_text(unit) is None:
-        raise not_ours(f"{unit}")
+        raise not_owned(f"{unit}")
     if mounted_at(path) is not None:
         # Not by stopping the unit: that would stop whatever needs it.
         done = run("umount", "--", path, within=seconds(how, 120))
@@ -161,12 +161,12 @@ def unmount(path: str, how: State, for_good: bool) -> None:
     run("systemctl", "disable", "--quiet", "--", unit)
     if not for_good:
         return
-    if remembered("made", f"mount {path}"):
-        with suppress(OSError), folder_of(path) as (folder, name):
+    if find_record("made", f"mount {path}"):
+        with suppress(OSError), open_folder(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
-        remove_folders_above(path)
-        forget("made", f"mount {path}")
+        remove_empty_parents(path)
+        remove_record("made", f"mount {path}")
     # Last: as long as it is there, whoever goes on after a crash takes the rest away, too.
     remove(f"{MOUNT_UNITS}/{unit}")
-    must("systemctl", "daemon-reload")
+    run_checked("systemctl", "daemon-reload")
     warn(f"The file system that was mounted at {path} stays on its disk, with all that is on it.")

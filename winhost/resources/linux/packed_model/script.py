@@ -9,15 +9,15 @@ IS_PACKED: State = {"source": None, "files": None, "command": None}
 MOST_PACKED_HEADER = 100_000_000
 
 
-@reads("PackedModel", folder=is_text(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", "the folder of a packed model"))
+@reads("PackedModel", folder=text_check(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", "the folder of a packed model"))
 def packed_models(key: Key | None) -> Found:
-    needs_engines()
-    for folder in [key["folder"]] if key else recorded("packed", "folder"):
+    require_engines_group()
+    for folder in [key["folder"]] if key else recorded_values("packed", "folder"):
         yield {"folder": folder}, packed_state(folder)
 
 
 def packed_file(line: str) -> ListedFile:
-    return listed_file(line, r"sha256:[0-9a-f]{64} [0-9]{1,15} [^/\0]+", "a file, as sha256:HASH SIZE NAME")
+    return parse_listed_file(line, r"sha256:[0-9a-f]{64} [0-9]{1,15} [^/\0]+", "a file, as sha256:HASH SIZE NAME")
 
 
 def packed_state(folder: str) -> State:
@@ -25,14 +25,14 @@ def packed_state(folder: str) -> State:
     if record["source"] is None:
         return dict(IS_PACKED)
     known = [line for line in record["files"] if line in record["marks"]]
-    there = [line for line in known if mark_of(f"{folder}/{packed_file(line).path}") == record["marks"][line]]
+    there = [line for line in known if file_mark(f"{folder}/{packed_file(line).path}") == record["marks"][line]]
     return {"source": record["source"], "files": there, "command": record["command"]}
 
 
 def packed_record(folder: str) -> dict[str, Any]:
     """marks: of each file as it was packed, by its line."""
     nothing = {"folder": folder, **IS_PACKED, "marks": {}}
-    return {**nothing, **(remembered("packed", folder) or {})}
+    return {**nothing, **(find_record("packed", folder) or {})}
 
 
 @changes("PackedModel", "source", "files", "command")
@@ -46,25 +46,25 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
     command = wanted["command"] or [""]
     if wanted["files"] is None or not wanted["source"] or command[0] not in PACKERS:
         raise bad_request("It takes a folder, the weights in it, and docker, podman or systemd-run with arguments.")
-    if status(folder) is not None and record["source"] is None:
+    if file_status(folder) is not None and record["source"] is None:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
     known = packed_state(folder)["files"] or []
     lacking = [packed_file(line) for line in wanted["files"] if line not in known]
     gone = [packed_file(line).path for line in record["files"] or () if line not in wanted["files"]]
     record.update(wanted)
-    remember("packed", folder, record)  # before it is there
+    write_record("packed", folder, record)  # before it is there
     for name in gone:
         remove(f"{folder}/{name}")
     if lacking:
-        check_room(folder, sum(each.size for each in lacking if status(f"{folder}/{each.path}") is None))
-        with folder_of(f"{folder}/x", make=True):
+        check_free_space(folder, sum(each.size for each in lacking if file_status(f"{folder}/{each.path}") is None))
+        with open_folder(f"{folder}/x", make=True):
             pass
         with waiting("weights are packed"):
             pack_weights(command, seconds(how, PACKING_SECONDS))
     for each in lacking:
         check_packed(f"{folder}/{each.path}", each)
-    record["marks"] = {line: mark_of(f"{folder}/{packed_file(line).path}") for line in wanted["files"]}
-    remember("packed", folder, record)
+    record["marks"] = {line: file_mark(f"{folder}/{packed_file(line).path}") for line in wanted["files"]}
+    write_record("packed", folder, record)
 
 
 def pack_weights(command: list[str], within: float) -> None:
@@ -87,7 +87,7 @@ def pack_weights(command: list[str], within: float) -> None:
 def check_packed(path: str, file: ListedFile) -> None:
     """Its header says which file it was made of."""
     try:
-        with opened(path) as here:
+        with open_file(path) as here:
             size = min(int.from_bytes(here.read(8), "little"), MOST_PACKED_HEADER)
             made_of = json.loads(json.loads(here.read(size))["__metadata__"]["winhost.packed"])["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -101,5 +101,5 @@ def remove_packed(folder: str, record: dict[str, Any]) -> None:
         return
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
-    remove_folders_above(folder)
-    forget("packed", folder)
+    remove_empty_parents(folder)
+    remove_record("packed", folder)

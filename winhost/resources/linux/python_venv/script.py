@@ -21,51 +21,51 @@ if __name__ == "__main__":
 """
 
 
-@reads("PythonVenv", folder=is_text(r"/opt/winhost/python-[0-9a-f]{16}", "a folder as /opt/winhost/python-HASH"))
+@reads("PythonVenv", folder=text_check(r"/opt/winhost/python-[0-9a-f]{16}", "a folder as /opt/winhost/python-HASH"))
 def python_venvs(key: Key | None) -> Found:
-    for folder in [key["folder"]] if key else recorded("venvs", "folder"):
+    for folder in [key["folder"]] if key else recorded_values("venvs", "folder"):
         yield {"folder": folder}, venv_state(folder)
 
 
 def venv_state(folder: str) -> State:
-    if remembered("venvs", folder) is None:
+    if find_record("venvs", folder) is None:
         return dict(NOT_MADE)
-    if status(f"{folder}/{MADE_OF}") is None:
+    if file_status(f"{folder}/{MADE_OF}") is None:
         return {**NOT_MADE, "wheels": []}
-    found = json.loads(content(f"{folder}/{MADE_OF}"))
+    found = json.loads(read_file(f"{folder}/{MADE_OF}"))
     return {name: found[name] for name in NOT_MADE}
 
 
 @changes("PythonVenv", "python", "wheels", "source")
 def change_python_venv(key: Key, desired: State, how: State) -> None:
     folder = key["folder"]
-    ours = remembered("venvs", folder) is not None
+    ours = find_record("venvs", folder) is not None
     if "wheels" in desired and desired["wheels"] is None:
         for each in (folder + ".making", folder):
             with suppress(FileNotFoundError):
                 shutil.rmtree(each)
-        remove_folders_above(folder)
-        forget("venvs", folder)
+        remove_empty_parents(folder)
+        remove_record("venvs", folder)
         return
     wanted = {**venv_state(folder), **desired}
     wheels = [wheel_of(line) for line in wanted["wheels"] or ()]
-    source = matching(r"(https?://[!-~]+|/[^\0]+)", wanted["source"], "where the wheels are")
+    source = check_text(r"(https?://[!-~]+|/[^\0]+)", wanted["source"], "where the wheels are")
     if not wheels or wanted["python"] is None:
         raise bad_request("It takes a version of Python, and wheels.")
-    if status(folder) is not None and not ours:
+    if file_status(folder) is not None and not ours:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
-    remember("venvs", folder, {"folder": folder})  # before it is there
+    write_record("venvs", folder, {"folder": folder})  # before it is there
     with waiting("a Python environment is made"):
         make_venv(folder, {**wanted, "source": source}, wheels, seconds(how, VENV_SECONDS))
 
 
 def wheel_of(line: str) -> ListedFile:
     form = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
-    return listed_file(line, form, "a wheel, as sha256:HASH SIZE PATH.whl")
+    return parse_listed_file(line, form, "a wheel, as sha256:HASH SIZE PATH.whl")
 
 
 def make_venv(folder: str, wanted: State, wheels: list[ListedFile], within: float) -> None:
-    making, version = folder + ".making", must("python3", "-I", "-c", PYTHON_SAYS).strip()
+    making, version = folder + ".making", run_checked("python3", "-I", "-c", PYTHON_SAYS).strip()
     if version != wanted["python"]:
         message = f"This machine has Python {version}, and the wheels are for {wanted['python']}."
         raise AgentFault("Winhost.OtherPython", "InvalidData", message, "python3")
@@ -77,7 +77,7 @@ def make_venv(folder: str, wanted: State, wheels: list[ListedFile], within: floa
             write_scripts(archive, making, folder)
         remove(making + WHEEL)
         done += each.size
-        doing(f"a Python environment: {100 * done // max(whole, 1)} % of {whole / 1e6:.0f} MB of wheels")
+        report_progress(f"a Python environment: {100 * done // max(whole, 1)} % of {whole / 1e6:.0f} MB of wheels")
     # Whoever starts what is in it may write nothing there. What cannot be compiled, nobody imports.
     run("python3", "-I", "-m", "compileall", "-q", "-j", "0", site, within=within)
     put(f"{making}/{MADE_OF}", json.dumps({name: wanted[name] for name in NOT_MADE}))
@@ -91,7 +91,7 @@ def begin_venv(making: str, version: str) -> str:
     """
     shutil.rmtree(making, ignore_errors=True)
     site = f"{making}/lib/python{version}/site-packages"
-    with folder_of(making, make=True):  # of those above it winhost remembers which it made
+    with open_folder(making, make=True):  # of those above it winhost remembers which it made
         pass
     Path(site).mkdir(parents=True)
     for name in ("python", "python3", "python" + version):
@@ -105,17 +105,17 @@ def brought_wheel(making: str, wheel: ListedFile, source: str) -> ContextManager
     path = f"{source}/{wheel.path}"
     if not source.startswith("/"):
         path = making + WHEEL
-        check_room(making, wheel.size)
-        for _ in brought(f"{source}/{wheel.path}", path, wheel, None):
+        check_free_space(making, wheel.size)
+        for _ in fetch_file(f"{source}/{wheel.path}", path, wheel, None):
             pass
     elif not is_file(path, wheel):
         raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} has another hash or size.")
-    return opened(path)
+    return open_file(path)
 
 
 def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) -> None:
     members = [each for each in archive.infolist() if not each.is_dir()]
-    check_room(making, sum(each.file_size for each in members))
+    check_free_space(making, sum(each.file_size for each in members))
     for each in members:
         to = place_of_member(each, path, making, site)
         if to is None:

@@ -8,24 +8,24 @@ RELEASE_FILES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airga
 NO_RELEASE_FILE: State = {"source": None, "sha256": None, "bytes": None}
 
 
-@reads("ReleaseFile", path=is_text(RELEASE_FILES, "the path of a file that winhost brings"))
+@reads("ReleaseFile", path=text_check(RELEASE_FILES, "the path of a file that winhost brings"))
 def release_files(key: Key | None) -> Found:
-    for path in [key["path"]] if key else recorded("releases", "path"):
+    for path in [key["path"]] if key else recorded_values("releases", "path"):
         yield {"path": path}, release_file(path)
 
 
 def release_file(path: str) -> State:
-    found, kept = status(path), release_record(path)
+    found, kept = file_status(path), release_record(path)
     if found is None:
         return {**NO_RELEASE_FILE, "source": kept["source"]}  # it may have begun to come
-    with opened(path) as file:
+    with open_file(path) as file:
         digest = sha256_of(file)
     return {"source": kept["source"] if kept["sha256"] == digest else None, "sha256": digest, "bytes": found.st_size}
 
 
 def release_record(path: str) -> dict[str, Any]:
     """The file that winhost brought."""
-    return remembered("releases", path) or {"path": path, "source": None, "sha256": None}
+    return find_record("releases", path) or {"path": path, "source": None, "sha256": None}
 
 
 @changes("ReleaseFile", "source", "sha256", "bytes")
@@ -36,15 +36,15 @@ def change_release_file(key: Key, desired: State, how: State) -> None:
         if before["source"] is not None and before["sha256"] is not None:
             remove(path)
         remove(part_of_release(path))
-        forget("releases", path)
+        remove_record("releases", path)
         return
     after = {**before, **desired}
     if before["sha256"] is not None and before["source"] is None and before["sha256"] != after["sha256"]:
-        raise another_file(path)
+        raise foreign_file(path)
     if not (after["source"] and after["sha256"] and after["bytes"]):
         raise bad_request("A file has a source, a SHA-256 and a size.")
     # Before it comes: what there is of it when this breaks off can be taken back.
-    remember("releases", path, {"path": path, **{name: after[name] for name in ("source", "sha256")}})
+    write_record("releases", path, {"path": path, **{name: after[name] for name in ("source", "sha256")}})
     if before["sha256"] != after["sha256"]:
         bring_release(path, after)
 
@@ -55,11 +55,13 @@ def part_of_release(path: str) -> str:
 
 def bring_release(path: str, after: State) -> None:
     part, name = part_of_release(path), path.rpartition("/")[2]
-    check_room(path, after["bytes"] - size_of(part))
+    check_free_space(path, after["bytes"] - size_of(part))
     pace = Pace(after["bytes"])
     with waiting(name):
-        for at in brought(after["source"], part, ListedFile(f"sha256:{after['sha256']}", after["bytes"], name), None):
-            doing(f"{name}: {pace.at(at)}")
-    with opened(part) as file:
+        for at in fetch_file(
+            after["source"], part, ListedFile(f"sha256:{after['sha256']}", after["bytes"], name), None
+        ):
+            report_progress(f"{name}: {pace.describe(at)}")
+    with open_file(part) as file:
         os.fchmod(file.fileno(), 0o755 if path == K3S_PROGRAM else 0o644)
     move(part, path)

@@ -9,14 +9,14 @@ LONGEST_READY = 1800.0
 
 @reads("ServingReady")
 def serving_ready(key: Key | None) -> Found:
-    if status(SERVING_FILE) is None:
+    if file_status(SERVING_FILE) is None:
         raise NotThereYet("LinuxFile")
     yield {}, {"ready": not endpoint_lacks()}
 
 
 def serving_file() -> State:
     try:
-        found = json.loads(content(SERVING_FILE).decode("utf-8"))
+        found = json.loads(read_file(SERVING_FILE).decode("utf-8"))
         address, _, port = found["gateway"]["listen"].rpartition(":")
         units = [str(each["unit"]) for each in found["engines"]]
         return {"host": address.strip("[]"), "port": int(port), "tls": found["gateway"]["tls"] is True, "units": units}
@@ -28,14 +28,14 @@ def endpoint_lacks() -> str:
     """Tell what /ready says instead of a completion of every model; empty where each answered."""
     told = serving_file()
     host: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(told["host"]), str(told["host"]))  # noqa: S104 - compared, not bound
-    return asked_ready(host, told["port"], told["tls"])
+    return check_ready(host, told["port"], told["tls"])
 
 
 @changes("ServingReady", "ready")
 def await_endpoint(key: Key, desired: State, how: State) -> None:
     limit = float(how.get("within") or LONGEST_READY)
     with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
-        said = said_until(endpoint_or_failure, limit)
+        said = poll(endpoint_or_failure, limit)
     if said:
         raise not_serving("its models do not answer", said)
 

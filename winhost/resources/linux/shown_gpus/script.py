@@ -16,7 +16,7 @@ def shown_gpus(key: Key | None) -> Found:
 
 
 def count_gpus() -> int:
-    if place_of("nvidia-smi") is None:
+    if find_program("nvidia-smi") is None:
         return 0
     done = run("nvidia-smi", "-L", within=60)
     return len(re.findall(r"^GPU \d+: ", done.output, re.MULTILINE)) if done.code == 0 else 0
@@ -24,7 +24,7 @@ def count_gpus() -> int:
 
 def without_place() -> int:
     """BARs of NVIDIA's GPUs that start at 0: a device that decodes no address cannot be driven."""
-    return sum(bar["start"] == 0 for path in gpus_on_bus().values() for bar in of_bus(path)["bars"])
+    return sum(bar["start"] == 0 for path in find_gpus_on_bus().values() for bar in read_pci_device(path)["bars"])
 
 
 NOW = {"count": count_gpus, "loaded": lambda: driver_kind() is not None, "unplaced": without_place}
@@ -49,7 +49,7 @@ def await_gpus(key: Key, desired: State, how: State) -> None:
         raise bad_request("A driver is waited for until it runs, and BARs until each has its address.")
     limit = min(float(how.get("within") or LONGEST), LONGEST)
     with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
-        lacks = said_until(lambda: what_lacks(desired), limit)
+        lacks = poll(lambda: what_lacks(desired), limit)
     if lacks:
         said = "; ".join(COMPLAINT.findall(kernel_log())[-3:]) or "its kernel says nothing of them"
         raise AgentFault("Winhost.GpusMissing", "ObjectNotFound", f"{lacks}: {said}"[:2000])

@@ -10,11 +10,11 @@ NEXT_KEY = f"{HOST_KEY}.winhost"
 @reads("SshHostKey")
 def ssh_host_key(key: Key | None) -> Found:
     state = {"key": value(lambda: public_of(HOST_KEY)), "next": value(lambda: public_of(NEXT_KEY))}
-    yield {}, dict(state, prepared=status(f"{NEXT_KEY}.pub") is not None)
+    yield {}, dict(state, prepared=file_status(f"{NEXT_KEY}.pub") is not None)
 
 
 def public_of(path: str) -> str | None:
-    text = text_of(f"{path}.pub")
+    text = read_text(f"{path}.pub")
     return None if text is None else " ".join(text.split()[:2])
 
 
@@ -23,7 +23,7 @@ def change_ssh_host_key(key: Key, desired: State, how: State) -> None:
     if desired.get("prepared", True) not in (True, False):
         raise bad_request("prepared is true or false.")
     if "key" in desired:
-        replace_key(matching(r"ssh-ed25519 [A-Za-z0-9+/]{68}", desired["key"], "an ed25519 key, without a name"))
+        replace_key(check_text(r"ssh-ed25519 [A-Za-z0-9+/]{68}", desired["key"], "an ed25519 key, without a name"))
     elif desired["prepared"]:
         prepare_key()
     else:
@@ -36,24 +36,24 @@ def prepare_key() -> None:
     made = f"{NEXT_KEY}.new"
     for left in (made, f"{made}.pub", f"{NEXT_KEY}.pub", NEXT_KEY):
         remove(left)
-    must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "winhost", "-f", made)
+    run_checked("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "winhost", "-f", made)
     rename(made, NEXT_KEY)
     rename(f"{made}.pub", f"{NEXT_KEY}.pub")
 
 
 def replace_key(public: str) -> None:
-    if public_of(NEXT_KEY) != public or status(NEXT_KEY) is None:
+    if public_of(NEXT_KEY) != public or file_status(NEXT_KEY) is None:
         raise wrong_state("That key was not prepared on this machine.")
-    must("sshd", "-t", "-h", NEXT_KEY)
-    put(HOST_KEY, content(NEXT_KEY).decode("ascii"), 0o600)
+    run_checked("sshd", "-t", "-h", NEXT_KEY)
+    put(HOST_KEY, read_file(NEXT_KEY).decode("ascii"), 0o600)
     if systemd_runs():
-        must("systemctl", "try-reload-or-restart", "ssh.service")
+        run_checked("systemctl", "try-reload-or-restart", "ssh.service")
     # Last: where this is broken off, the old key is told and all of it is done again.
     rename(f"{NEXT_KEY}.pub", f"{HOST_KEY}.pub")
     remove(NEXT_KEY)
 
 
 def rename(path: str, to: str) -> None:
-    with folder_of(path) as (folder, name):
+    with open_folder(path) as (folder, name):
         os.rename(name, Path(to).name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)

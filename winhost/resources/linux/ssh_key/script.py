@@ -30,7 +30,7 @@ def ssh_keys(key: Key | None) -> Found:
 
 def public_key(text: str) -> None:
     """Refuse what is no public key: its kind stands once more in it."""
-    kind, _, data = matching(
+    kind, _, data = check_text(
         KEY_KINDS + r" [A-Za-z0-9+/]+={0,2}", text, "a public key, as ssh-ed25519 AAAA..."
     ).partition(" ")
     with suppress(ValueError):
@@ -63,11 +63,11 @@ def lines_in(text: str) -> list[str]:
 
 def keys_text(account: LocalUser) -> str:
     try:
-        there = status(keys_file(account)) is not None
+        there = file_status(keys_file(account)) is not None
     except NotADirectoryError:  # a home that is none, as /dev/null
         there = False
     try:
-        return content(keys_file(account)).decode("utf-8") if there else ""
+        return read_file(keys_file(account)).decode("utf-8") if there else ""
     except UnicodeDecodeError:
         raise wrong_state(f"{keys_file(account)} is no text, so it could not be kept as it is.") from None
 
@@ -77,7 +77,7 @@ def key_line(line: str) -> KeyLine | None:
     return KeyLine(f"{found[2]} {found[3]}", found[1], (found[4] or "").strip() or None) if found else None
 
 
-@changes("SshKey", "present", "options", "comment", cuts=lambda key: logs_us_on(key["user"]))
+@changes("SshKey", "present", "options", "comment", cuts=lambda key: is_logon_account(key["user"]))
 def change_ssh_key(key: Key, desired: State, how: State) -> None:
     account = accounts().get(key["user"])
     if account is None:
@@ -103,8 +103,8 @@ def new_line(key: str, wanted: State) -> str:
 
 def refuse_unread(account: LocalUser) -> None:
     """sshd has to look there, and believes no file that somebody else may write."""
-    if place_of("sshd"):
-        told = must("sshd", "-T", "-C", f"user={account.name},host=localhost,addr=127.0.0.1").splitlines()
+    if find_program("sshd"):
+        told = run_checked("sshd", "-T", "-C", f"user={account.name},host=localhost,addr=127.0.0.1").splitlines()
         places = next((line.split()[1:] for line in told if line.startswith("authorizedkeysfile ")), [])
         tokens = {"%h": account.home, "%u": account.name, "%U": str(account.uid), "%%": "%"}
         meant = [re.sub("%.", lambda found: tokens.get(found[0], found[0]), each) for each in places]
@@ -114,7 +114,7 @@ def refuse_unread(account: LocalUser) -> None:
     if not os.path.isdir(account.home):
         raise wrong_state(f"{account.name} has no home for them: there is no folder {account.home}.")
     for path in (os.path.realpath(account.home), file.rpartition("/")[0], file):
-        found = status(path)
+        found = file_status(path)
         if found is not None and (found.st_uid not in (0, account.uid) or stat.S_IMODE(found.st_mode) & 0o022):
             raise wrong_state(
                 f"sshd does not read keys there, because others may write to {path}. Change its mode first."
@@ -124,25 +124,25 @@ def refuse_unread(account: LocalUser) -> None:
 def write_keys(account: LocalUser, text: str) -> None:
     """Removes what was made for keys of ours, where nothing else has come into it."""
     file = keys_file(account)
-    folder, found = file.rpartition("/")[0], status(file)
-    made = remembered("made", f"keys {file}") or {"file": found is None, "folder": status(folder) is None}
+    folder, found = file.rpartition("/")[0], file_status(file)
+    made = find_record("made", f"keys {file}") or {"file": found is None, "folder": file_status(folder) is None}
     if not text and made["file"]:
         remove(file)
-        with suppress(OSError), folder_of(folder) as (above, name):
+        with suppress(OSError), open_folder(folder) as (above, name):
             if made["folder"]:
                 os.rmdir(name, dir_fd=above)
-        forget("made", f"keys {file}")
+        remove_record("made", f"keys {file}")
         return
     if found is None:
-        remember("made", f"keys {file}", made)
+        write_record("made", f"keys {file}", made)
         make_folder(folder, account)
     mode = 0o600 if found is None else stat.S_IMODE(found.st_mode)
-    with folder_of(folder) as (above, name):
-        owner = owner_of(os.stat(name, dir_fd=above) if found is None else found)
+    with open_folder(folder) as (above, name):
+        owner = owner_name(os.stat(name, dir_fd=above) if found is None else found)
     put(file, text, mode, owner)
 
 
 def make_folder(path: str, account: LocalUser) -> None:
-    with folder_of(path) as (above, name), suppress(FileExistsError):
+    with open_folder(path) as (above, name), suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=above)
         os.chown(name, account.uid, account.gid, dir_fd=above, follow_symlinks=False)

@@ -11,13 +11,13 @@ CUTTING_SYSCTLS = ("net.ipv4.", "net.ipv6.", "net.netfilter.", "net.bridge.")
 @reads("Sysctl", name=ANY_TEXT)
 def sysctls(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SYSCTLS:
-        if status(sysctl_place(name)) is not None:
+        if file_status(sysctl_place(name)) is not None:
             yield {"name": name}, sysctl(name)
 
 
 def sysctl_place(name: str) -> str:
     """Dots part a name, and a slash stands for a dot in the name of an adapter."""
-    matching(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*)+", name, "the name of a setting of the kernel")
+    check_text(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)*)+", name, "the name of a setting of the kernel")
     return "/proc/sys/" + name.translate(str.maketrans("./", "/."))
 
 
@@ -26,7 +26,7 @@ def sysctl_file(name: str) -> str:
 
 
 def sysctl(name: str) -> State:
-    return {"live": value(lambda: words_of(content(sysctl_place(name)))), "at_boot": value(lambda: set_at_boot(name))}
+    return {"live": value(lambda: words_of(read_file(sysctl_place(name)))), "at_boot": value(lambda: set_at_boot(name))}
 
 
 def words_of(data: bytes) -> str:
@@ -34,7 +34,7 @@ def words_of(data: bytes) -> str:
 
 
 def set_at_boot(name: str) -> str | None:
-    lines = (text_of(sysctl_file(name)) or "").splitlines()
+    lines = (read_text(sysctl_file(name)) or "").splitlines()
     found = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == name]
     return found[-1] if found else None
 
@@ -44,7 +44,7 @@ def change_sysctl(key: Key, desired: State, how: State) -> None:
     name = key["name"]
     for each in desired.values():
         if each is not None:
-            matching(r"[!-~]+( [!-~]+)*", each, "words with one space between them")
+            check_text(r"[!-~]+( [!-~]+)*", each, "words with one space between them")
     # First what the kernel may refuse: a file that it refuses would do so with every start.
     if "live" in desired:
         set_live(name, desired["live"])
@@ -54,9 +54,9 @@ def change_sysctl(key: Key, desired: State, how: State) -> None:
 
 
 def set_live(name: str, words: str) -> None:
-    before = words_of(content(sysctl_place(name)))
+    before = words_of(read_file(sysctl_place(name)))
     write_to_kernel(sysctl_place(name), words + "\n")
-    found = words_of(content(sysctl_place(name)))
+    found = words_of(read_file(sysctl_place(name)))
     if found != words:
         write_to_kernel(sysctl_place(name), before + "\n")
         raise AgentFault("Winhost.NotTaken", "InvalidResult", f"The kernel made {found!r} of {words!r} for {name}.")

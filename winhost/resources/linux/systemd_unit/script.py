@@ -21,7 +21,7 @@ KNOWN_UNITS = (
 UNIT_NAME = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
 
 
-@reads("SystemdUnit", unit=is_text(UNIT_NAME, "the name of a unit"))
+@reads("SystemdUnit", unit=text_check(UNIT_NAME, "the name of a unit"))
 def systemd_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
@@ -49,25 +49,25 @@ def change_systemd_unit(key: Key, desired: State, how: State) -> None:
     unit = key["unit"]
     before = unit_properties(unit)
     if before["NeedDaemonReload"] == "yes" or before["LoadState"] != "loaded":
-        must("systemctl", "daemon-reload")
+        run_checked("systemctl", "daemon-reload")
     if "enabled" in desired:
         enable(unit, desired["enabled"], before["UnitFileState"])
     if desired.get("active") is True:
         if before["ActiveState"] == "failed":
-            must("systemctl", "reset-failed", "--", unit)
+            run_checked("systemctl", "reset-failed", "--", unit)
         start(unit, how)
     if desired.get("active") is False:
-        must("systemctl", "stop", "--", unit, within=seconds(how, 120))
+        run_checked("systemctl", "stop", "--", unit, within=seconds(how, 120))
 
 
 def enable(unit: str, desired: str, found: str) -> None:
     """Set to `enabled`, `disabled` or `masked`; any other word is a unit's own state, once it is not masked."""
     if desired == "masked":
-        must("systemctl", "mask", "--", unit)
+        run_checked("systemctl", "mask", "--", unit)
         return
     if found == "masked":
-        must("systemctl", "unmask", "--", unit)
+        run_checked("systemctl", "unmask", "--", unit)
     if desired == "enabled":
-        must("systemctl", "enable", "--", unit)
+        run_checked("systemctl", "enable", "--", unit)
     if desired == "disabled":
-        must("systemctl", "disable", "--", unit)
+        run_checked("systemctl", "disable", "--", unit)

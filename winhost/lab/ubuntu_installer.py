@@ -1,4 +1,4 @@
-"""Ubuntu's installer on a simulated machine: it really fetches its settings, and compares as the guard does."""
+"""Ubuntu's installer on a simulated machine: it fetches its settings over HTTP, and runs the guard's checks."""
 
 import json
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ _LOADERS = (SHIM, "EFI\\ubuntu\\grubx64.efi", "EFI\\ubuntu\\grub.cfg")
 _Order = Mapping[str, Any]
 
 
-def play_installer(machine: Machine) -> InstalledLinux | None:
-    """Install Ubuntu; None where it stops and Windows starts again: without settings, or when the guard refuses."""
-    settings = _settings(machine)
-    if settings is None or not as_ordered(machine, settings["guard"]) or not writes_as_ordered(settings):
+def run_installer(machine: Machine) -> InstalledLinux | None:
+    """Install Ubuntu. Return None if it cannot fetch its settings, or the guard refuses: then Windows starts again."""
+    settings = _fetch_settings(machine)
+    if settings is None or not machine_matches_order(machine, settings["guard"]) or not settings_match_order(settings):
         return None
     data = settings["autoinstall"]["user-data"]
     (admin,) = data["users"]
@@ -32,39 +32,41 @@ def play_installer(machine: Machine) -> InstalledLinux | None:
     )
 
 
-def _settings(machine: Machine) -> Mapping[str, Any] | None:
+def _fetch_settings(machine: Machine) -> Mapping[str, Any] | None:
     record = machine.own_vms.stored_record("partition", "staging")
     ticket = machine.part(Disks).read_file(str(record["partition"]), TICKET) if record else None
     if ticket is None:
         return None
-    told = json.loads(ticket)
+    order = json.loads(ticket)
     try:
-        found: Mapping[str, Any] = json.loads(fetched(told["url"], told["sha256"]))
+        settings: Mapping[str, Any] = json.loads(fetched(order["url"], order["sha256"]))
     except (NotHandedOut, OSError, HTTPException):
         return None
-    return found
+    return settings
 
 
-def as_ordered(machine: Machine, order: _Order) -> bool:
-    """Tell whether the machine and its one disk are exactly those that the guard expects."""
-    (wanted,) = order["disks"]
+def machine_matches_order(machine: Machine, order: _Order) -> bool:
+    """Tell whether the machine and its one disk are those that the guard expects."""
+    (expected,) = order["disks"]
     disks = machine.part(Disks)
-    those = [each for each in disks.disks if each.state["guid"] == wanted["guid"]]
+    matches = [each for each in disks.disks if each.state["guid"] == expected["guid"]]
     host = str(machine.instances("OperatingSystem")[0].state["machine_id"]).lower()
-    if order["machine"]["uuid"] != host or len(those) != 1 or those[0].state["size"] != wanted["size"]:
+    if order["machine"]["uuid"] != host or len(matches) != 1 or matches[0].state["size"] != expected["size"]:
         return False
-    there = {
+    present = {
         (guid, state["offset"], state["size"], state["type"])
         for guid, state in disks.partitions.items()
-        if state["disk"] == wanted["guid"]
+        if state["disk"] == expected["guid"]
     }
-    listed = {(each["guid"], each["offset"], each["size"], each["type"]) for each in wanted["partitions"]}
-    target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
-    return there == listed and disks.labels.get(target, ("", ""))[1] == wanted["label"]
+    expected_partitions = {
+        (each["guid"], each["offset"], each["size"], each["type"]) for each in expected["partitions"]
+    }
+    target = next(each["guid"] for each in expected["partitions"] if each["role"] == "target")
+    return present == expected_partitions and disks.labels.get(target, ("", ""))[1] == expected["label"]
 
 
-def writes_as_ordered(settings: Mapping[str, Any]) -> bool:
-    """Tell whether the installer would treat the disk as the guard's order says, and run the guard at all."""
+def settings_match_order(settings: Mapping[str, Any]) -> bool:
+    """Tell whether the settings run the guard, and change the disk only as its order says."""
     try:
         check_commands(settings["autoinstall"], FETCHED)
         check_storage(settings["autoinstall"], section_of(settings["guard"]))
@@ -74,29 +76,29 @@ def writes_as_ordered(settings: Mapping[str, Any]) -> bool:
 
 
 def _install(machine: Machine, order: _Order) -> None:
-    """Give the target to Ubuntu, its loader to the ESP, and the firmware an entry after Windows, to be started next."""
-    (wanted,) = order["disks"]
+    """Format the target, write the boot loader to the ESP, and add a boot entry behind Windows, to be started next."""
+    (expected,) = order["disks"]
     disks, boot = machine.part(Disks), machine.part(FirmwarePart).boot
-    target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
+    target = next(each["guid"] for each in expected["partitions"] if each["role"] == "target")
     disks.labels[target] = ("ext4", "")
     for path in _LOADERS:
         disks.write_file(
             order["linux_esp"], path, encode_placeholder(sha256(f"{target}{path}".encode()).hexdigest(), 1)
         )
-    mark = f"{wanted['label']}\n".encode()
+    mark = f"{expected['label']}\n".encode()
     disks.write_file(order["linux_esp"], MARK, encode_placeholder(sha256(mark).hexdigest(), len(mark)))
     path = f"\\{SHIM}"
-    known = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["linux_esp"])]
-    number = known[0] if known else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])
-    if not known:
-        made = {
+    existing = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["linux_esp"])]
+    number = existing[0] if existing else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])
+    if not existing:
+        entry = {
             "entry": number,
             "description": "ubuntu",
             "active": True,
             "partition": order["linux_esp"],
             "path": path,
         }
-        boot["entries"] = [*boot["entries"], made]
+        boot["entries"] = [*boot["entries"], entry]
     windows = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
     boot["order"] = list(dict.fromkeys([windows, *boot["order"], number]))
     boot["next"] = number

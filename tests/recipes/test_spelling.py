@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from winhost.recipes.misspelt import meant, one_slip, suggested
+from winhost.recipes.spelling import find_correction, is_one_edit, suggest
 
 
 def distance(a: str, b: str) -> int:
@@ -19,12 +19,12 @@ def distance(a: str, b: str) -> int:
 def test_a_slip_is_distance_one() -> None:
     words = ["".join(letters) for length in range(5) for letters in product("ab", repeat=length)]
     words += ["".join(letters) for letters in product("abc", repeat=3)]
-    assert [(a, b) for a, b in product(words, words) if one_slip(a, b) != (distance(a, b) == 1)] == []
+    assert [(a, b) for a, b in product(words, words) if is_one_edit(a, b) != (distance(a, b) == 1)] == []
 
 
 def test_only_one_near_name_is_meant_and_never_development_mode() -> None:
-    assert meant("NCCL_DEBUGG", ["NCCL_DEBUG", "NCCL_NET"]) == "NCCL_DEBUG"
-    assert meant("--a-bat", ["--a-cat", "--a-bar"]) is None
-    assert meant("VLLM_SERVER_DEV_MOD", ["VLLM_SERVER_DEV_MODE"]) is None
-    assert suggested("VLLM_SERVER_DEV_MOD", ["VLLM_SERVER_DEV_MODE"]) == "."
-    assert suggested("VLLM_SERVED_MODEL_NAME", ["VLLM_SERVER_DEV_MODE", "VLLM_PP_LAYER_PARTITION"]) == "."
+    assert find_correction("NCCL_DEBUGG", ["NCCL_DEBUG", "NCCL_NET"]) == "NCCL_DEBUG"
+    assert find_correction("--a-bat", ["--a-cat", "--a-bar"]) is None
+    assert find_correction("VLLM_SERVER_DEV_MOD", ["VLLM_SERVER_DEV_MODE"]) is None
+    assert suggest("VLLM_SERVER_DEV_MOD", ["VLLM_SERVER_DEV_MODE"]) == "."
+    assert suggest("VLLM_SERVED_MODEL_NAME", ["VLLM_SERVER_DEV_MODE", "VLLM_PP_LAYER_PARTITION"]) == "."

@@ -1,4 +1,4 @@
-"""A served server answers, sleeps in between, and ends at once."""
+"""A server in a thread answers, sleeps between connections, and ends at once."""
 
 import selectors
 import socket
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.processes import PATIENCE_S
-from winhost.web import served as module
-from winhost.web.served import served
+from winhost.web import server as module
+from winhost.web.server import run_server
 
 
 class Echo(BaseRequestHandler):
@@ -41,13 +41,13 @@ def test_it_wakes_for_connections_and_for_its_end_alone(
             return super().select(timeout)
 
     monkeypatch.setattr(module, "DefaultSelector", Counted)
-    with served(server):
+    with run_server(server):
         assert [said(server, word) for word in (b"a", b"b")] == [b"a", b"b"]
     assert waits == [None] * 3
 
 
 def test_it_ends_where_its_block_fails_and_can_be_served_again(server: ThreadingTCPServer) -> None:
-    with pytest.raises(KeyError), served(server):
+    with pytest.raises(KeyError), run_server(server):
         raise KeyError
-    with served(server):
+    with run_server(server):
         assert said(server, b"a") == b"a"

@@ -1,4 +1,4 @@
-"""Sizes and times as Docker, compose, Kubernetes and systemd write them."""
+"""Parses sizes and times of Docker, Compose and Kubernetes."""
 
 import re
 
@@ -18,7 +18,7 @@ def docker_size(text: str) -> Bytes | None:
 
 
 def kubernetes_size(text: str) -> Bytes | None:
-    """`8Gi`, `500M`, `1073741824`."""
+    """Parse a size of Kubernetes: `8Gi`, `500M`, `1073741824`; None for any other text."""
     found = _KUBERNETES.fullmatch(text.strip())
     if found is None:
         return None
@@ -30,15 +30,15 @@ def kubernetes_size(text: str) -> Bytes | None:
 
 
 def seconds(text: str) -> float | None:
-    """`60`, `1m30s`, `30 s`."""
+    """Parse a duration into seconds: `60`, `1m30s`, `30 s`; None for any other text."""
     parts = list(_DURATION.finditer(text.strip()))
     if not parts or "".join(part[0] for part in parts).replace(" ", "") != text.replace(" ", ""):
         return None
     return sum(float(part[1]) * _SECONDS[(part[2] or "").lower()] for part in parts)
 
 
-def in_gib(size: Bytes) -> str:
-    """`8 GiB`, `64 MiB`, `8 bytes`."""
+def format_size(size: Bytes) -> str:
+    """Format a size: `8 GiB`, `64 MiB`, `8 bytes`."""
     for unit, name in ((GiB, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

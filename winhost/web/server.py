@@ -1,4 +1,4 @@
-"""Runs one of Python's socket servers in a thread that sleeps while nobody connects."""
+"""Run one of Python's socket servers in a thread that sleeps while there is no connection."""
 
 import socket
 import threading
@@ -9,12 +9,12 @@ from socketserver import TCPServer
 
 
 @contextmanager
-def served(server: TCPServer) -> Iterator[None]:
-    """Serve until the block ends; the server stays open. `serve_forever` would wake many times a second to learn
-    whether it shall end, which hundreds of idle servers pay for.
+def run_server(server: TCPServer) -> Iterator[None]:
+    """Serve until the block ends; the server stays open. `serve_forever` would wake twice a second to check whether it
+    has to end, which is expensive for hundreds of idle servers.
     """
     end, ended = socket.socketpair()
-    server.timeout = 0  # a connection that went away again is not waited for
+    server.timeout = 0  # do not wait for a connection that was closed again
 
     def serve() -> None:
         with DefaultSelector() as selector:
